@@ -1,0 +1,50 @@
+"""The root of every error that this project raises on purpose.
+
+An error has a *code* (stable, for scripts), a *subject* (the table, object, statement or file it is about) and a *remedy* (what a person
+does next). Whether trying again can help is decided where the error is raised, by the class: `Transient` (try again), `Terminal` (a person
+has to act), `Unknown` (the outcome is not known: look it up before anything is repeated). Source: architecture.md, "What bad input gets".
+"""
+
+from typing import ClassVar
+
+
+class CcprError(Exception):
+    """Root of all errors. Subclasses set `code` and a default `remedy`.
+
+    Attributes
+    ----------
+    message : what happened, in one sentence, without a password in it.
+    subject : what it happened to, e.g. ``object 018f…_00000`` or ``table db.t``.
+    remedy : what to do next; never empty.
+    """
+
+    code: ClassVar[str] = "CCPR"
+    default_remedy: ClassVar[str] = "Run the command again with --verbose and read the log; if it stays, report it with this text."
+
+    def __init__(self, message: str, *, subject: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.subject = subject
+        self.remedy = remedy or self.default_remedy
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message} [{self.subject}] {self.remedy}"
+
+    def __reduce__(self):  # errors cross process borders (Spark workers, Dagster steps) with all their parts
+        return _rebuild, (type(self), self.message, self.subject, self.remedy)
+
+
+def _rebuild(kind: type[CcprError], message: str, subject: str, remedy: str) -> CcprError:
+    return kind(message, subject=subject, remedy=remedy)
+
+
+class Transient(CcprError):
+    """Trying again may help, without anybody doing anything."""
+
+
+class Terminal(CcprError):
+    """Trying again gives the same answer until a person changes something."""
+
+
+class Unknown(CcprError):
+    """It is not known whether the action happened: look it up, do not repeat it blindly."""

@@ -1,0 +1,269 @@
+"""From a parsed vector to an Arrow array, type by type: object-format.md 4. No loop over rows.
+
+Slots of null rows hold arbitrary bytes, so every range check that fails is repeated without them before it is believed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from matrixone.objects import types
+from matrixone.objects.bytejson import json_text
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch
+from matrixone.objects.identifiers import UUID_TEXT_SIZE, fixed_offsets, uuid_text
+from matrixone.objects.vectors import Vector, text_array, varlena_array
+from matrixone.schema import Column
+
+UNIX_EPOCH_DAYS = 719_162  # 1970-01-01, counted from 0001-01-01
+MAX_DAYS = 3_652_058  # 9999-12-31, counted so
+_DAY_US = 86_400_000_000
+UNIX_EPOCH_US = UNIX_EPOCH_DAYS * _DAY_US
+_END_US = (MAX_DAYS + 1) * _DAY_US - 1
+
+_I4, _I8, _U8 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8")  # made once: parsing the text costs as much as a conversion
+_UNSIGNED = {size: np.dtype(f"<u{size}") for size in (2, 4, 8)}
+pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
+Converter = Callable[[Vector, Column, str], pa.Array]
+
+
+def to_arrow(vector: Vector, column: Column, subject: str) -> pa.Array:
+    """The array of `types.arrow_type(column)`; the vector is of the column's oid. Raises `ObjectDamaged` or `ObjectMismatch`."""
+    if types.is_packed(column):
+        return varlena_array(vector, subject)
+    if types.is_set(column):
+        return _set(vector, column, subject)
+    return _CONVERTERS[column.type.oid](vector, column, subject)
+
+
+def _array(kind: pa.DataType, vector: Vector, values: np.ndarray | pa.Buffer) -> pa.Array:
+    data = values if isinstance(values, pa.Buffer) else pa.py_buffer(values)
+    return pa.Array.from_buffers(kind, vector.rows, [vector.validity(), data])
+
+
+def _fixed(form: str, kind: pa.DataType) -> Converter:
+    dtype = np.dtype(form)
+
+    def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
+        return _array(kind, vector, vector.fixed(dtype))
+
+    return convert
+
+
+def _widened(form: str, wider: str, kind: pa.DataType) -> Converter:
+    dtype = np.dtype(form)
+
+    def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
+        return _array(kind, vector, vector.fixed(dtype).astype(wider))
+
+    return convert
+
+
+def _bool(vector: Vector, column: Column, subject: str) -> pa.Array:
+    return _array(pa.bool_(), vector, np.packbits(vector.fixed("u1") != 0, bitorder="little"))
+
+
+def _unsigned64(vector: Vector, column: Column, subject: str) -> pa.Array:
+    limbs = np.zeros((vector.rows, 2), "<u8")
+    limbs[:, 0] = vector.fixed(_U8)
+    return _array(pa.decimal128(20, 0), vector, limbs)
+
+
+def _decimal64(vector: Vector, column: Column, subject: str) -> pa.Array:
+    kind = types.arrow_type(column)
+    _check_scale(vector, column, subject)
+    values = vector.fixed(_I8)
+    bound = 10**column.type.width - 1
+    _check_range(values, -bound, bound, vector, column, subject)
+    limbs = np.empty((vector.rows, 2), "<i8")
+    limbs[:, 0] = values
+    np.right_shift(values, 63, out=limbs[:, 1])
+    return _array(kind, vector, limbs)
+
+
+def _decimal128(vector: Vector, column: Column, subject: str) -> pa.Array:
+    kind = types.arrow_type(column)
+    _check_scale(vector, column, subject)
+    limbs = vector.fixed(_I8).reshape(vector.rows, 2)
+    bound = 10**column.type.width - 1
+    high = limbs[:, 1]
+    if vector.rows and (
+        int(high.max()) >= bound >> 64 or int(high.min()) <= -bound >> 64
+    ):  # beyond, or on the edge: look at the low half, too
+        low = limbs[:, 0].view("<u8")
+        top, bottom = divmod(bound, 1 << 64), divmod(-bound, 1 << 64)
+        above = (high > top[0]) | ((high == top[0]) & (low > np.uint64(top[1])))
+        below = (high < bottom[0]) | ((high == bottom[0]) & (low < np.uint64(bottom[1])))
+        _refuse(above | below, vector, column, subject)
+    return _array(kind, vector, limbs)
+
+
+def _decimal256(vector: Vector, column: Column, subject: str) -> pa.Array:
+    """As text with exactly `scale` fraction digits: neither Arrow's decimal128 nor Spark's decimal holds it."""
+    types.arrow_type(column)  # bounds the scale, which becomes digits
+    _check_scale(vector, column, subject)
+    return decimal_text(_array(pa.decimal256(76, 0), vector, vector.slots), column.type.scale)
+
+
+def decimal_text(unscaled: pa.Array, scale: int) -> pa.StringArray:
+    """Decimals of scale 0 as text with the point `scale` digits from the right. Arrow's own cast would print 0.0000001 as 1E-7."""
+    digits = unscaled.cast(pa.string())
+    if scale <= 0:
+        return digits
+    negative = pc.starts_with(digits, "-")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
+    sign = pc.if_else(negative, "-", "")
+    whole, fraction = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, whole, ""), fraction, ".")
+
+
+def _date(vector: Vector, column: Column, subject: str) -> pa.Array:
+    days = vector.fixed(_I4)
+    _check_range(days, 0, MAX_DAYS, vector, column, subject)
+    days -= UNIX_EPOCH_DAYS
+    return _array(pa.date32(), vector, days)
+
+
+def _datetime(kind: pa.DataType, slack_us: int) -> Converter:
+    def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
+        values = vector.fixed(_I8)
+        _check_range(values, -slack_us, _END_US + slack_us, vector, column, subject)
+        values -= UNIX_EPOCH_US
+        return _array(kind, vector, values)
+
+    return convert
+
+
+def _uuid(vector: Vector, column: Column, subject: str) -> pa.Array:
+    text = uuid_text(vector.fixed("u1").reshape(vector.rows, 16))
+    offsets = fixed_offsets(vector.rows, UUID_TEXT_SIZE)
+    return pa.Array.from_buffers(pa.string(), vector.rows, [vector.validity(), offsets, pa.py_buffer(text)])
+
+
+def _enum(vector: Vector, column: Column, subject: str) -> pa.Array:
+    """The label; empty text for 0, which no label has (MySQL does so for a value that was not a member)."""
+    _check_labels(column, subject)
+    numbers = vector.fixed("<u2")
+    null = vector.null_mask()
+    if null is not None:
+        numbers[null] = 0
+    _check_range(numbers, 0, len(column.labels), vector, column, subject)
+    return pa.array(["", *column.labels], pa.string()).take(pa.array(numbers, mask=null))
+
+
+def _set(vector: Vector, column: Column, subject: str) -> pa.Array:
+    """Members joined by commas, in the order of the labels."""
+    masks = vector.fixed(_U8)
+    null = vector.null_mask()
+    if null is not None:
+        masks[null] = 0
+    _check_range(masks, 0, (1 << len(column.labels)) - 1, vector, column, subject)
+    rows, members = np.nonzero(np.unpackbits(masks.view(np.uint8).reshape(vector.rows, 8), axis=1, bitorder="little"))
+    offsets = np.zeros(vector.rows + 1, np.int32)
+    np.cumsum(np.bincount(rows, minlength=vector.rows), out=offsets[1:])
+    labels = pa.array(column.labels, pa.string()).take(pa.array(members))
+    sets = pa.ListArray.from_arrays(pa.array(offsets), labels, mask=None if null is None else pa.array(null))
+    return pc.binary_join(sets, ",")
+
+
+def _text(vector: Vector, column: Column, subject: str) -> pa.Array:
+    try:
+        return text_array(varlena_array(vector, subject))
+    except pa.ArrowInvalid as error:
+        raise ObjectDamaged(f"column {column.name} holds text that is not UTF-8", subject=subject) from error
+
+
+def _binary(vector: Vector, column: Column, subject: str) -> pa.Array:
+    return varlena_array(vector, subject)
+
+
+def _json(vector: Vector, column: Column, subject: str) -> pa.Array:
+    return json_text(varlena_array(vector, subject), subject=f"{subject}, column {column.name}")
+
+
+def _floats(dtype: str, kind: pa.DataType) -> Converter:
+    def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
+        values = varlena_array(vector, subject)
+        if vector.rows == 0:
+            return pa.array([], pa.list_(kind))
+        _, offsets, data = values.buffers()
+        width = np.dtype(dtype).itemsize
+        ends = np.frombuffer(offsets, np.int32, vector.rows + 1)
+        sizes = ends - ends[0]
+        if (sizes % width).any():
+            raise ObjectDamaged(f"column {column.name} holds a vector that is no multiple of {width} bytes", subject=subject)
+        total = int(sizes[-1])
+        numbers = np.frombuffer(data.slice(int(ends[0]), total), dtype).copy() if total else np.empty(0, dtype)
+        items = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+        starts = pa.py_buffer(sizes // np.int32(width))
+        return pa.Array.from_buffers(pa.list_(kind), vector.rows, [vector.validity(), starts], children=[items])
+
+    return convert
+
+
+def _check_scale(vector: Vector, column: Column, subject: str) -> None:
+    if vector.scale != column.type.scale:
+        raise ObjectMismatch(
+            f"column {column.name} has {vector.scale} fraction digits in the file, {column.type.scale} in the schema", subject=subject
+        )
+
+
+def _check_labels(column: Column, subject: str) -> None:
+    if not column.labels:
+        raise ObjectMismatch(f"the schema gives no labels for the enum {column.name}", subject=subject)
+
+
+def _check_range(values: np.ndarray, low: int, high: int, vector: Vector, column: Column, subject: str) -> None:
+    if vector.rows == 0:
+        return
+    if (
+        low == 0 and int(values.view(_UNSIGNED[values.itemsize]).max()) <= high
+    ):  # a negative number is a great unsigned one: one pass instead of two
+        return
+    if int(values.min()) < low or int(values.max()) > high:
+        limits = np.iinfo(values.dtype)
+        _refuse((values < max(low, int(limits.min))) | (values > min(high, int(limits.max))), vector, column, subject)
+
+
+def _refuse(bad: np.ndarray, vector: Vector, column: Column, subject: str) -> None:
+    null = vector.null_mask()
+    if null is not None:
+        bad = bad & ~null
+    if bad.any():
+        raise ObjectDamaged(f"row {int(bad.argmax())} of column {column.name} is outside the range of its type", subject=subject)
+
+
+_CONVERTERS: dict[int, Converter] = {
+    types.BOOL: _bool,
+    types.BIT: _unsigned64,
+    types.INT8: _fixed("i1", pa.int8()),
+    types.INT16: _fixed("<i2", pa.int16()),
+    types.INT32: _fixed("<i4", pa.int32()),
+    types.INT64: _fixed("<i8", pa.int64()),
+    types.UINT8: _widened("u1", "<i2", pa.int16()),
+    types.UINT16: _widened("<u2", "<i4", pa.int32()),
+    types.UINT32: _widened("<u4", "<i8", pa.int64()),
+    types.UINT64: _unsigned64,
+    types.FLOAT32: _fixed("<f4", pa.float32()),
+    types.FLOAT64: _fixed("<f8", pa.float64()),
+    types.DECIMAL64: _decimal64,
+    types.DECIMAL128: _decimal128,
+    types.DECIMAL256: _decimal256,
+    types.DATE: _date,
+    types.TIME: _fixed("<i8", pa.duration("us")),
+    types.DATETIME: _datetime(pa.timestamp("us"), 0),
+    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC"), _DAY_US),  # 0001-01-01 in a zone east of Greenwich lies before it in UTC
+    types.YEAR: _fixed("<i2", pa.int16()),
+    types.UUID: _uuid,
+    types.ENUM: _enum,
+    types.JSON: _json,
+    types.TS: _fixed("V12", pa.binary(12)),
+    types.ROWID: _fixed("V24", pa.binary(24)),
+    types.BLOCK_ID: _fixed("V20", pa.binary(20)),
+    types.VECF32: _floats("<f4", pa.float32()),
+    types.VECF64: _floats("<f8", pa.float64()),
+    **dict.fromkeys(types.TEXT_TYPES, _text),
+    **dict.fromkeys(types.BINARY_TYPES, _binary),
+}

@@ -1,0 +1,54 @@
+"""Object ids, rowids and their texts: object-format.md 1, 7."""
+
+import numpy as np
+import pyarrow as pa
+
+OBJECT_ID_SIZE = 18
+ROWID_SIZE = 24
+ROWID_DTYPE = np.dtype([("object", "V18"), ("block", "<u2"), ("row", "<u4")])
+
+NAME_SIZE = 42
+UUID_TEXT_SIZE = 36
+_UUID_DASHES = np.array([8, 13, 18, 23])
+_UUID_DIGITS = np.setdiff1d(np.arange(UUID_TEXT_SIZE), _UUID_DASHES)
+_HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+
+
+def uuid_text(raw: np.ndarray) -> np.ndarray:
+    """Canonical lower-case text of UUIDs: uint8 of shape (n, 16) to uint8 of shape (n, 36)."""
+    text = np.empty((len(raw), UUID_TEXT_SIZE), np.uint8)
+    text[:, _UUID_DASHES] = ord("-")
+    text[:, _UUID_DIGITS] = _HEX_PAIRS[raw].reshape(len(raw), 32)
+    return text
+
+
+def name_text(object_ids: np.ndarray) -> np.ndarray:
+    """File names of object ids: uint8 of shape (n, 18) to uint8 of shape (n, 42), `<uuid>_<five digits>`."""
+    text = np.empty((len(object_ids), NAME_SIZE), np.uint8)
+    text[:, :UUID_TEXT_SIZE] = uuid_text(object_ids[:, :16])
+    text[:, UUID_TEXT_SIZE] = ord("_")
+    number = object_ids[:, 16].astype(np.uint32) | object_ids[:, 17].astype(np.uint32) << 8
+    for place in range(NAME_SIZE - 1, UUID_TEXT_SIZE, -1):
+        number, digit = np.divmod(number, 10)
+        text[:, place] = digit + ord("0")
+    return text
+
+
+def object_name(object_id: bytes) -> str:
+    """The file name of one object id of 18 bytes."""
+    return name_text(np.frombuffer(object_id, np.uint8, OBJECT_ID_SIZE).reshape(1, -1)).tobytes().decode("ascii")
+
+
+def rowid_order(object_id: bytes) -> tuple[bytes, int]:
+    """The place of an object in the order of rowids: bytes of the segment, then the file *number* (7.2)."""
+    return object_id[:16], int.from_bytes(object_id[16:18], "little")
+
+
+def fixed_text_array(text: np.ndarray) -> pa.StringArray:
+    """ASCII texts of one length, uint8 of shape (n, length), as an Arrow string array without nulls."""
+    return pa.StringArray.from_buffers(len(text), fixed_offsets(len(text), text.shape[1]), pa.py_buffer(np.ascontiguousarray(text)))
+
+
+def fixed_offsets(count: int, length: int) -> pa.Buffer:
+    """Offsets of `count` values of `length` bytes; `count * length` is below 2**31 (the caller sees to it)."""
+    return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(length))

@@ -1,0 +1,217 @@
+"""The map of an object file: header, extents, metadata area. object-format.md 2.
+
+Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an origin length is
+believed only within LZ4's best ratio and the caller's limit. Every fault is an `ObjectDamaged` or `ObjectUnsupported`.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from matrixone.objects.content import Content
+from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
+
+MAGIC = bytes.fromhex("ffffffff00000000")
+HEADER_SIZE = 64
+FORMAT_VERSION = 1
+META_ENTRY, META_VERSIONS = 1, (1, 2, 3)
+NO_SORT_KEY = 65535
+
+COLUMN_META_DTYPE = np.dtype(
+    {
+        "names": ["oid", "position", "distinct", "nulls", "algorithm", "offset", "length", "origin", "zonemap"],
+        "formats": ["u1", "<u2", "<u4", "<u4", "u1", "<u4", "<u4", "<u4", "V64"],
+        "offsets": [0, 1, 3, 7, 11, 12, 16, 20, 28],
+        "itemsize": 124,
+    }
+)
+COLUMN_META_SIZE = COLUMN_META_DTYPE.itemsize
+BLOCK_HEADER_SIZE = 179
+
+_LZ4 = pa.Codec("lz4_raw")
+_LZ4_BEST_RATIO = 255  # one byte of input extends a match by 255 bytes at most
+_LZ4_LAST_LITERALS = 5
+_RAW, _COMPRESSED = 0, 1
+_META_LIMIT_BASE, _META_LIMIT_PER_BYTE = 16 << 20, 4  # 124 bytes describe a (block, column) whose payload is hardly ever below 31 bytes
+
+_ENTRY = struct.Struct("<HH")
+_OBJECT_META = struct.Struct("<HI")
+_OBJECT_META_SIZE = 34
+_OBJECT_ID, _OBJECT_ID_AT = struct.Struct("18s"), 16
+_ROWS_AND_COLUMNS = struct.Struct("<36xI100xH")  # from the start of a block header
+_SHAPE, _SHAPE_AT = struct.Struct("<HHBH"), 142  # max seqnum, start id, appendable, sort key
+_PAIR_SIZE = 8
+_U32 = struct.Struct("<I")
+_COLUMN_EXTENT, _COLUMN_EXTENT_AT = struct.Struct("<BIII"), 11  # of a column meta
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One block of an object (2.5).
+
+    Attributes
+    ----------
+    number : place in the object; part of the rowid.
+    rows : rows stored, visible or not.
+    columns : COLUMN_META_DTYPE, index = seqnum; oid 0 = not stored.
+    """
+
+    number: int
+    rows: int
+    columns: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metadata:
+    """The metadata area (2.5).
+
+    Attributes
+    ----------
+    object_id : 18 bytes.
+    rows : of all blocks together.
+    max_seqnum : greatest ordinary seqnum; special columns come after it.
+    appendable, sort_key : sort_key is a seqnum or None.
+    columns : object-level COLUMN_META_DTYPE, for their zone maps.
+    """
+
+    object_id: bytes
+    rows: int
+    max_seqnum: int
+    appendable: bool
+    sort_key: int | None
+    columns: np.ndarray
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first 64 bytes (2.3): extent of the metadata area, schema version of the table at the time of writing."""
+
+    meta: Extent
+    schema_version: int
+
+
+def read_header(content: Content, subject: str) -> Header:
+    if content.size < HEADER_SIZE + FOOTER_SIZE:
+        raise ObjectDamaged(f"a file of {content.size} bytes is shorter than header and footer", subject=subject)
+    raw = content.slice(0, HEADER_SIZE).to_pybytes()
+    if not raw.startswith(MAGIC):
+        raise ObjectDamaged("the file does not start with the magic number of an object", subject=subject)
+    version = int.from_bytes(raw[8:10], "little")
+    if version != FORMAT_VERSION:
+        raise ObjectUnsupported(f"format version {version}", subject=subject)
+    meta = Extent.parse(raw, 10)
+    if meta.offset < HEADER_SIZE or meta.end + FOOTER_SIZE != content.size:
+        raise ObjectDamaged(f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject)
+    return Header(meta, _U32.unpack_from(raw, 23)[0])
+
+
+def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
+    """The bytes of an extent, inflated; `limit` is the greatest origin length that the caller can justify.
+
+    The codec says nothing when a stream inflates to less than its origin length, and leaves the rest of the buffer as it was. An LZ4 block
+    ends in five literals, so its last bytes stand at the end of both forms: that finds such a stream, unless the stale bytes are equal by
+    chance (zeros often are). `inflates_exactly` is the full check.
+    """
+    return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject)
+
+
+def inflate_column(content: Content, block: Block, seqnum: int, limit: int, subject: str) -> pa.Buffer:
+    """As `inflate`, for a stored column of a block; without the cost of an Extent for each of a million."""
+    algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT)
+    return _inflate(content, algorithm, offset, length, origin, limit, subject)
+
+
+def _inflate(content: Content, algorithm: int, offset: int, length: int, origin: int, limit: int, subject: str) -> pa.Buffer:
+    if offset + length > content.size:
+        raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
+    if origin > limit:
+        raise ObjectDamaged(f"an extent claims to inflate to {origin} bytes where {limit} can be justified", subject=subject)
+    stored = content.slice(offset, length)
+    if algorithm == _RAW:
+        if origin != length:
+            raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
+        return stored
+    if algorithm != _COMPRESSED:
+        raise ObjectUnsupported(f"compression algorithm {algorithm}", subject=subject)
+    if origin == 0 or origin > _LZ4_BEST_RATIO * length:
+        raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
+    try:
+        inflated = _LZ4.decompress(stored, decompressed_size=origin)
+    except OSError as error:
+        raise ObjectDamaged("the LZ4 data is corrupt", subject=subject) from error
+    tail = min(_LZ4_LAST_LITERALS, origin, length)
+    if not inflated.slice(origin - tail).equals(stored.slice(length - tail)):
+        raise ObjectDamaged(f"the LZ4 data does not inflate to {origin} bytes", subject=subject)
+    return inflated
+
+
+def inflates_exactly(content: Content, extent: Extent) -> bool:
+    """Whether an extent that `inflate` accepted fills its origin length: a buffer of one byte less must be too small."""
+    if extent.algorithm == _RAW or extent.origin == 1:
+        return True
+    try:
+        _LZ4.decompress(content.slice(extent.offset, extent.length), decompressed_size=extent.origin - 1)
+    except OSError:
+        return True
+    return False
+
+
+def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:
+    area = inflate(content, extent, _META_LIMIT_BASE + _META_LIMIT_PER_BYTE * content.size, subject).to_pybytes()
+    _check_there(area, 0, _ENTRY.size, subject)
+    kind, version = _ENTRY.unpack_from(area)
+    if kind != META_ENTRY:
+        raise ObjectDamaged(f"entry type {kind} where the metadata should be", subject=subject)
+    if version not in META_VERSIONS:
+        raise ObjectUnsupported(f"metadata version {version}", subject=subject)
+    start, expected = _ENTRY.size, None
+    if version > 1:
+        _check_there(area, start, _OBJECT_META_SIZE, subject)
+        expected, offset = _OBJECT_META.unpack_from(area, start)
+        start += offset
+    return _data_meta(area, start, expected, subject)
+
+
+def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: str) -> Metadata:
+    rows, columns = _rows_and_columns(area, start, subject)
+    (object_id,) = _OBJECT_ID.unpack_from(area, start + _OBJECT_ID_AT)
+    max_seqnum, _, appendable, sort_key = _SHAPE.unpack_from(area, start + _SHAPE_AT)
+    index = start + BLOCK_HEADER_SIZE + columns.nbytes
+    _check_there(area, index, _U32.size, subject)
+    (count,) = _U32.unpack_from(area, index)
+    index += _U32.size
+    _check_there(area, index, count * _PAIR_SIZE, subject)
+    if expected_blocks is not None and count != expected_blocks:
+        raise ObjectDamaged(f"{expected_blocks} blocks announced, {count} indexed", subject=subject)
+    if count > BLOCKS_LIMIT:
+        raise ObjectDamaged(f"{count} blocks indexed", subject=subject)
+    offsets, lengths = np.frombuffer(area, "<u4", 2 * count, index).astype(np.int64).reshape(count, 2).T
+    if int(lengths.sum()) > len(area):  # blocks that share their metadata could multiply the work of whoever walks over them
+        raise ObjectDamaged("metadata of blocks overlaps", subject=subject)
+    blocks = []
+    for number, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
+        block_rows, block_columns = _rows_and_columns(area, start + offset, subject)
+        if length != BLOCK_HEADER_SIZE + block_columns.nbytes:
+            raise ObjectDamaged(f"metadata of block {number}: {length} bytes for {len(block_columns)} columns", subject=subject)
+        if block_rows > BLOCK_ROWS_LIMIT:
+            raise ObjectUnsupported(f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit", subject=subject)
+        blocks.append(Block(number, block_rows, block_columns))
+    return Metadata(object_id, rows, max_seqnum, bool(appendable), None if sort_key == NO_SORT_KEY else sort_key, columns, tuple(blocks))
+
+
+def _rows_and_columns(area: bytes, at: int, subject: str) -> tuple[int, np.ndarray]:
+    """Rows and column metas behind the block header at `at`."""
+    behind = at + BLOCK_HEADER_SIZE
+    _check_there(area, at, BLOCK_HEADER_SIZE, subject)
+    rows, count = _ROWS_AND_COLUMNS.unpack_from(area, at)
+    _check_there(area, behind, count * COLUMN_META_SIZE, subject)
+    return rows, np.frombuffer(area, COLUMN_META_DTYPE, count, behind)
+
+
+def _check_there(area: bytes, at: int, length: int, subject: str) -> None:
+    if at + length > len(area):
+        raise ObjectDamaged(f"the metadata ends at {len(area)}, but {length} bytes are to be read at {at}", subject=subject)

@@ -1,0 +1,178 @@
+"""An object file, read lazily: object-format.md 2.8."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from matrixone.objects import types
+from matrixone.objects.content import Content
+from matrixone.objects.convert import to_arrow
+from matrixone.objects.disk import is_disk_file, logical_content
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from matrixone.objects.identifiers import ROWID_DTYPE, object_name
+from matrixone.objects.layout import Block, inflate_column, inflates_exactly, read_header, read_metadata
+from matrixone.objects.stats import Extent, ObjectStats
+from matrixone.objects.timestamp import TIMESTAMP_DTYPE
+from matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
+from matrixone.objects.vectors import HEAD_AND_TAIL_SIZE, NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW, Vector, parse_vector
+from matrixone.schema import Column, SqlType
+
+_ROWID_SEQNUM = 0  # of tombstones
+_VARLENA_LIMIT = 2**32 - 1
+_DEEP_BASE, _DEEP_PER_BYTE = 1 << 30, 64  # bytes that a deep check decodes, by the size of the file
+
+
+class ObjectFile:
+    """One object: header and metadata are parsed at once, columns on demand.
+
+    Whatever the bytes hold, a method returns or raises `ObjectDamaged`, `ObjectUnsupported` or `ObjectMismatch`. A memory-mapped file
+    must not be cut short while it is open: objects are immutable, and the store renames them into place.
+
+    Attributes
+    ----------
+    object_id : 18 bytes.
+    rows : of all blocks, visible or not.
+    blocks : see `matrixone.objects.layout.Block`.
+    appendable : rows are in order of arrival, each with a commit time.
+    sort_key : seqnum of the column that the rows are sorted by (if the stats say sorted), or None.
+    meta : extent of the metadata area.
+    schema_version : of the table, when the object was written.
+    size : bytes of the logical file.
+    """
+
+    def __init__(self, data: Content | bytes, *, subject: str = "object") -> None:
+        content: Content = pa.py_buffer(data) if isinstance(data, bytes) else data
+        self._content: Content = logical_content(content.slice(0, content.size), subject) if is_disk_file(content) else content
+        self._subject = subject
+        header = read_header(self._content, subject)
+        metadata = read_metadata(self._content, header.meta, subject)
+        self.meta: Extent = header.meta
+        self.schema_version: int = header.schema_version
+        self.size: int = self._content.size
+        self.object_id: bytes = metadata.object_id
+        self.rows: int = metadata.rows
+        self.blocks: tuple[Block, ...] = metadata.blocks
+        self.appendable: bool = metadata.appendable
+        self.sort_key: int | None = metadata.sort_key
+        self.columns: np.ndarray = metadata.columns
+        stored = sum(block.rows for block in self.blocks)
+        if stored != self.rows:
+            raise ObjectDamaged(f"{self.rows} rows announced, {stored} in the blocks", subject=subject)
+        if self.appendable and len(self.blocks) > 1:
+            raise ObjectDamaged(f"an appendable object of {len(self.blocks)} blocks", subject=subject)
+
+    @classmethod
+    def open(cls, path: str | Path, *, subject: str | None = None) -> "ObjectFile":
+        """Map a file of a store (logical content, or a file of the DISK backend). Raises OSError if it cannot be opened."""
+        path = Path(path)
+        subject = subject or f"object {path.name}"
+        if path.stat().st_size == 0:
+            raise ObjectDamaged("an empty file", subject=subject)
+        with pa.memory_map(str(path)) as source:
+            return cls(source.read_buffer(), subject=subject)
+
+    def column(self, block: int, column: Column) -> pa.Array:
+        """The values of a column in a block, of type `arrow_type(column)`.
+
+        Nulls where the object was written before the column existed (2.8). Raises `ObjectMismatch` if the file has another type than the
+        schema.
+        """
+        vector = self._vector(block, column.seqnum, column.type.oid)
+        if vector is None:
+            return pa.nulls(self.blocks[block].rows, arrow_type(column))
+        return to_arrow(vector, column, self._subject)
+
+    def commit_timestamps(self, block: int) -> np.ndarray | None:
+        """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They mean nothing in an object created by a CN (1)."""
+        last = len(self.blocks[block].columns) - 1
+        if last < 0 or int(self.blocks[block].columns["oid"][last]) != types.TS:
+            return None
+        return self._without_nulls(block, last, types.TS).fixed(TIMESTAMP_DTYPE)
+
+    def rowids(self, block: int) -> np.ndarray:
+        """The rowids that a block of a tombstone object deletes, ROWID_DTYPE (6)."""
+        return self._without_nulls(block, _ROWID_SEQNUM, types.ROWID).fixed(ROWID_DTYPE)
+
+    def check(self, stats: ObjectStats | None = None, *, inflate: bool = False, deep: bool = False) -> None:
+        """Compare the object with its stats, and every extent with the file. `inflate` also takes every column of every block out of its
+        compression and compares its rows with the block's; `deep` decodes them as well.
+
+        Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged` or `ObjectUnsupported`. The format has no checksums: a
+        flipped bit inside a value can pass. Rows may share their bytes, so that a small file holds very much: what goes beyond a
+        budget is inflated and parsed, but not decoded.
+        """
+        if stats is not None:
+            self._check_stats(stats)
+        extents = list(self._extents())
+        if sum(extent.length for _, _, _, extent in extents) > self.meta.offset:
+            raise ObjectDamaged("columns overlap", subject=self._subject)
+        budget = _DEEP_BASE + _DEEP_PER_BYTE * self.size
+        for block, seqnum, oid, extent in extents if inflate or deep else ():
+            budget -= self._check_column(block, seqnum, oid, extent, decode=deep and budget > 0)
+
+    def _extents(self) -> Iterator[tuple[int, int, int, Extent]]:
+        """Block, seqnum, oid and extent of every stored column; raises `ObjectDamaged` for an extent outside the column data."""
+        for block in self.blocks:
+            for seqnum, (oid, *_, algorithm, offset, length, origin, _) in enumerate(block.columns.tolist()):
+                if oid == 0:
+                    continue
+                extent = Extent(algorithm, offset, length, origin)
+                if extent.end > self.meta.offset:
+                    raise ObjectDamaged(f"column {seqnum} of block {block.number} reaches into the metadata", subject=self._subject)
+                yield block.number, seqnum, oid, extent
+
+    def _check_stats(self, stats: ObjectStats) -> None:
+        pairs = {
+            "size": (self.size, stats.size),
+            "metadata extent": (self.meta, stats.meta),
+            "name": (object_name(self.object_id), stats.name),
+            "rows": (self.rows, stats.rows),
+            "blocks": (len(self.blocks), stats.blocks),
+            "appendable": (self.appendable, stats.appendable),
+        }
+        for what, (file, listed) in pairs.items():
+            if file != listed:
+                raise ObjectMismatch(f"{what}: the file has {file}, the object list {listed}", subject=f"object {stats.name}")
+
+    def _check_column(self, block: int, seqnum: int, oid: int, extent: Extent, *, decode: bool) -> int:
+        """Inflate and parse a column, and decode it if asked; returns the bytes that came out."""
+        vector = self._vector(block, seqnum, oid)
+        if vector is None or not inflates_exactly(self._content, extent):
+            raise ObjectDamaged(f"column {seqnum} of block {block} does not inflate to {extent.origin} bytes", subject=self._subject)
+        if not decode:
+            return 0
+        # Without the schema text and packed keys look alike, and neither labels nor the precision of decimals are known.
+        labels = tuple(map(str, range(1, int(vector.fixed("<u2").max()) + 1))) if oid == types.ENUM and vector.rows else ("1",)
+        width = types.MAX_PRECISION.get(oid, vector.width)
+        kind = SqlType(types.VARBINARY if oid in TEXT_TYPES else oid, width, vector.scale)
+        column = Column(f"#{seqnum}", seqnum, kind, labels=labels if oid == types.ENUM else ())
+        arrow_type(column)
+        return to_arrow(vector, column, self._subject).nbytes
+
+    def _without_nulls(self, block: int, seqnum: int, oid: int) -> Vector:
+        vector = self._vector(block, seqnum, oid)
+        if vector is None or vector.nulls is not None:
+            raise ObjectDamaged(f"column {seqnum} of block {block} is missing or has nulls", subject=self._subject)
+        return vector
+
+    def _vector(self, block: int, seqnum: int, oid: int) -> Vector | None:
+        """The vector of a column; None if the column is not stored."""
+        rows, columns = self.blocks[block].rows, self.blocks[block].columns
+        if not 0 <= seqnum < len(columns):
+            return None
+        file_oid = int(columns["oid"][seqnum])
+        if file_oid == 0:
+            return None
+        if file_oid != oid:
+            raise ObjectMismatch(f"column {seqnum} has type {file_oid} in the file, {oid} in the schema", subject=self._subject)
+        if oid not in SLOT_SIZES:
+            raise ObjectUnsupported(f"column type {oid}", subject=self._subject)
+        slot_size = SLOT_SIZES[oid]
+        if oid in VARLENA_TYPES:
+            limit = _VARLENA_LIMIT  # the area is bounded by LZ4's ratio alone
+        else:
+            limit = HEAD_AND_TAIL_SIZE + slot_size * rows + NULLS_LIMIT_BASE + NULLS_LIMIT_PER_ROW * rows
+        entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject)
+        return parse_vector(entry, oid, slot_size, rows, self._subject)

@@ -1,0 +1,101 @@
+"""Column types: their slots in a file and what users see in Arrow. object-format.md 3.1, 4.
+
+Only `string`, `binary` and `list` with 32-bit offsets leave the reader: Spark takes nothing else.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from matrixone.objects.errors import ObjectUnsupported
+from matrixone.schema import Column
+
+BOOL, BIT = 10, 11
+INT8, INT16, INT32, INT64 = 20, 21, 22, 23
+UINT8, UINT16, UINT32, UINT64 = 25, 26, 27, 28  # UINT64 with labels is a set
+FLOAT32, FLOAT64 = 30, 31
+DECIMAL64, DECIMAL128, DECIMAL256 = 32, 33, 34
+DATE, TIME, DATETIME, TIMESTAMP, YEAR = 50, 51, 52, 53, 55
+CHAR, VARCHAR, JSON, UUID, BINARY, VARBINARY, ENUM, GEOMETRY = 60, 61, 62, 63, 64, 65, 66, 67
+BLOB, TEXT, DATALINK = 70, 71, 72
+TS, ROWID, BLOCK_ID = 100, 101, 102
+VECF32, VECF64 = 224, 225
+
+SLOT_SIZES = {
+    **dict.fromkeys((BOOL, INT8, UINT8), 1),
+    **dict.fromkeys((INT16, UINT16, YEAR, ENUM), 2),
+    **dict.fromkeys((INT32, UINT32, FLOAT32, DATE), 4),
+    **dict.fromkeys((BIT, INT64, UINT64, FLOAT64, DECIMAL64, TIME, DATETIME, TIMESTAMP), 8),
+    TS: 12,
+    **dict.fromkeys((DECIMAL128, UUID), 16),
+    BLOCK_ID: 20,
+    **dict.fromkeys((CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64, ROWID), 24),
+    DECIMAL256: 32,
+}
+VARLENA_TYPES = frozenset((CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64))
+TEXT_TYPES = frozenset((CHAR, VARCHAR, TEXT, DATALINK, GEOMETRY))
+BINARY_TYPES = frozenset((BINARY, VARBINARY, BLOB))
+
+MAX_PRECISION = {DECIMAL64: 18, DECIMAL128: 38, DECIMAL256: 76}
+_PACKED_PREFIX = "__mo_"
+
+_ARROW = {
+    BOOL: pa.bool_(),
+    BIT: pa.decimal128(20, 0),
+    INT8: pa.int8(),
+    INT16: pa.int16(),
+    INT32: pa.int32(),
+    INT64: pa.int64(),
+    UINT8: pa.int16(),
+    UINT16: pa.int32(),
+    UINT32: pa.int64(),
+    UINT64: pa.decimal128(20, 0),
+    FLOAT32: pa.float32(),
+    FLOAT64: pa.float64(),
+    DATE: pa.date32(),
+    TIME: pa.duration("us"),
+    DATETIME: pa.timestamp("us"),
+    TIMESTAMP: pa.timestamp("us", "UTC"),
+    YEAR: pa.int16(),
+    JSON: pa.string(),
+    UUID: pa.string(),
+    ENUM: pa.string(),
+    TS: pa.binary(SLOT_SIZES[TS]),
+    ROWID: pa.binary(SLOT_SIZES[ROWID]),
+    BLOCK_ID: pa.binary(SLOT_SIZES[BLOCK_ID]),
+    VECF32: pa.list_(pa.float32()),
+    VECF64: pa.list_(pa.float64()),
+    **dict.fromkeys(TEXT_TYPES, pa.string()),
+    **dict.fromkeys(BINARY_TYPES, pa.binary()),
+}
+
+
+def is_packed(column: Column) -> bool:
+    """Whether a column declared as varchar holds packed keys (section 8), not text: the hidden key columns, and those of index tables."""
+    return column.type.oid in (CHAR, VARCHAR) and (column.hidden or column.name.startswith(_PACKED_PREFIX))
+
+
+def is_set(column: Column) -> bool:
+    return column.type.oid == UINT64 and bool(column.labels)
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type of a column; raises `ObjectUnsupported` for a type that has none."""
+    oid = column.type.oid
+    if is_packed(column):
+        return pa.binary()
+    if is_set(column):
+        return pa.string()
+    if oid in MAX_PRECISION:
+        precision, scale = column.type.width, column.type.scale
+        if not (0 < precision <= MAX_PRECISION[oid] and 0 <= scale <= precision):
+            raise ObjectUnsupported(f"decimal({precision},{scale}) of type {oid}", subject=f"column {column.name}")
+        return pa.string() if oid == DECIMAL256 else pa.decimal128(precision, scale)
+    if oid not in _ARROW:
+        raise ObjectUnsupported(f"column type {oid}", subject=f"column {column.name}")
+    return _ARROW[oid]
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The schema of decoded batches. All fields are nullable: columns that an old object lacks read as nulls (2.8)."""
+    return pa.schema([pa.field(column.name, arrow_type(column)) for column in columns])

@@ -1,0 +1,178 @@
+"""Which rows of a table exist at a time: object-format.md 6, 9."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from matrixone.objects.errors import ObjectMismatch
+from matrixone.objects.identifiers import OBJECT_ID_SIZE, rowid_order
+from matrixone.objects.layout import Block
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import ObjectStats
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import arrow_schema
+from matrixone.objects.zonemap import rowid_range
+from matrixone.schema import Column
+
+Opener = Callable[[str], ObjectFile]  # by object name
+
+_ROW_BITS = 32
+_ROW_MASK = (1 << _ROW_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """One line of the object list.
+
+    Attributes
+    ----------
+    stats : see `ObjectStats`.
+    created, deleted : times between which the object counts; deleted is None while it is live.
+    tombstone : its rows name deleted rows of data objects.
+    """
+
+    stats: ObjectStats
+    created: Timestamp
+    deleted: Timestamp | None
+    tombstone: bool
+
+    def takes_part(self, at: Timestamp) -> bool:
+        """Whether the object counts at a time: at the very instant of a merge only the new object does (9.1)."""
+        return self.created <= at and (self.deleted is None or at < self.deleted)
+
+
+def deleted_rows(
+    objects: Iterable[ListedObject], open_object: Opener, at: Timestamp, *, of: Collection[bytes] | None = None
+) -> Mapping[bytes, np.ndarray]:
+    """Rows deleted at a time, by the id of their data object: sorted, unique `block << 32 | row` (uint64).
+
+    Targets that are not listed are kept too, unless `of` limits the answer to some object ids; then objects and blocks of tombstones are
+    skipped whose rowids lie outside. Memory: 8 bytes for each deleted row that is asked for, and one block of a tombstone object at a time.
+    """
+    wanted = None if of is None else frozenset(of)
+    places = None if wanted is None else sorted(map(rowid_order, wanted))
+    parts: dict[bytes, list[np.ndarray]] = {}
+    for listed in objects:
+        if not listed.tombstone or not listed.takes_part(at) or _is_apart(listed.stats.sort_key_zonemap, places):
+            continue
+        file = _opened(listed, open_object)
+        for block in file.blocks:
+            if block.rows == 0 or (len(block.columns) and _is_apart(block.columns[0]["zonemap"].item(), places)):
+                continue
+            for target, positions in _targets(_existing_rowids(listed, file, block.number, at)):
+                if wanted is None or target in wanted:
+                    parts.setdefault(target, []).append(positions)
+    return {target: np.unique(np.concatenate(pieces)) for target, pieces in parts.items()}
+
+
+def visible_batches(
+    objects: Sequence[ListedObject],
+    open_object: Opener,
+    columns: Sequence[Column],
+    at: Timestamp,
+    *,
+    only: Collection[bytes] | None = None,
+    choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table at a time, one batch a block at most, columns in the order given.
+
+    `only` limits the data objects by id, so that several tasks can read a share each; all tombstones of the table must be in `objects`
+    nonetheless. `choose` names the blocks of a data object that are wanted; the others are not read.
+    """
+    schema = arrow_schema(columns)
+    chosen = [
+        listed for listed in objects if not listed.tombstone and listed.takes_part(at) and (only is None or listed.stats.object_id in only)
+    ]
+    dead = deleted_rows(objects, open_object, at, of=frozenset(listed.stats.object_id for listed in chosen))
+    for listed in chosen:
+        file = _opened(listed, open_object)
+        deletions = dead.get(listed.stats.object_id)
+        if deletions is not None and int(deletions[-1]) >> _ROW_BITS >= len(file.blocks):
+            block, row = divmod(int(deletions[-1]), 1 << _ROW_BITS)
+            message = f"row {row} of block {block} is deleted, of {len(file.blocks)} blocks"
+            raise ObjectMismatch(message, subject=f"object {listed.stats.name}")
+        for block in file.blocks if choose is None else choose(file):
+            keep = _visible_mask(listed, file, block.number, deletions, at)
+            if block.rows == 0 or (keep is not None and not keep.any()):
+                continue
+            batch = _batch([file.column(block.number, column) for column in columns], schema, block.rows)
+            yield batch if keep is None else batch.filter(pa.array(keep))
+
+
+def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    # Without columns only a struct array remembers how many rows there are.
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+
+
+def _visible_mask(listed: ListedObject, file: ObjectFile, block: int, deletions: np.ndarray | None, at: Timestamp) -> np.ndarray | None:
+    """bool, one a stored row; None if all are visible (9.2, 9.3)."""
+    rows = file.blocks[block].rows
+    keep = None
+    if listed.stats.appendable:
+        times = file.commit_timestamps(block)
+        if times is None:
+            raise ObjectMismatch("an appendable object without commit times", subject=f"object {listed.stats.name}")
+        keep = _not_after(times, at)
+        keep = None if keep.all() else keep
+    if deletions is not None:
+        first, stop = np.searchsorted(deletions, np.array([block << _ROW_BITS, (block + 1) << _ROW_BITS], np.uint64))
+        if stop > first:
+            dead = (deletions[first:stop] & np.uint64(_ROW_MASK)).astype(np.int64)
+            if int(dead[-1]) >= rows:
+                raise ObjectMismatch(f"row {int(dead[-1])} of block {block} is deleted, of {rows}", subject=f"object {listed.stats.name}")
+            keep = np.ones(rows, bool) if keep is None else keep
+            keep[dead] = False
+    return keep
+
+
+def _existing_rowids(listed: ListedObject, file: ObjectFile, block: int, at: Timestamp) -> np.ndarray:
+    """Rowids of the tombstone rows that exist at a time. Those of a CN all exist from the object's creation on (9.3)."""
+    rowids = file.rowids(block)
+    if listed.stats.created_by_cn:
+        return rowids
+    times = file.commit_timestamps(block)
+    if times is None:
+        if listed.stats.appendable:
+            raise ObjectMismatch("an appendable object without commit times", subject=f"object {listed.stats.name}")
+        return rowids
+    existing = _not_after(times, at)
+    return rowids if existing.all() else rowids[existing]
+
+
+def _not_after(times: np.ndarray, at: Timestamp) -> np.ndarray:
+    physical, logical = times["physical"], times["logical"]
+    return (physical < at.physical) | ((physical == at.physical) & (logical <= at.logical))
+
+
+def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Runs of rowids of one object each, with their `block << 32 | row`. Rowids are sorted, so there is one run an object."""
+    if len(rowids) == 0:
+        return
+    positions = rowids["block"].astype(np.uint64) << np.uint64(_ROW_BITS) | rowids["row"]
+    ids = np.frombuffer(rowids["object"].tobytes(), np.uint8).reshape(len(rowids), OBJECT_ID_SIZE)
+    bounds = [0, *(np.flatnonzero((ids[1:] != ids[:-1]).any(axis=1)) + 1).tolist(), len(rowids)]
+    for start, stop in pairwise(bounds):
+        yield ids[start].tobytes(), positions[start:stop]
+
+
+def _is_apart(zonemap: bytes, places: list[tuple[bytes, int]] | None) -> bool:
+    """Whether a zone map of rowids shows that none belongs to an object at these places (sorted; None = any). In doubt it does not."""
+    known = None if places is None else rowid_range(zonemap)
+    if places is None or known is None:
+        return places == []
+    first = bisect_left(places, rowid_order(known[0][:OBJECT_ID_SIZE]))
+    return first == len(places) or places[first] > rowid_order(known[1][:OBJECT_ID_SIZE])
+
+
+def _opened(listed: ListedObject, open_object: Opener) -> ObjectFile:
+    """The file of a listed object; raises `ObjectMismatch` if it is that of another one."""
+    file = open_object(listed.stats.name)
+    if file.object_id != listed.stats.object_id or file.appendable != listed.stats.appendable:
+        raise ObjectMismatch("the file opened is another object", subject=f"object {listed.stats.name}")
+    return file

@@ -1,0 +1,155 @@
+"""A table as the catalog describes it: types, columns, tables. Plain values, no I/O.
+
+Source: spec/object-format.md sections 3.1, 4 and 5; spec/upstream-interface.md, "the catalog at a snapshot".
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+FAKE_KEY = "__mo_fake_pk_col"
+COMPOSITE_KEY = "__mo_cpkey_col"
+CLUSTER_KEY_PREFIX = "__mo_cbkey_"
+ROWID = "__mo_rowid"
+INDEX_TABLE_PREFIX = "__mo_index_"
+
+
+def integer_of(value: object) -> int:
+    """`value` if it is a whole number of 64 bits; raises TypeError or ValueError. For JSON that may not be what was written."""
+    if type(value) is not int:  # a bool would be one, too
+        raise TypeError(f"{value!r:.40} is not a whole number")
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value!r:.40} is beyond 64 bits")
+    return value
+
+
+def text_of(value: object) -> str:
+    """`value` if it is text that can be stored as UTF-8; raises TypeError or ValueError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    value.encode()
+    return value
+
+
+def _flag_of(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.40} is neither true nor false")
+    return value
+
+
+class Kind(StrEnum):
+    """What a row of `mo_tables` is, as far as replication cares."""
+
+    TABLE = "table"
+    INDEX = "index"
+    PARTITION = "partition"
+    OTHER = "other"  # view, sequence, external or cluster table: reported, not replicated
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A MatrixOne type: object-format.md 3.1.
+
+    Attributes
+    ----------
+    oid : type number, e.g. 22 for int.
+    width : declared length, precision or bits; its meaning depends on the oid.
+    scale : fraction digits of decimals and times; -1 where it means nothing.
+    """
+
+    oid: int
+    width: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One stored column of a table.
+
+    Attributes
+    ----------
+    name : as declared, letter case kept.
+    seqnum : its permanent number inside the table; the key into object files.
+    type : see `SqlType`.
+    hidden : true for the key columns that the server adds (never for user columns).
+    labels : members of an enum or a set, in order; empty for all other types. A u64 column (oid 28) with labels is a set.
+    nullable : false if declared NOT NULL.
+    """
+
+    name: str
+    seqnum: int
+    type: SqlType
+    hidden: bool = False
+    labels: tuple[str, ...] = ()
+    nullable: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "seqnum": self.seqnum,
+            "type": [self.type.oid, self.type.width, self.type.scale],
+            "hidden": self.hidden,
+            "labels": list(self.labels),
+            "nullable": self.nullable,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Column":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        kind = SqlType(*map(integer_of, value["type"]))
+        labels = tuple(map(text_of, value["labels"]))
+        return cls(
+            text_of(value["name"]), integer_of(value["seqnum"]), kind, _flag_of(value["hidden"]), labels, _flag_of(value["nullable"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table at one snapshot.
+
+    Attributes
+    ----------
+    id : physical id (`rel_id`); changes on TRUNCATE and copying ALTER, kept by RENAME.
+    logical_id : `rel_logical_id`; kept by TRUNCATE and copying ALTER.
+    database, name : names at the snapshot.
+    kind : see `Kind`.
+    columns : in declared order, hidden key columns after the user's; `__mo_rowid` is left out (it is computed, never stored).
+    ddl : the statement that `get_ddl` gave; empty where it gives none (index tables).
+    comment : the table's comment.
+    """
+
+    id: int
+    logical_id: int
+    database: str
+    name: str
+    kind: Kind
+    columns: tuple[Column, ...]
+    ddl: str = ""
+    comment: str = ""
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    @property
+    def user_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if not column.hidden)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "logical_id": self.logical_id,
+            "database": self.database,
+            "name": self.name,
+            "kind": self.kind.value,
+            "columns": [column.to_json() for column in self.columns],
+            "ddl": self.ddl,
+            "comment": self.comment,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Table":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        columns = tuple(Column.from_json(column) for column in value["columns"])
+        database, name, ddl, comment = (text_of(value[key]) for key in ("database", "name", "ddl", "comment"))
+        return cls(integer_of(value["id"]), integer_of(value["logical_id"]), database, name, Kind(value["kind"]), columns, ddl, comment)

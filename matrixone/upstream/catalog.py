@@ -1,0 +1,221 @@
+"""The upstream's catalog at a snapshot: tables, columns, types, ids.
+
+Source: upstream-interface.md 5.4, 5.5 and "Checked on live clusters" (`{mo_ts = …}` reads any account's catalog as sys); object-format.md
+3.1.
+"""
+
+import logging
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from matrixone.ddl import enum_members
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import INDEX_TABLE_PREFIX, ROWID, Column, Kind, SqlType, Table
+from matrixone.upstream import statements
+from matrixone.upstream.errors import BadCatalog, DatabaseMissing, TableMissing, UnsupportedTable
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.session import Answer, Session, integer, text
+
+# `atttyp`, 20 bytes, big endian: oid, charset (1 = binary), not-null and a spare byte, each widened to 16 bits; then the size of a slot,
+# width and scale as zig-zag numbers (0, -1, 1, -2, … are written 0, 1, 2, 3, …). Worked out on recordings of all types and checked against
+# object files.
+_TYPE = struct.Struct(">HHHHIII")
+_INDEX_KINDS = frozenset({"i", "fulltext", "metadata", "centroids", "entries", "hnsw_meta", "hnsw_storage"})
+_ENUM, _SET = 66, 28
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """One database at one snapshot.
+
+    Attributes
+    ----------
+    database, database_id : name and number (`dat_id`).
+    at : the snapshot's timestamp.
+    tables : every relation, in order of id: ordinary tables, index tables, partitions and, as kind OTHER, what is not replicated.
+    partitioned : names of the partitioned tables among them (the parents, whose kind is TABLE): their database's object list cannot be had.
+    unreplicated : name and relkind of every table of kind OTHER: v view, S sequence, e external, cluster, and what else there may be.
+    """
+
+    database: str
+    database_id: int
+    at: Timestamp
+    tables: tuple[Table, ...]
+    partitioned: tuple[str, ...] = ()
+    unreplicated: tuple[tuple[str, str], ...] = ()
+
+
+def read_catalog(
+    session: Session, publication: Publication, database: str, snapshot_name: str, at: Timestamp, *, with_ddl: bool = True
+) -> Catalog:
+    """The database as it was at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone, BadCatalog."""
+    owner = publication.publisher_id
+    database_rows = session.read(statements.select_databases(owner, database, at.physical))
+    table_rows = session.read(statements.select_tables(owner, database, at.physical))
+    column_rows = session.read(statements.select_columns(owner, database, at.physical))
+    ddl_rows = _read_ddl(session, publication, database, snapshot_name, table_rows) if with_ddl else None
+    return tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, at=at)
+
+
+def index_tables(session: Session, publication: Publication, table_id: int, snapshot_name: str) -> tuple[str, ...]:
+    """Names of the hidden tables behind a table's indexes, sorted. Ask soon after the snapshot: their history is not protected by it."""
+    answer = session.read(statements.indexes(table_id, publication.publisher, publication.name, snapshot_name))
+    names = {text(cell, "index_table_name") for (cell,) in answer.select("index_table_name")}
+    return tuple(sorted(names - {""}))
+
+
+def tables_from_rows(database_rows: Answer, table_rows: Answer, column_rows: Answer, ddl_rows: Answer | None, *, at: Timestamp) -> Catalog:
+    """The catalog out of rows of mo_database, mo_tables, mo_columns and get_ddl. Pure; columns are found by name, further ones ignored."""
+    found = list(database_rows.select("dat_id", "datname"))
+    if not found:
+        raise DatabaseMissing("the database does not exist at this snapshot", subject=f"snapshot at {at}")
+    if len(found) > 1:
+        raise BadCatalog(f"the database has {len(found)} rows in mo_database", subject=f"snapshot at {at}")
+    database = text(found[0][1], "datname")
+    ddl = _ddl_by_id(ddl_rows)
+    columns = _columns_by_id(column_rows, ddl)
+    tables, partitioned, unreplicated = [], [], []
+    for table, relkind, is_partitioned in _tables(table_rows, columns, ddl):
+        tables.append(table)
+        if is_partitioned:
+            partitioned.append(table.name)
+        if table.kind is Kind.OTHER:
+            unreplicated.append((table.name, relkind))
+    tables.sort(key=lambda table: table.id)
+    return Catalog(
+        database=database,
+        database_id=integer(found[0][0], "dat_id"),
+        at=at,
+        tables=tuple(tables),
+        partitioned=tuple(sorted(partitioned)),
+        unreplicated=tuple(sorted(unreplicated)),
+    )
+
+
+def decode_type(cell: bytes | None, what: str) -> SqlType:
+    """A column's type from its `atttyp`. Raises BadCatalog."""
+    if cell is None or len(cell) != _TYPE.size:
+        raise BadCatalog(f"the type is not {_TYPE.size} bytes long", subject=what)
+    oid, _charset, _not_null, _spare, _size, width, scale = _TYPE.unpack(cell)
+    if not 0 < oid < 256:
+        raise BadCatalog(f"the type's number is {oid}", subject=what)
+    return SqlType(oid, _zigzag(width), _zigzag(scale))
+
+
+def labels_of(type_: SqlType, stored: str, declared: tuple[str, ...]) -> tuple[str, ...]:
+    """The members of an enum or set column; empty for every other column.
+
+    `stored` is `attr_enum`, the members joined by commas, which is ambiguous when a member holds one; `declared`, the members in the DDL
+    text, says which is meant as long as it is the same text. Where it is not, the stored text counts: it is what the server reads.
+    """
+    if type_.oid not in (_ENUM, _SET):
+        return ()
+    return declared if not stored or ",".join(declared) == stored else tuple(stored.split(","))
+
+
+def _zigzag(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
+
+
+def _kind(name: str, relkind: str) -> Kind:
+    if name.startswith(INDEX_TABLE_PREFIX) or relkind in _INDEX_KINDS:
+        return Kind.INDEX
+    if relkind == "partition":
+        return Kind.PARTITION
+    return Kind.TABLE if relkind == "r" else Kind.OTHER
+
+
+def _tables(rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mapping[int, str]) -> list[tuple[Table, str, bool]]:
+    """Each table with its relkind and whether it is partitioned."""
+    names = ("rel_id", "relname", "reldatabase", "relkind", "rel_comment", "partitioned", "rel_logical_id")
+    tables = []
+    for rel_id, relname, reldatabase, relkind, comment, partitioned, logical_id in rows.select(*names):
+        name, relation = text(relname, "relname"), text(relkind, "relkind")
+        what = f"table {name}"
+        number = integer(rel_id, f"rel_id of {what}")
+        kind = _kind(name, relation)
+        if kind is not Kind.OTHER and not columns.get(number):
+            raise BadCatalog("the table has no columns in mo_columns", subject=what)
+        table = Table(
+            id=number,
+            logical_id=integer(logical_id, f"rel_logical_id of {what}"),
+            database=text(reldatabase, "reldatabase"),
+            name=name,
+            kind=kind,
+            columns=columns.get(number, ()),
+            ddl=ddl.get(number, ""),
+            comment=text(comment, f"comment of {what}"),
+        )
+        tables.append((table, relation, _flag(partitioned, f"partitioned of {what}")))
+    return tables
+
+
+def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Column, ...]]:
+    """Table id -> its stored columns: the user's in declared order, then hidden ones; without the row id, which is computed."""
+    names = ("att_relname_id", "attname", "atttyp", "attnum", "attnotnull", "attisdropped", "att_is_hidden", "attr_seqnum", "attr_enum")
+    declared: dict[int, dict[str, tuple[str, ...]]] = {}
+    found: dict[int, list[tuple[bool, int, Column]]] = defaultdict(list)
+    for rel_id, attname, atttyp, attnum, not_null, dropped, is_hidden, seqnum, stored in rows.select(*names):
+        name = text(attname, "attname")
+        table_id = integer(rel_id, f"att_relname_id of column {name}")
+        what = f"column {name} of table {table_id}"
+        if name == ROWID or _flag(dropped, f"attisdropped of {what}"):
+            continue
+        type_ = decode_type(atttyp, what)
+        stored_labels = text(stored, f"attr_enum of {what}")
+        if (stored_labels or type_.oid == _ENUM) and table_id not in declared:
+            declared[table_id] = enum_members(ddl.get(table_id, ""))
+        hidden = _flag(is_hidden, f"att_is_hidden of {what}")
+        column = Column(
+            name=name,
+            seqnum=integer(seqnum, f"attr_seqnum of {what}"),
+            type=type_,
+            hidden=hidden,
+            labels=labels_of(type_, stored_labels, declared.get(table_id, {}).get(name, ())),
+            nullable=not _flag(not_null, f"attnotnull of {what}"),
+        )
+        found[table_id].append((hidden, integer(attnum, f"attnum of {what}"), column))
+    return {table_id: tuple(column for _, _, column in sorted(columns, key=lambda entry: entry[:2])) for table_id, columns in found.items()}
+
+
+def _flag(cell: bytes | None, what: str) -> bool:
+    if cell in (b"0", b"false", b""):
+        return False
+    if cell in (b"1", b"true"):
+        return True
+    raise BadCatalog(f"{what} is neither 0 nor 1", subject=what)
+
+
+def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
+    if rows is None:
+        return {}
+    return {integer(table_id, "tableid"): text(ddl, "tablesql") for table_id, ddl in rows.select("tableid", "tablesql")}
+
+
+def _read_ddl(session: Session, publication: Publication, database: str, snapshot: str, table_rows: Answer) -> Answer | None:
+    """The statements of all tables. One external or cluster table spoils the answer for a whole database: then table by table.
+
+    A name that an internal command cannot carry has no statement of its own: such a database is asked for with all others of the account,
+    and such a table stays without DDL text once the whole cannot be had. Types and columns come from the catalog in any case.
+    """
+    passable = statements.can_be_word(database)
+    ask = (snapshot, publication.publisher, publication.name)
+    try:
+        return session.read(statements.ddl(*ask, database if passable else None, None))
+    except UnsupportedTable as error:
+        _log.info("the DDL of %s comes table by table: %s", database, error.text)
+    if not passable:
+        return None
+    answers = []
+    for relname, relkind in table_rows.select("relname", "relkind"):
+        name = text(relname, "relname")
+        if _kind(name, text(relkind, "relkind")) not in (Kind.TABLE, Kind.PARTITION) or not statements.can_be_word(name):
+            continue
+        try:
+            answers.append(session.read(statements.ddl(*ask, database, name)))
+        except (UnsupportedTable, TableMissing) as error:
+            _log.info("table %s has no DDL text: %s", name, error.text)
+    return Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows]) if answers else None

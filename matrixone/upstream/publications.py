@@ -1,0 +1,245 @@
+"""Publications: who publishes what to whom, and whether this login may take it. Nothing here leaves a trace upstream.
+
+Source: upstream-interface.md 1 and 3; native-behaviour.md 3.1; requirements N4, N5 and O2.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from matrixone.upstream import statements
+from matrixone.upstream.endpoint import SYS_ACCOUNT
+from matrixone.upstream.errors import (
+    AccountMissing,
+    BadAnswer,
+    DatabaseMissing,
+    NotCovered,
+    NotPermitted,
+    PublicationMissing,
+    StatementFailed,
+    StatementUnknown,
+    TableMissing,
+    UnsupportedTable,
+)
+from matrixone.upstream.session import Answer, Session, integer, text
+
+EVERYTHING = "*"
+_EVERYBODY, _ALL = "all", "ALL"  # as stored, as written
+_ADMIN_ROLES = {SYS_ACCOUNT: "moadmin"}
+_ADMIN_ROLE = "accountadmin"
+_ORDINARY_TABLE = "r"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The ticket that every internal statement shows.
+
+    Attributes
+    ----------
+    name : of the publication.
+    publisher : the account that owns it.
+    publisher_id : that account's number, looked up with `account_id`.
+    """
+
+    name: str
+    publisher: str
+    publisher_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A row of `mo_pubs`: what a publication gives and to whom.
+
+    Attributes
+    ----------
+    publication : see `Publication`.
+    database : the database, or `*` for the whole account.
+    tables : the table names joined by commas, as stored, or `*` for all of them.
+    accounts : the names of the accounts that may take it, joined by commas, or `all`.
+    """
+
+    publication: Publication
+    database: str
+    tables: str
+    accounts: str
+
+    def admits(self, account: str) -> bool:
+        return self.accounts.lower() == _EVERYBODY or account.lower() in (name.strip().lower() for name in self.accounts.split(","))
+
+    def covers(self, database: str, table: str | None) -> bool:
+        """Whether all of the database (table None), or the one table, is published. Names may hold commas; letter case is not compared."""
+        if self.database != EVERYTHING and self.database.lower() != database.lower():
+            return False
+        return self.tables == EVERYTHING or (table is not None and f",{table},".lower() in f",{self.tables},".lower())
+
+
+def account_id(session: Session, name: str) -> int:
+    """The number of an account: looked up, never assumed. Raises AccountMissing; NotPermitted for a login that is not of account sys."""
+    rows = list(_read_as_sys(session, statements.select_account(name)).select("account_id"))
+    if not rows:
+        raise AccountMissing(f"there is no account {name}", subject=f"account {name}")
+    return integer(rows[0][0], f"account_id of {name}")
+
+
+def find_publications(session: Session, database: str) -> list[Offer]:
+    """All publications that name the database or publish a whole account, whoever may take them (see `Offer.admits`), in order of name.
+
+    Raises NotPermitted for a login that is not of account sys: only that account has the table.
+    """
+    offers = _offers(_read_as_sys(session, statements.select_publications(database)))
+    return sorted(offers, key=lambda offer: (offer.publication.publisher, offer.publication.name))
+
+
+def check_admission(session: Session, publication: Publication, database: str, table: str | None) -> None:
+    """Whether the login may replicate this database (table None) or table through the publication, before anything is written anywhere.
+
+    Each question is put in a way that leaves nothing behind, and one that the server cannot answer counts as "unknown, go on": the later
+    statements have errors of their own. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing,
+    UnsupportedTable.
+    """
+    _check_offer(session, publication, database, table)
+    _check_internal_commands(session, publication, database)
+    _check_role(session)
+    _check_existence(session, publication, database, table)
+
+
+def _offers(answer: Answer) -> list[Offer]:
+    offers = []
+    for number, account, name, database, tables, accounts in answer.select(*statements.PUBLICATION_COLUMNS):
+        publication = Publication(text(name, "pub_name"), text(account, "account_name"), integer(number, "account_id"))
+        offers.append(Offer(publication, text(database, "database_name"), text(tables, "table_list"), text(accounts, "account_list")))
+    return offers
+
+
+def _read_as_sys(session: Session, statement: str) -> Answer:
+    try:
+        return session.read(statement)
+    except (TableMissing, DatabaseMissing, StatementFailed) as error:
+        if session.endpoint.account.lower() == SYS_ACCOUNT:
+            raise
+        message = f"{NotPermitted.meaning}: only account sys can look this up ({error.number}: {error.text})"
+        raise NotPermitted(message, subject=error.subject, number=error.number, text=error.text) from error
+
+
+def _probe(session: Session, statement: str) -> Answer | None:
+    """The answer, or None where the server does not know the statement or the tables in it, or keeps them from this login."""
+    try:
+        return session.read(statement)
+    except (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, NotPermitted) as error:
+        _log.debug("a question before the start stays open: %s", error)
+        return None
+
+
+def _check_offer(session: Session, publication: Publication, database: str, table: str | None) -> None:
+    answer = _probe(session, statements.select_publication(publication.publisher, publication.name))
+    if answer is None:
+        _check_coverage(session, publication, database, table)
+        return
+    try:
+        offers = _offers(answer)
+    except BadAnswer as error:
+        _log.debug("mo_pubs reads differently here: %s", error)
+        return
+    subject = f"publication {publication.publisher}.{publication.name}"
+    account = session.endpoint.account
+    audience = _audience(session, publication)
+    if not offers:
+        raise PublicationMissing(
+            f"account {publication.publisher} has no publication {publication.name}",
+            subject=subject,
+            remedy=_as_admin(publication, statements.create_publication(publication.name, database, table, audience)),
+        )
+    offer = offers[0]
+    if not offer.admits(account):
+        change = statements.admit_account(publication.name, None if audience == _ALL else account)
+        raise NotPermitted(
+            f"the publication is not for account {account}",
+            subject=subject,
+            remedy=_as_admin(publication, change),
+        )
+    if not offer.covers(database, table):
+        raise _not_covered(offer, database, table, audience)
+
+
+def _audience(session: Session, publication: Publication) -> str:
+    """Whom a new publication must be for. An account cannot name itself, only everybody (upstream-interface.md 1)."""
+    account = session.endpoint.account
+    return _ALL if publication.publisher.lower() == account.lower() else account
+
+
+def _check_coverage(session: Session, publication: Publication, database: str, table: str | None) -> None:
+    """The question that any admitted account may ask. It knows the publication by name only (upstream-interface.md, D3)."""
+    try:
+        answer = session.read(statements.show_coverage(publication.name))
+        covered = [(text(one, "Database"), text(other, "Table")) for one, other in answer.select("Database", "Table")]
+    except (StatementUnknown, StatementFailed, BadAnswer) as error:
+        _log.debug("the publication's coverage stays unknown: %s", error)
+        return
+    wanted = {(EVERYTHING, EVERYTHING), (database.lower(), EVERYTHING)}
+    if table is not None:
+        wanted.add((database.lower(), table.lower()))
+    if not any((one.lower(), other.lower()) in wanted for one, other in covered):
+        tables = ",".join(other for _, other in covered)
+        offer = Offer(publication, covered[0][0] if covered else "", tables, "")
+        raise _not_covered(offer, database, table, _audience(session, publication))
+
+
+def _not_covered(offer: Offer, database: str, table: str | None, audience: str) -> NotCovered:
+    publication = offer.publication
+    wanted = f"database {database}" if table is None else f"table {database}.{table}"
+    if table is not None and offer.database.lower() == database.lower():
+        change = statements.publish_tables(publication.name, database, [*filter(None, offer.tables.split(",")), table])
+    else:
+        change = statements.create_publication(f"{publication.name}_{database}", database, table, audience)
+    return NotCovered(
+        f"the publication covers {'nothing' if not offer.database else f'{offer.database} ({offer.tables:.200})'}, not {wanted}",
+        subject=f"publication {publication.publisher}.{publication.name}",
+        remedy=_as_admin(publication, change),
+    )
+
+
+def _as_admin(publication: Publication, statement: str) -> str:
+    return f"As admin of account {publication.publisher}: {statement}."
+
+
+def _check_internal_commands(session: Session, publication: Publication, database: str) -> None:
+    try:
+        session.read(statements.databases(publication.publisher, publication.name, database))
+    except (StatementUnknown, StatementFailed) as error:
+        _log.debug("whether internal commands are open stays unknown: %s", error)
+
+
+def _check_role(session: Session) -> None:
+    """CREATE SNAPSHOT wants the administrator's role of the account as the current one (upstream-interface.md 4.2)."""
+    answer = _probe(session, statements.current_role())
+    if answer is None or len(answer.rows) != 1 or len(answer.rows[0]) != 1:
+        return
+    account, role = session.endpoint.account.lower(), text(answer.rows[0][0], "current role").lower()
+    wanted = _ADMIN_ROLES.get(account, _ADMIN_ROLE)
+    if role and role != wanted:
+        # MatrixOne refuses to grant these roles to anybody but the account's administrators.
+        user, who = (
+            ("root", "root or dump of account sys") if account == SYS_ACCOUNT else ("<administrator>", f"administrator of {account}")
+        )
+        raise NotPermitted(
+            f"the login's role is {role}, and snapshots need {wanted}",
+            subject=f"login {session.endpoint.login}",
+            remedy=f"Log in as {who}: mysql://{account}#{user}#{wanted}:<password>@{session.endpoint.address}.",
+        )
+
+
+def _check_existence(session: Session, publication: Publication, database: str, table: str | None) -> None:
+    answer = _probe(session, statements.select_databases(publication.publisher_id, database))
+    if answer is not None and not answer.rows:
+        raise DatabaseMissing(f"account {publication.publisher} has no database {database}", subject=f"database {database}")
+    if table is None:
+        return
+    answer = _probe(session, statements.select_tables(publication.publisher_id, database, table=table))
+    if answer is None:
+        return
+    if not answer.rows:
+        raise TableMissing(f"database {database} has no table {table}", subject=f"table {database}.{table}")
+    if "relkind" in answer.columns:
+        kind = text(next(iter(answer.select("relkind")))[0], "relkind")
+        if kind != _ORDINARY_TABLE:
+            raise UnsupportedTable(f"it is not an ordinary table (relkind {kind})", subject=f"table {database}.{table}")

@@ -1,0 +1,139 @@
+"""Snapshots taken through a publication: make, read, flush, wait, drop. Always of a whole DATABASE (architecture.md, decision 4).
+
+Source: upstream-interface.md 4, 5.2 and 5.6, "Checked on live clusters".
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+from matrixone.errors import Transient
+from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream import statements
+from matrixone.upstream.errors import (
+    BadAnswer,
+    DatabaseMissing,
+    NotFlushedYet,
+    NotPermitted,
+    ObjectGone,
+    SnapshotExists,
+    SnapshotOutcomeUnknown,
+    StatementFailed,
+    TableMissing,
+)
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.session import Session, integer
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two looks at a snapshot that is not flushed
+_log = logging.getLogger(__name__)
+
+
+def create_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
+    """Make the snapshot, if there is none of this name.
+
+    An existing one is kept with its old timestamp, silently: so the name must be new, and recorded before this call. The same silence makes
+    it safe to repeat after a lost connection, which is done here; SnapshotOutcomeUnknown comes only when no repetition was answered.
+    """
+    statement = statements.create_snapshot(name, database, publication.publisher, publication.name)
+    try:
+        session.read(statement, also=(SnapshotOutcomeUnknown,))
+    except SnapshotExists as error:  # two creators at once: the other one, or our own lost attempt, was first
+        _log.info("snapshot %s exists already: %s", name, error.text)
+
+
+def drop_snapshot(session: Session, name: str, publication: Publication) -> None:
+    """Drop it; one that is gone is no error. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as `create_snapshot` does."""
+    session.read(statements.drop_snapshot(name, publication.publisher, publication.name), also=(SnapshotOutcomeUnknown,))
+
+
+def snapshot_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
+    """The snapshot's place on the upstream's clock. Raises SnapshotGone."""
+    answer = session.read(statements.snapshot_timestamp(name, publication.publisher, publication.name))
+    physical = integer(_single(answer.rows, f"timestamp of snapshot {name}"), f"timestamp of snapshot {name}")
+    if physical <= 0:
+        raise BadAnswer(f"the snapshot's timestamp is {physical}", subject=f"snapshot {name}")
+    return Timestamp(physical)
+
+
+def is_flushed(session: Session, name: str, publication: Publication) -> bool:
+    """Whether all rows up to the snapshot are in objects; before that its object list is incomplete. Raises SnapshotGone."""
+    answer = session.read(statements.snapshot_flushed(name, publication.publisher, publication.name))
+    cell = _single(answer.rows, f"flushed state of snapshot {name}")
+    flushed = {b"1": True, b"true": True, b"0": False, b"false": False}.get(cell or b"")
+    if flushed is None:
+        raise BadAnswer(f"the snapshot's flushed state is {cell!r:.40}", subject=f"snapshot {name}")
+    return flushed
+
+
+def _single(rows: list[tuple[bytes | None, ...]], what: str) -> bytes | None:
+    if len(rows) != 1 or len(rows[0]) != 1:
+        raise BadAnswer(f"the {what} is not one cell but {len(rows)} rows", subject=what)
+    return rows[0][0]
+
+
+def flush_tables(connect: Callable[[], Session], table_ids: Iterable[int], connections: int = 4) -> bool:
+    """Ask the upstream to write these tables' rows into objects now: 0.5 s where there is something to write, 1 ms where not.
+
+    Give every table of the database that has rows of its own, hidden index tables too: the snapshot counts as flushed when all of them are.
+    False where the role does not allow it (it takes a sys user with role moadmin) or the upstream could not be asked for all of them.
+    Nothing here is an error, since the caller waits anyway: not a table that was dropped meanwhile, not a lost connection.
+    """
+    ids = list(dict.fromkeys(table_ids))
+    if not ids:
+        return True
+    share = max(1, min(connections, len(ids)))
+    with ThreadPoolExecutor(max_workers=share, thread_name_prefix="flush") as pool:
+        outcomes = list(pool.map(lambda start: _flush(connect, list(islice(ids, start, None, share))), range(share)))
+    return all(outcomes)
+
+
+def _flush(connect: Callable[[], Session], table_ids: list[int]) -> bool:
+    try:
+        with connect() as session:
+            for table_id in table_ids:
+                _flush_table(session, table_id)
+    except NotPermitted as error:
+        _log.info("the role may not request a flush: %s", error.text)
+        return False
+    except Transient as error:
+        _log.warning("not all tables could be flushed: %s", error)
+        return False
+    return True
+
+
+def _flush_table(session: Session, table_id: int) -> None:
+    try:
+        session.read(statements.flush(table_id))
+    except (StatementFailed, TableMissing, DatabaseMissing, ObjectGone) as error:
+        _log.info("table %d was not flushed: %s", table_id, error)
+
+
+def wait_until_flushed(
+    session: Session,
+    name: str,
+    publication: Publication,
+    *,
+    request_flush: Callable[[], bool] | None,
+    timeout_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when the snapshot is flushed: architecture.md, decision 5.
+
+    A flush is requested at most once, and only if the snapshot is not flushed already; `request_flush` tells whether it was allowed (see
+    `flush_tables`). Pauses grow from 0.05 s to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
+    """
+    end = clock() + timeout_seconds
+    pause = _FIRST_PAUSE
+    while not is_flushed(session, name, publication):
+        if request_flush is not None:
+            ask, request_flush = request_flush, None
+            if ask():
+                continue
+        left = end - clock()
+        if left <= 0:
+            raise NotFlushedYet(f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}")
+        sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,196 @@
+"""The text of every statement that goes upstream: upstream-interface.md 3 to 7. Nothing else in the project spells one out.
+
+Two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at white space by the server and know
+no quoting, so a name that holds a blank or a quote cannot be passed at all and is refused here. Publication, publisher and snapshot names
+are stored in lower case and are sent so.
+"""
+
+import re
+from collections.abc import Iterable
+
+from matrixone.upstream.errors import BadWord
+
+_WORD = re.compile(r"[^\s'\"`]+")
+NOTHING = "-"  # how an internal command is told "none"
+
+DATABASE_COLUMNS = ("dat_id", "datname", "account_id", "dat_type")
+TABLE_COLUMNS = (
+    "rel_id",
+    "relname",
+    "reldatabase",
+    "reldatabase_id",
+    "relkind",
+    "rel_comment",
+    "account_id",
+    "partitioned",
+    "rel_logical_id",
+)
+COLUMN_COLUMNS = (
+    "att_relname_id",
+    "att_relname",
+    "attname",
+    "atttyp",
+    "attnum",
+    "attnotnull",
+    "attisdropped",
+    "att_is_hidden",
+    "attr_seqnum",
+    "attr_enum",
+)
+PUBLICATION_COLUMNS = ("account_id", "account_name", "pub_name", "database_name", "table_list", "account_list")
+
+
+def can_be_word(name: str) -> bool:
+    """Whether an internal command can carry this name."""
+    return _WORD.fullmatch(name) is not None and name != NOTHING
+
+
+def word(name: str, what: str) -> str:
+    """A name inside an internal command, as it is. Raises BadWord."""
+    if not can_be_word(name):
+        raise BadWord(f"the {what} name cannot be passed to the upstream", subject=f"{what} {name!r}")
+    return name
+
+
+def stored_word(name: str, what: str) -> str:
+    """A publication, publisher or snapshot name: the server stores it in lower case."""
+    return word(name.lower(), what)
+
+
+def identifier(name: str) -> str:
+    """A name inside a SQL statement."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def string(text: str) -> str:
+    """A text literal inside a SQL statement."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _of(publisher: str, publication: str) -> str:
+    return f"{stored_word(publisher, 'publisher')} {stored_word(publication, 'publication')}"
+
+
+def _from(publisher: str, publication: str) -> str:
+    return f"FROM {identifier(stored_word(publisher, 'publisher'))} PUBLICATION {identifier(stored_word(publication, 'publication'))}"
+
+
+# -- snapshots
+
+
+def create_snapshot(snapshot: str, database: str, publisher: str, publication: str) -> str:
+    name = identifier(stored_word(snapshot, "snapshot"))
+    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR DATABASE {identifier(database)} {_from(publisher, publication)}"
+
+
+def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
+    return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))} {_from(publisher, publication)}"
+
+
+def snapshot_timestamp(snapshot: str, publisher: str, publication: str) -> str:
+    return f"__++__internal_get_snapshot_ts {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
+def snapshot_flushed(snapshot: str, publisher: str, publication: str) -> str:
+    return f"__++__internal_check_snapshot_flushed {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
+def flush(table_id: int) -> str:
+    return f"SELECT mo_ctl('dn','flush','{table_id:d}')"
+
+
+# -- what there is at a snapshot
+
+
+def databases(publisher: str, publication: str, database: str) -> str:
+    """At present, not at a snapshot; it echoes the database, so its use is to see whether the login may run internal commands."""
+    scope = database if can_be_word(database) else NOTHING
+    return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} database {scope} {NOTHING}"
+
+
+def ddl(snapshot: str, publisher: str, publication: str, database: str | None, table: str | None) -> str:
+    """None for the database: all of them. None for the table: all tables of the database."""
+    level = "account" if database is None else "database" if table is None else "table"
+    scope = NOTHING if database is None else word(database, "database")
+    single = NOTHING if table is None else word(table, "table")
+    return f"__++__internal_get_ddl {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)} {level} {scope} {single}"
+
+
+def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
+    return f"__++__internal_get_mo_indexes {table_id:d} {_of(publisher, publication)} {stored_word(snapshot, 'snapshot')}"
+
+
+def object_list(snapshot: str, against: str | None, publisher: str, publication: str) -> str:
+    older = NOTHING if against is None else stored_word(against, "snapshot")
+    return f"__++__internal_object_list {stored_word(snapshot, 'snapshot')} {older} {_of(publisher, publication)}"
+
+
+def get_object(publisher: str, publication: str, name: str, chunk: int) -> str:
+    return f"__++__internal_get_object {_of(publisher, publication)} {word(name, 'object')} {chunk:d}"
+
+
+# -- catalog tables
+
+
+def _at(physical: int | None) -> str:
+    return "" if physical is None else f" {{mo_ts = {physical:d}}}"
+
+
+def select_databases(account_id: int, database: str, physical: int | None = None) -> str:
+    where = f"account_id = {account_id:d} AND datname = {string(database)}"
+    return f"SELECT {', '.join(DATABASE_COLUMNS)} FROM mo_catalog.mo_database{_at(physical)} WHERE {where}"
+
+
+def select_tables(account_id: int, database: str, physical: int | None = None, table: str | None = None) -> str:
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    if table is not None:
+        where += f" AND relname = {string(table)}"
+    return f"SELECT {', '.join(TABLE_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_columns(account_id: int, database: str, physical: int) -> str:
+    where = f"account_id = {account_id:d} AND att_database = {string(database)}"
+    return f"SELECT {', '.join(COLUMN_COLUMNS)} FROM mo_catalog.mo_columns{_at(physical)} WHERE {where}"
+
+
+# -- accounts and publications
+
+
+def select_account(name: str) -> str:
+    return f"SELECT account_id FROM mo_catalog.mo_account WHERE account_name = {string(name.lower())}"
+
+
+def select_publication(publisher: str, publication: str) -> str:
+    where = f"account_name = {string(publisher.lower())} AND pub_name = {string(publication.lower())}"
+    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE {where}"
+
+
+def select_publications(database: str) -> str:
+    """Those that name the database, and those of whole accounts."""
+    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE database_name IN ({string(database)}, '*')"
+
+
+def show_coverage(publication: str) -> str:
+    return f"SHOW PUBLICATION COVERAGE {identifier(stored_word(publication, 'publication'))}"
+
+
+def current_role() -> str:
+    return "SELECT current_role_name()"
+
+
+# For people: what an error tells an admin of the publishing account to run. Nothing here sends them.
+
+
+def create_publication(publication: str, database: str, table: str | None, accounts: str) -> str:
+    single = "" if table is None else f" TABLE {identifier(table)}"
+    return f"CREATE PUBLICATION {identifier(publication)} DATABASE {identifier(database)}{single} ACCOUNT {accounts}"
+
+
+def publish_tables(publication: str, database: str, tables: Iterable[str]) -> str:
+    names = ", ".join(identifier(table) for table in tables)
+    return f"ALTER PUBLICATION {identifier(publication)} DATABASE {identifier(database)} TABLE {names}"
+
+
+def admit_account(publication: str, account: str | None) -> str:
+    """None: everybody."""
+    return f"ALTER PUBLICATION {identifier(publication)} ACCOUNT {'ALL' if account is None else f'ADD {identifier(account)}'}"

@@ -1,0 +1,83 @@
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrixone.objects.errors import BadObjectName, ObjectDamaged
+from matrixone.objects.identifiers import object_name
+from matrixone.objects.stats import STATS_DTYPE, STATS_SIZE, ObjectStats, check_object_name, stats_columns
+from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes
+
+FILE = object_file([(3, {0: (22, column_entry(22, bytes(12), 3))})])
+RAW = stats_bytes(FILE, rows=3, blocks=1, flags=0x02 | 0x04 | 5 << 5)
+
+
+def test_stats_are_read_field_by_field() -> None:
+    assert STATS_DTYPE.itemsize == STATS_SIZE == len(RAW)
+    stats = ObjectStats.parse(RAW)
+    assert stats.raw == RAW
+    assert stats.object_id == OBJECT_ID
+    assert stats.name == "00010203-0405-0607-0809-0a0b0c0d0e0f_00001" == object_name(OBJECT_ID)
+    assert (stats.rows, stats.blocks, stats.size, stats.level) == (3, 1, len(FILE), 5)
+    assert (stats.appendable, stats.sorted, stats.created_by_cn) == (False, True, True)
+    assert stats.meta.end + 64 == stats.size
+    assert pickle.loads(pickle.dumps(stats)) == stats
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        RAW[:-1],
+        RAW + b"\x00",
+        bytes(STATS_SIZE),
+        RAW[:20] + b"X" + RAW[21:],
+        RAW[:145] + b"\x01" + RAW[146:],
+        stats_bytes(FILE, rows=100_000, blocks=1),
+        stats_bytes(FILE, rows=1, blocks=2**32 - 1),
+        stats_bytes(FILE, rows=10_000, blocks=2, flags=0x01),
+    ],
+)
+def test_stats_that_contradict_themselves_are_damage(raw: bytes) -> None:
+    with pytest.raises(ObjectDamaged):
+        ObjectStats.parse(raw)
+
+
+@given(st.binary(min_size=STATS_SIZE, max_size=STATS_SIZE))
+def test_any_bytes_are_stats_or_damage(raw: bytes) -> None:
+    with pytest.raises(ObjectDamaged):
+        ObjectStats.parse(raw)
+    assert stats_columns(pa.array([raw], pa.binary())).num_rows == 1
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(STATS_SIZE)])
+def test_columns_of_many_stats_say_what_each_says(kind: pa.DataType) -> None:
+    wrong_name = RAW[:20] + b"X" + RAW[21:]
+    array = pa.array([wrong_name, RAW, stats_bytes(FILE, rows=2**32 - 1, blocks=7, flags=1), wrong_name], kind).slice(1, 3)
+    batch = stats_columns(array)
+    assert batch.column("name").to_pylist() == ["00010203-0405-0607-0809-0a0b0c0d0e0f_00001"] * 3
+    assert batch.column("rows").to_pylist() == [3, 2**32 - 1, 3]
+    assert batch.column("size").to_pylist() == [len(FILE)] * 3
+    assert batch.column("meta_end").to_pylist() == [len(FILE) - 64] * 3
+    assert batch.column("appendable").to_pylist() == [False, True, False]
+    assert batch.column("created_by_cn").to_pylist() == [True, False, True]
+    assert batch.column("name_agrees").to_pylist() == [True, True, False]
+    assert stats_columns(array.slice(0, 0)).num_rows == 0
+
+
+@pytest.mark.parametrize("array", [pa.array([RAW, RAW[:-1]]), pa.array([RAW, None]), pa.array([b"abc"], pa.binary(3))])
+def test_columns_of_stats_refuse_any_other_length(array: pa.Array) -> None:
+    with pytest.raises(ObjectDamaged):
+        stats_columns(array)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "../" + "a" * 39, "00010203-0405-0607-0809-0A0b0c0d0e0f_00001", "00010203-0405-0607-0809-0a0b0c0d0e0f_00001\n", "x" * 42],
+)
+def test_only_names_of_objects_become_paths(name: str) -> None:
+    with pytest.raises(BadObjectName):
+        check_object_name(name)
+    assert check_object_name(ObjectStats.parse(RAW).name) == ObjectStats.parse(RAW).name

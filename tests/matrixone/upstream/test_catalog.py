@@ -1,0 +1,258 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.faults import FailStatement
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, ROWID, Column, Kind, SqlType
+from matrixone.upstream.catalog import Catalog, decode_type, index_tables, labels_of, read_catalog, tables_from_rows
+from matrixone.upstream.errors import BadAnswer, BadCatalog, DatabaseMissing, SnapshotGone
+from matrixone.upstream.session import Answer
+from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
+from tests.matrixone.upstream.conftest import folder_of
+from tests.recorded import Snapshot, snapshots
+
+AT = Timestamp(1)
+
+
+def _catalog(snapshot: Snapshot) -> Catalog:
+    names = ("mo_database", "mo_tables", "mo_columns", "ddl")
+    database, tables, columns, ddl = (snapshot.answer(name) for name in names)
+    return tables_from_rows(database, tables, columns, ddl, at=snapshot.at)
+
+
+def _snapshot(recordings: Path, name: str) -> Snapshot:
+    return Snapshot(folder_of(recordings, name))
+
+
+def test_every_recorded_catalog_is_read_whole(recordings: Path):
+    read = 0
+    for snapshot in snapshots(recordings):
+        catalog = _catalog(snapshot)
+        listed = list(snapshot.answer("mo_tables").select("rel_id", "relname"))
+        assert sorted((table.id, table.name) for table in catalog.tables) == sorted((int(i or b""), (n or b"").decode()) for i, n in listed)
+        assert {table.database for table in catalog.tables} == {catalog.database}
+        read += 1
+    assert read
+
+
+def test_ddl_and_columns_of_every_recorded_table_name_the_same_columns(recordings: Path):
+    for snapshot in snapshots(recordings):
+        given = {int(number or b""): (ddl or b"").decode() for number, ddl in snapshot.answer("ddl").select("tableid", "tablesql")}
+        for table in _catalog(snapshot).tables:
+            assert table.ddl == given.get(table.id, "")
+            assert bool(table.ddl) == (table.kind in (Kind.TABLE, Kind.PARTITION)), table.name
+            if table.ddl:
+                lines = [line.strip() for line in table.ddl.splitlines()]
+                declared = [line[1:].split("` ", 1)[0] for line in lines if line.startswith("`")]
+                assert declared == [column.name for column in table.user_columns]
+                assert [" NOT NULL" in line for line in lines if line.startswith("`")] == [not c.nullable for c in table.user_columns]
+
+
+def test_expected_rows_of_every_recorded_table_have_the_catalogs_columns(recordings: Path):
+    for snapshot in snapshots(recordings):
+        tables = {table.name: table for table in _catalog(snapshot).tables}
+        for name in snapshot.expected_tables():
+            assert snapshot.expected(name).column_names == [column.name for column in tables[name].user_columns]
+
+
+def test_stored_columns_are_numbered_without_gaps_and_hidden_ones_come_last(recordings: Path):
+    for snapshot in snapshots(recordings):
+        for table in _catalog(snapshot).tables:
+            assert ROWID not in [column.name for column in table.columns]
+            hidden = [column.hidden for column in table.columns]
+            assert hidden == sorted(hidden)
+            assert len({column.seqnum for column in table.columns}) == len(table.columns)
+
+
+def test_a_table_without_a_key_has_the_fake_one_and_a_composite_key_its_own(recordings: Path):
+    tables = {table.name: table for table in _catalog(_snapshot(recordings, "keys/snapshot-001")).tables}
+    assert [column.name for column in tables["nopk"].columns if column.hidden] == [FAKE_KEY]
+    assert [column.name for column in tables["comp"].columns if column.hidden] == [COMPOSITE_KEY]
+    assert [column.name for column in tables["strpk"].columns if column.hidden] == []
+    assert {table.kind for name, table in tables.items() if name.startswith("__mo_index_")} == {Kind.INDEX}
+
+
+def test_ids_comments_and_views_are_kept(recordings: Path):
+    catalog = _catalog(_snapshot(recordings, "ddl/snapshot-006"))
+    tables = {table.name: table for table in catalog.tables}
+    assert tables["t1"].comment == "renamed column"
+    assert tables["t1"].id != tables["t1"].logical_id
+    assert tables["reborn"].id == tables["reborn"].logical_id
+    assert catalog.unreplicated == (("v1", "v"),)
+    assert tables["v1"].kind is Kind.OTHER
+    assert [column.name for column in tables["weird name é"].columns] == ["select", "a b"]
+
+
+def test_partitions_are_told_from_the_table_that_they_make_up(recordings: Path):
+    catalog = _catalog(_snapshot(recordings, "partitioned/snapshot-001"))
+    assert catalog.partitioned == ("part",)
+    kinds = {table.name: table.kind for table in catalog.tables}
+    assert kinds["part"] is Kind.TABLE
+    assert kinds["%!%p0%!%part"] is Kind.PARTITION
+
+
+def test_types_are_decoded(recordings: Path):
+    (table,) = [table for table in _catalog(_snapshot(recordings, "all_types/snapshot-001")).tables if table.name == "every_type"]
+    columns = {column.name: column for column in table.columns}
+    assert columns["i64"] == Column("i64", columns["i64"].seqnum, SqlType(23, 64, -1))
+    assert columns["d256"].type == SqlType(34, 60, 5)
+    assert columns["f32p"].type == SqlType(30, 10, 2)
+    assert columns["dtm3"].type == SqlType(52, 3, 3)
+    assert columns["v64"].type == SqlType(225, 4, 0)
+    assert columns["bn"].type == SqlType(64, 8, 0)
+    assert columns["en"].labels == ("red", "green", "blue")
+    assert columns["st"].labels == ("x", "y", "z")
+    assert columns["u64"].labels == ()
+    assert not columns["id"].nullable
+
+
+@pytest.mark.parametrize("cell", [None, b"", b"\0" * 20, b"\0\x17" + b"\0" * 17, b"\x01\x17" + b"\0" * 18])
+def test_a_type_of_another_form_is_refused(cell: bytes | None):
+    with pytest.raises(BadCatalog):
+        decode_type(cell, "column x")
+
+
+def test_labels_follow_the_ddl_as_long_as_it_is_the_text_that_is_stored():
+    enum = SqlType(66)
+    assert labels_of(enum, "a,b,c", ("a,b", "c")) == ("a,b", "c")
+    assert labels_of(enum, "a,b,c", ("a", "other")) == ("a", "b", "c")
+    assert labels_of(enum, "", ("",)) == ("",)
+    assert labels_of(SqlType(28), "", ()) == ()
+    assert labels_of(SqlType(28), "x,y", ()) == ("x", "y")
+    assert labels_of(SqlType(61), "x", ("x",)) == ()
+
+
+def _rows(**changes: dict[str, bytes]) -> tuple[Answer, Answer, Answer, Answer]:
+    """A database with one table, with an enum whose members stand in the DDL text only."""
+    tables = {"rel_id": b"7", "relname": b"t", "reldatabase": b"d", "relkind": b"r", "rel_comment": b"", "partitioned": b"0"}
+    columns = {
+        "att_relname_id": b"7",
+        "attname": b"e",
+        "atttyp": bytes.fromhex("0042000000000000000000040000000000000000"),
+        "attnum": b"1",
+        "attnotnull": b"0",
+        "attisdropped": b"0",
+        "att_is_hidden": b"0",
+        "attr_seqnum": b"0",
+        "attr_enum": b"",
+    }
+    rows = (
+        {"dat_id": b"5", "datname": b"d"},
+        tables | {"rel_logical_id": b"6"} | changes.get("tables", {}),
+        columns | changes.get("columns", {}),
+        {"tableid": b"7", "tablesql": b"CREATE TABLE `d`.`t` (`e` enum('x,y','z'))"},
+    )
+    database, table, column, ddl = (Answer(tuple(row), (253,) * len(row), [tuple(row.values())]) for row in rows)
+    return database, table, column, ddl
+
+
+def test_labels_come_from_the_ddl_where_the_catalog_has_none():
+    (table,) = tables_from_rows(*_rows(), at=AT).tables
+    assert table.columns[0].labels == ("x,y", "z")
+    assert (table.id, table.logical_id) == (7, 6)
+    (table,) = tables_from_rows(*_rows()[:3], None, at=AT).tables
+    assert (table.columns[0].labels, table.ddl) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("relname", "relkind", "kind"),
+    [
+        (b"t", b"r", Kind.TABLE),
+        (b"__mo_index_secondary_x", b"r", Kind.INDEX),
+        (b"t", b"i", Kind.INDEX),
+        (b"t", b"fulltext", Kind.INDEX),
+        (b"t", b"entries", Kind.INDEX),
+        (b"t", b"partition", Kind.PARTITION),
+        (b"t", b"v", Kind.OTHER),
+        (b"t", b"S", Kind.OTHER),
+        (b"t", b"e", Kind.OTHER),
+        (b"t", b"cluster", Kind.OTHER),
+    ],
+)
+def test_kinds_follow_name_and_relkind(relname: bytes, relkind: bytes, kind: Kind):
+    catalog = tables_from_rows(*_rows(tables={"relname": relname, "relkind": relkind}), at=AT)
+    assert catalog.tables[0].kind is kind
+    assert catalog.unreplicated == (((relname.decode(), relkind.decode()),) if kind is Kind.OTHER else ())
+
+
+def test_dropped_columns_are_left_out_and_a_table_with_none_is_refused():
+    with pytest.raises(BadCatalog, match="no columns"):
+        tables_from_rows(*_rows(columns={"attisdropped": b"1"}), at=AT)
+
+
+@pytest.mark.parametrize("change", [{"attr_seqnum": b"x"}, {"att_is_hidden": b"2"}, {"attname": b"\xff"}, {"atttyp": b"short"}])
+def test_a_malformed_cell_is_refused(change: dict[str, bytes]):
+    with pytest.raises(BadAnswer):
+        tables_from_rows(*_rows(columns=change), at=AT)
+
+
+def test_a_missing_column_is_refused_by_name():
+    database, tables, columns, ddl = _rows()
+    without = replace(columns, columns=tuple(name.replace("attr_seqnum", "other") for name in columns.columns))
+    with pytest.raises(BadAnswer, match="attr_seqnum"):
+        tables_from_rows(database, tables, without, ddl, at=AT)
+
+
+def test_a_database_that_is_not_there_is_said_so():
+    database, tables, columns, ddl = _rows()
+    with pytest.raises(DatabaseMissing):
+        tables_from_rows(replace(database, rows=[]), tables, columns, ddl, at=AT)
+
+
+# -- over the wire
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("scenario", ["all_types", "ddl", "keys", "other_account", "partitioned", "many_tables"])
+def test_the_catalog_over_the_wire_is_the_recorded_one(play: Callable[..., Any], recordings: Path, scenario: str):
+    upstream = play(scenario)
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    at = snapshot_timestamp(session, "xr_1", upstream.publication)
+    expected = _catalog(Snapshot(recordings / scenario / "snapshot-001"))
+    assert read_catalog(session, upstream.publication, upstream.database, "xr_1", at) == expected
+    without = read_catalog(session, upstream.publication, upstream.database, "xr_1", at, with_ddl=False)
+    assert [replace(table, ddl="") for table in expected.tables] == list(without.tables)
+
+
+@pytest.mark.recordings
+def test_ddl_comes_table_by_table_where_one_table_spoils_the_whole(play: Callable[..., Any], recordings: Path):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    at = snapshot_timestamp(session, "xr_1", upstream.publication)
+    upstream.emulator.inject(FailStatement("get_ddl", text="internal error: external table is not supported"))
+    catalog = read_catalog(session, upstream.publication, upstream.database, "xr_1", at)
+    assert catalog == _catalog(Snapshot(recordings / "keys" / "snapshot-001"))
+    ordinary = [table for table in catalog.tables if table.kind is Kind.TABLE]
+    assert upstream.sent("get_ddl") == 1 + len(ordinary)
+
+
+@pytest.mark.recordings
+def test_hidden_index_tables_are_found_through_their_table(play: Callable[..., Any]):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    at = snapshot_timestamp(session, "xr_1", upstream.publication)
+    catalog = read_catalog(session, upstream.publication, upstream.database, "xr_1", at)
+    hidden = {table.name for table in catalog.tables if table.kind is Kind.INDEX}
+    owned = [index_tables(session, upstream.publication, table.id, "xr_1") for table in catalog.tables if table.kind is Kind.TABLE]
+    assert {name for names in owned for name in names} == hidden
+    assert len(hidden) == sum(map(len, owned))
+
+
+@pytest.mark.recordings
+def test_a_database_missing_at_the_snapshot_and_a_snapshot_that_is_gone_are_typed(play: Callable[..., Any]):
+    upstream = play("dml")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    at = snapshot_timestamp(session, "xr_1", upstream.publication)
+    with pytest.raises(DatabaseMissing):
+        read_catalog(session, upstream.publication, "nowhere", "xr_1", at, with_ddl=False)
+    upstream.emulator.drop_snapshot("xr_1")
+    with pytest.raises(SnapshotGone):
+        read_catalog(session, upstream.publication, upstream.database, "xr_1", at)
