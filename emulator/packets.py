@@ -1,0 +1,203 @@
+"""MySQL packets on a socket: framing, sequence numbers, and the values inside a payload.
+
+A payload of 0xFFFFFF bytes or more travels in several frames; one of exactly n * 0xFFFFFF bytes ends with an empty frame. Sequence numbers
+count frames, modulo 256, and start at 0 with every command.
+"""
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
+
+MAX_FRAME = 0xFFFFFF
+FLUSH_BYTES = 256 * 1024
+JOIN_BYTES = 1024 * 1024
+RECEIVE_BYTES = 1024 * 1024
+MAX_VECTOR = 512
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Hangup(ConnectionError):
+    """The peer closed the connection between two packets, or inside one."""
+
+
+class CutByFault(ConnectionError):
+    """A fault asked for the connection to break at this byte."""
+
+
+class ProtocolError(Exception):
+    """The peer's bytes are not the MySQL protocol, or more than is taken. `number` and `state` go to the peer, then the connection ends."""
+
+    def __init__(self, number: int, state: str, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+        self.state = state
+        self.text = text
+
+
+@dataclass
+class Channel:
+    """Packets over one socket. Used by one thread.
+
+    Attributes
+    ----------
+    sock : the connected socket, plain or TLS.
+    vectored : whether `sendmsg` may be used (TLS sockets have none).
+    allowance : bytes that may still be sent before `CutByFault`; None = no limit. Set it only right after `flush`.
+    """
+
+    sock: socket.socket
+    vectored: bool = True
+    sequence: int = 0
+    allowance: int | None = None
+    _pending: list[Buffer] = field(default_factory=list)
+    _pending_bytes: int = 0
+
+    def read(self, limit: int) -> bytes:
+        """The next payload, its frames joined. `limit` in bytes: more is a `ProtocolError`, found before it is received."""
+        payload = bytearray()
+        while True:
+            header = self._receive(4)
+            length = int.from_bytes(header[:3], "little")
+            if header[3] != self.sequence:
+                raise ProtocolError(1156, "08S01", f"packet number {header[3]} came where {self.sequence} was due")
+            self.sequence = (self.sequence + 1) & 0xFF
+            if len(payload) + length > limit:
+                raise ProtocolError(1153, "08S01", f"a packet of more than {limit} bytes is not taken")
+            if length < MAX_FRAME and not payload:
+                return self._receive(length)
+            payload += self._receive(length)
+            if length < MAX_FRAME:
+                return bytes(payload)
+
+    def _receive(self, size: int) -> bytes:
+        # Memory grows with what really arrives, never with what a header claims.
+        first = self.sock.recv(min(size, RECEIVE_BYTES)) if size else b""
+        if len(first) == size:
+            return first
+        received = bytearray(first)
+        while len(received) < size:
+            if not first:
+                raise Hangup("the peer closed the connection")
+            first = self.sock.recv(min(size - len(received), RECEIVE_BYTES))
+            received += first
+        return bytes(received)
+
+    def write(self, *parts: Buffer) -> None:
+        """Queue one payload, given in parts that are not copied. What is queued leaves with `flush`, or earlier when it is much."""
+        size = sum(len(part) for part in parts)
+        if size < MAX_FRAME:
+            self._frame(size, parts)
+            return
+        rest = deque(memoryview(part) for part in parts)
+        while True:
+            length = min(size, MAX_FRAME)
+            self._frame(length, _take(rest, length))
+            size -= length
+            if length < MAX_FRAME:
+                return
+
+    def _frame(self, length: int, parts: Iterable[Buffer]) -> None:
+        self._pending.append(length.to_bytes(3, "little") + bytes((self.sequence,)))
+        self._pending.extend(parts)
+        self._pending_bytes += length + 4
+        self.sequence = (self.sequence + 1) & 0xFF
+        if self._pending_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        parts, size = self._pending, self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if self.allowance is not None:
+            if size > self.allowance:
+                self._send(list(_take(deque(memoryview(part) for part in parts), self.allowance)))
+                raise CutByFault("cut as asked")
+            self.allowance -= size
+        if size < JOIN_BYTES:
+            self._send([b"".join(parts)])
+        else:
+            self._send(parts)
+
+    def _send(self, parts: list[Buffer]) -> None:
+        if not self.vectored:
+            for part in parts:
+                self.sock.sendall(part)
+            return
+        if len(parts) == 1:
+            self.sock.sendall(parts[0])
+            return
+        views = deque(memoryview(part) for part in parts if len(part))
+        while views:
+            sent = self.sock.sendmsg(list(islice(views, MAX_VECTOR)))
+            while sent:
+                if sent < len(views[0]):
+                    views[0] = views[0][sent:]
+                    break
+                sent -= len(views.popleft())
+
+
+def _take(views: deque[memoryview], size: int) -> Iterable[memoryview]:
+    """The first `size` bytes of the views, removed from them."""
+    while size and views:
+        view = views.popleft()
+        if len(view) > size:
+            views.appendleft(view[size:])
+            view = view[:size]
+        size -= len(view)
+        yield view
+
+
+class Fields:
+    """Reads the values of a payload one after the other. Every length is checked against what is there; too short is `ProtocolError`."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.position = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.payload) - self.position
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise ProtocolError(1043, "08S01", "a packet ends before its values do")
+        self.position += size
+        return self.payload[self.position - size : self.position]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def until_zero(self) -> bytes:
+        end = self.payload.find(b"\0", self.position)
+        if end < 0:
+            raise ProtocolError(1043, "08S01", "a text in a packet has no end")
+        value = self.payload[self.position : end]
+        self.position = end + 1
+        return value
+
+    def length_encoded(self) -> bytes:
+        size = self.number(1)
+        if size >= 0xFB:
+            if size not in (0xFC, 0xFD, 0xFE):
+                raise ProtocolError(1043, "08S01", "a length in a packet is malformed")
+            size = self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}[size])
+        return self.take(size)
+
+
+def length_prefix(size: int) -> bytes:
+    """A length-encoded integer."""
+    if size < 0xFB:
+        return bytes((size,))
+    if size < 1 << 16:
+        return b"\xfc" + size.to_bytes(2, "little")
+    if size < 1 << 24:
+        return b"\xfd" + size.to_bytes(3, "little")
+    return b"\xfe" + struct.pack("<Q", size)
+
+
+def prefixed(value: bytes) -> bytes:
+    return length_prefix(len(value)) + value

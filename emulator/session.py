@@ -1,0 +1,297 @@
+"""One login on a replayed upstream: what kind a statement is, and who answers it."""
+
+import json
+import re
+import time
+from typing import Final
+
+from emulator import catalog, faults, internal
+from emulator.access import Login, require_admin, require_publication
+from emulator.packets import CutByFault
+from emulator.state import internal as internal_error
+from emulator.statements import (
+    CreateSnapshot,
+    DropSnapshot,
+    Plain,
+    Select,
+    SelectValues,
+    SetRole,
+    Show,
+    Statement,
+    Use,
+    Value,
+    parse,
+)
+from emulator.upstream import Upstream
+from emulator.wire import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Result, StatementError
+
+SYSTEM_DATABASES: Final = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
+# What clients read when they connect.
+VARIABLES: Final[dict[str, str | int]] = {
+    "auto_increment_increment": 1,
+    "autocommit": 1,
+    "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4",
+    "character_set_results": "utf8mb4",
+    "character_set_server": "utf8mb4",
+    "collation_connection": "utf8mb4_0900_ai_ci",
+    "collation_server": "utf8mb4_bin",
+    "init_connect": "",
+    "interactive_timeout": 28800,
+    "license": "APACHE",
+    "lower_case_table_names": 1,
+    "max_allowed_packet": 67108864,
+    "net_buffer_length": 16384,
+    "net_write_timeout": 60,
+    "performance_schema": 0,
+    "sql_mode": "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES",
+    "system_time_zone": "UTC",
+    "time_zone": "SYSTEM",
+    "transaction_isolation": "REPEATABLE-READ",
+    "transaction_read_only": 0,
+    "tx_isolation": "REPEATABLE-READ",
+    "version": SERVER_VERSION,
+    "version_comment": "emulator of MatrixOne, playing a recording",
+    "wait_timeout": 28800,
+}
+_BAD_NAME = re.compile(r"[\s'\"`]")
+
+
+class ReplaySession:
+    """See `emulator.wire.Session`."""
+
+    def __init__(self, upstream: Upstream, login: Login, number: int) -> None:
+        self.upstream = upstream
+        self.login = login
+        self.number = number
+        self.database = ""
+        self.in_transaction = False
+        upstream.counters.session_opened()
+
+    def close(self) -> None:
+        self.upstream.counters.session_closed()
+
+    def use(self, database: str) -> None:
+        known = database.lower() in SYSTEM_DATABASES or any(s.has_database(database) for s in self.upstream.recording.snapshots)
+        if not known:
+            raise StatementError(1049, f"Unknown database {database}", "42000")
+        self.database = database
+
+    def query(self, text: bytes) -> Result | None:
+        """Answers one statement. Raises `StatementError`, counted as an error."""
+        try:
+            return self._query(text.decode("utf-8", "surrogateescape"))
+        except StatementError:
+            self.upstream.counters.error()
+            raise
+
+    def _query(self, text: str) -> Result | None:
+        command = internal.command_of(text)
+        statement = None
+        if command is None:
+            try:
+                statement = parse(text)
+            except StatementError:
+                self._count("unknown", text)
+                raise
+        kind = command[0] if command is not None else _kind(statement)
+        self._count(kind, text)
+        failures = self._faults_before(kind)
+        answer = self._answer(statement) if command is None else internal.answer(self.upstream, self.login, self.number, *command)
+        for fault in failures:
+            _fail(fault)
+        return answer
+
+    def _count(self, kind: str, text: str) -> None:
+        self.upstream.counters.statement(self.number, f"{self.login.account}:{self.login.user}", kind, text)
+
+    def _faults_before(self, kind: str) -> list[faults.StatementFault]:
+        """Delays, and raises what strikes before the statement works; returns what strikes after it."""
+        after: list[faults.StatementFault] = []
+        for fault in self.upstream.faults.strike(lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)):
+            if isinstance(fault, faults.Delay):
+                time.sleep(fault.seconds)
+            elif isinstance(fault, faults.FailStatement | faults.CutStatement):
+                if not fault.after_effect:
+                    _fail(fault)
+                after.append(fault)
+        return after
+
+    def _answer(self, statement: Statement | None) -> Result | None:
+        match statement:
+            case CreateSnapshot():
+                self._create_snapshot(statement)
+            case DropSnapshot():
+                self._may_change_snapshots(statement.publisher, statement.publication)
+                self.upstream.state.drop(statement.name, if_exists=statement.if_exists)
+            case Select():
+                return catalog.select(self.upstream, self.login, self.database, statement)
+            case SelectValues():
+                cells = [self._value(value) for value in statement.values]
+                return Result(tuple(column for column, _ in cells), (tuple(cell for _, cell in cells),))
+            case Show():
+                return self._show(statement)
+            case SetRole():
+                self.login = self.login.with_role(statement.role)
+            case Use():
+                self.use(statement.database)
+            case Plain():
+                if statement.what != "set":
+                    self.in_transaction = statement.what == "begin"
+        return None
+
+    def _may_change_snapshots(self, publisher: str, publication: str) -> None:
+        if self.in_transaction:
+            raise internal_error("a snapshot cannot be created or dropped in an open transaction")
+        require_admin(self.login)
+        if publisher:
+            require_publication(self.upstream.recording, self.login, publisher, publication, strict=self.upstream.strict_publication)
+        elif self.login.account != self.upstream.recording.publisher:
+            raise internal_error(f"account {self.login.account} has nothing in this recording: name its publisher and publication")
+
+    def _create_snapshot(self, statement: CreateSnapshot) -> None:
+        if _BAD_NAME.search(statement.name) or len(statement.name) > 64:
+            raise StatementError(20301, f"invalid input: snapshot name {statement.name}")
+        self._may_change_snapshots(statement.publisher, statement.publication)
+        if statement.database in SYSTEM_DATABASES:
+            raise internal_error(f"can not create snapshot for system database {statement.database}")
+        self.upstream.state.create(
+            statement.name, statement.level, statement.database, statement.table, if_not_exists=statement.if_not_exists
+        )
+
+    def _value(self, value: Value) -> tuple[Column, Cell]:
+        if value.kind == "literal":
+            cell = value.arguments[0]
+        elif value.kind == "variable":
+            if value.name not in VARIABLES:
+                raise internal_error(f"the system variable does not exist: {value.name}")
+            cell = VARIABLES[value.name]
+        elif value.name == "mo_ctl":
+            cell = self._mo_ctl([str(argument) for argument in value.arguments])
+        else:
+            calls: dict[str, Cell] = {
+                "version": SERVER_VERSION,
+                "database": self.database or None,
+                "schema": self.database or None,
+                "current_role": self.login.role,
+                "current_role_name": self.login.role,
+                "current_user_name": self.login.user,
+                "current_user": f"{self.login.user}@127.0.0.1",
+                "user": f"{self.login.user}@127.0.0.1",
+                "connection_id": self.number,
+                "current_account_name": self.login.account,
+            }
+            if value.arguments or value.name not in calls:
+                raise StatementError(
+                    1064, f"SQL syntax: the emulator does not know the function {value.name} with these arguments", "42000"
+                )
+            cell = calls[value.name]
+        number = isinstance(cell, int)
+        return Column(value.shown_as, BIGINT if number else VAR_STRING, catalog.BINARY if number else catalog.UTF8), cell
+
+    def _mo_ctl(self, arguments: list[str]) -> str:
+        """flush and checkpoint of 'dn' (spec 5.6 and "Checked on live clusters"): one JSON text. Closed to all but sys with its admin
+        role."""
+        if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
+            raise internal_error("do not have privilege to execute the statement")
+        if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in ("flush", "checkpoint"):
+            raise internal_error("invalid operation: a recording knows mo_ctl('dn','flush',…) and mo_ctl('dn','checkpoint','') only")
+        method, target = arguments[1].lower(), arguments[2]
+        recording, state = self.upstream.recording, self.upstream.state
+        tables = state.recorded().tables
+        if method == "checkpoint":
+            state.flush({table.id for table in tables})
+        elif target.isdecimal() and any(table.id == int(target) for table in tables):
+            state.flush({int(target)})
+        else:
+            names = {f"{t.database.decode()}.{t.name.decode()}.{recording.account_id}": t.id for t in tables}
+            if self.login.account == recording.publisher:
+                names |= {f"{t.database.decode()}.{t.name.decode()}": t.id for t in tables}
+            if target not in names:
+                raise internal_error(f"no such table {target}")
+            state.flush({names[target]})
+        return json.dumps({"method": method.capitalize(), "result": [{"ReturnStr": "OK"}]}, indent=2)
+
+    def _show(self, statement: Show) -> Result:
+        match statement.what:
+            case "emulator status":
+                rows: list[tuple[Cell, ...]] = [("recording", self.upstream.recording.name), *self.upstream.status().rows()]
+                return _texts(("name", "value"), rows)
+            case "publications":
+                return self._show_publications(statement.like)
+            case "publication coverage":
+                return self._show_coverage(statement.name)
+            case "databases":
+                names = [row[0] for row in self.upstream.state.recorded().databases.rows] if self._sees_publisher() else []
+                return _texts(("Database",), [(name,) for name in (*names, *SYSTEM_DATABASES)])
+            case "warnings":
+                return _texts(("Level", "Code", "Message"), [])
+            case "variables" | "session variables" | "global variables":
+                pattern = catalog.like_pattern(statement.like if statement.like is not None else "%")
+                known = [(name, str(value)) for name, value in VARIABLES.items() if re.fullmatch(pattern, name, re.IGNORECASE)]
+                return _texts(("Variable_name", "Value"), known)
+            case _:
+                raise StatementError(1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000")
+
+    def _sees_publisher(self) -> bool:
+        return self.login.account == self.upstream.recording.publisher
+
+    def _show_publications(self, like: str | None) -> Result:
+        publication = self.upstream.recording.publication
+        shown = self._sees_publisher() and re.fullmatch(catalog.like_pattern("%" if like is None else like), publication.name) is not None
+        accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
+        tables = ",".join(publication.tables) or "*"
+        row = (publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, "")
+        names = ("publication", "database", "tables", "sub_account", "subscribed_accounts", "create_time", "update_time", "comments")
+        types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
+        return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), [row] if shown else [])
+
+    def _show_coverage(self, name: str) -> Result:
+        """Searched by name only, over all accounts (spec 3.3)."""
+        recording = self.upstream.recording
+        publication = recording.publication
+        if self.upstream.strict_publication and name != publication.name:
+            raise internal_error(f"publication {name} does not exist")
+        if not publication.admits(self.login.account):
+            raise internal_error(f"account '{self.login.account}' is not allowed to access publication '{name}'")
+        rows: list[tuple[Cell, ...]] = [(publication.database, table) for table in publication.tables]
+        if publication.database == "*":
+            rows = [("*", "*")]
+        elif not rows:
+            database = publication.database.encode()
+            tables = self.upstream.state.recorded().tables
+            rows = [(database, "*"), *((database, table.name) for table in tables if table.database == database and table.kind != b"v")]
+        return Result((Column("Database", VARCHAR), Column("Table", VARCHAR)), rows)
+
+
+def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> Result:
+    return Result(tuple(Column(name, VAR_STRING, catalog.UTF8) for name in names), rows)
+
+
+def _kind(statement: Statement | None) -> str:
+    """The name under which a statement is counted and faults find it."""
+    match statement:
+        case CreateSnapshot():
+            return "create_snapshot"
+        case DropSnapshot():
+            return "drop_snapshot"
+        case Select():
+            return f"select_{statement.table}"
+        case SelectValues():
+            return "mo_ctl" if any(value.name == "mo_ctl" for value in statement.values) else "select"
+        case Show():
+            return f"show_{statement.what.replace(' ', '_')}"
+        case SetRole():
+            return "set_role"
+        case Use():
+            return "use"
+        case Plain():
+            return statement.what
+        case _:
+            return "unknown"
+
+
+def _fail(fault: faults.StatementFault) -> None:
+    if isinstance(fault, faults.FailStatement):
+        raise StatementError(fault.number, fault.text)
+    raise CutByFault("cut as asked")

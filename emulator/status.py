@@ -1,0 +1,118 @@
+"""What an emulator counts, for tests and people."""
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass
+
+LOG_STATEMENTS = 10_000
+LOG_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One statement that arrived: the session's number (from 1), the account and user, the kind, the text (cut after 2,000 characters)."""
+
+    session: int
+    login: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A reading of the counters.
+
+    Attributes
+    ----------
+    statements : how many of each kind arrived, e.g. ``{"object_list": 2, "get_object": 8, "create_snapshot": 1, "select_mo_tables": 3}``;
+    refused ones count.
+    errors : how many statements got an error.
+    sessions_opened, sessions_open : logins so far, and those still there.
+    sessions_that_fetched : logins that got data of an object (chunk 1 or later).
+    objects_fetched : different objects of which data was served.
+    object_bytes : bytes of object data served.
+    snapshots_created : new snapshots so far (the recording's position).
+    snapshots : names of those that exist.
+    """
+
+    statements: dict[str, int]
+    errors: int
+    sessions_opened: int
+    sessions_open: int
+    sessions_that_fetched: int
+    objects_fetched: int
+    object_bytes: int
+    snapshots_created: int
+    snapshots: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """(name, value) pairs, as SHOW EMULATOR STATUS shows them."""
+        rows = [
+            ("errors", str(self.errors)),
+            ("sessions_opened", str(self.sessions_opened)),
+            ("sessions_open", str(self.sessions_open)),
+            ("sessions_that_fetched", str(self.sessions_that_fetched)),
+            ("objects_fetched", str(self.objects_fetched)),
+            ("object_bytes", str(self.object_bytes)),
+            ("snapshots_created", str(self.snapshots_created)),
+            ("snapshots_live", str(len(self.snapshots))),
+            ("snapshots", " ".join(self.snapshots)),
+        ]
+        return rows + [(f"statements.{kind}", str(count)) for kind, count in sorted(self.statements.items())]
+
+
+class Counters:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._statements: Counter[str] = Counter()
+        self._log: deque[Logged] = deque(maxlen=LOG_STATEMENTS)
+        self._errors = 0
+        self._opened = 0
+        self._open = 0
+        self._fetchers: set[int] = set()
+        self._objects: set[str] = set()
+        self._bytes = 0
+
+    def session_opened(self) -> None:
+        with self._lock:
+            self._opened += 1
+            self._open += 1
+
+    def session_closed(self) -> None:
+        with self._lock:
+            self._open -= 1
+
+    def statement(self, session: int, login: str, kind: str, text: str) -> None:
+        with self._lock:
+            self._statements[kind] += 1
+            self._log.append(Logged(session, login, kind, text[:LOG_CHARACTERS]))
+
+    def error(self) -> None:
+        with self._lock:
+            self._errors += 1
+
+    def object_served(self, session: int, name: str, size: int) -> None:
+        with self._lock:
+            self._fetchers.add(session)
+            self._objects.add(name)
+            self._bytes += size
+
+    def log(self) -> tuple[Logged, ...]:
+        with self._lock:
+            return tuple(self._log)
+
+    def reading(self, snapshots_created: int, snapshots: tuple[str, ...]) -> Status:
+        with self._lock:
+            return Status(
+                dict(self._statements),
+                self._errors,
+                self._opened,
+                self._open,
+                len(self._fetchers),
+                len(self._objects),
+                self._bytes,
+                snapshots_created,
+                snapshots,
+            )
