@@ -1,0 +1,215 @@
+"""Points in the catalog database: the global points of a subscription, and each table's, written in the transaction that ends the
+iteration.
+
+A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So a point costs what
+changed, and time travel is one query. Source: architecture.md, "One commit".
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind, Table
+from replication.database import LONG_TEXT, METADATA, transaction
+from replication.log import mo_ccpr_log
+from replication.mirror import Head, Point, TableRef
+
+points = sa.Table(
+    "ccpr_points",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
+    sa.Column("snapshot", sa.String(64), nullable=False),
+    sa.Column("committed_at", sa.DateTime, nullable=False),
+    sa.Column("ledger", sa.String(255), nullable=False),
+    sa.Column("tables_changed", sa.BigInteger, nullable=False),
+    sa.Column("objects_copied", sa.BigInteger, nullable=False),
+    sa.Column("bytes_copied", sa.BigInteger, nullable=False),
+)
+table_points = sa.Table(
+    "ccpr_table_points",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("gone", sa.Boolean, nullable=False),
+    sa.Column("database_name", sa.String(5000), nullable=False),
+    sa.Column("table_name", sa.String(5000), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("table_schema", LONG_TEXT, nullable=False),
+    sa.Column("manifest", sa.String(255), nullable=False),
+    sa.Column("objects", sa.BigInteger, nullable=False),
+    sa.Column("appendable", sa.BigInteger, nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePoint:
+    """A table's state from one point on.
+
+    Attributes
+    ----------
+    ref : what the mirror's point says of it; None = the table is gone from this point on.
+    appendable : live appendable objects; they may hold rows that are committed after the point.
+    """
+
+    table: Table
+    ref: TableRef | None
+    lsn: int
+    appendable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPoint:
+    """A point as the list of points shows it. Times as in `Point`."""
+
+    lsn: int
+    at: Timestamp
+    snapshot: str
+    committed_at: datetime
+    ledger: str
+    tables_changed: int
+    objects_copied: int
+    bytes_copied: int
+
+
+class Checkpoint:
+    """The points of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    def head(self) -> Head:
+        """The committed state, read at one moment."""
+        with transaction(self.engine) as connection:
+            log = connection.execute(sa.select(mo_ccpr_log).where(mo_ccpr_log.c.task_id == self.task_id)).one()
+            range_of = sa.select(sa.func.min(points.c.lsn), sa.func.max(points.c.lsn)).where(points.c.task_id == self.task_id)
+            oldest, newest = connection.execute(range_of).one()
+        return Head(oldest, newest, log.iteration_lsn, log.watermark)
+
+    def global_points(self, after: int = -1) -> list[GlobalPoint]:
+        """Those of a greater lsn, oldest first."""
+        query = sa.select(points).where(points.c.task_id == self.task_id, points.c.lsn > after).order_by(points.c.lsn)
+        with transaction(self.engine) as connection:
+            rows = connection.execute(query).all()
+        return [_global_point(row._mapping) for row in rows]
+
+    def newest(self) -> GlobalPoint | None:
+        with transaction(self.engine) as connection:
+            query = sa.select(points).where(points.c.task_id == self.task_id).order_by(points.c.lsn.desc()).limit(1)
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _global_point(row._mapping)
+
+    def tables(self, at_lsn: int) -> dict[int, TablePoint]:
+        """The tables that exist at a point, by id."""
+        newest = (
+            sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
+            .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn)
+            .group_by(table_points.c.table_id)
+            .subquery()
+        )
+        join = table_points.join(newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn))
+        query = sa.select(table_points).select_from(join).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        with transaction(self.engine) as connection:
+            rows = connection.execute(query).all()
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    def states(self) -> Iterator[TablePoint]:
+        """Every state of every table that some point shows, one manifest each."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        with transaction(self.engine) as connection:
+            rows = connection.execute(query.order_by(table_points.c.table_id, table_points.c.lsn)).all()
+        return (_table_point(row._mapping) for row in rows)
+
+    def changed(self, lsn: int) -> dict[int, TablePoint]:
+        """What one point wrote, tables that went included."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
+        with transaction(self.engine) as connection:
+            rows = connection.execute(query).all()
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
+        """Forget the points before one, and each table's states that no point from there on shows; their manifests."""
+        later = table_points.alias()
+        replaced = (
+            sa.select(later.c.lsn)
+            .where(
+                later.c.task_id == table_points.c.task_id,
+                later.c.table_id == table_points.c.table_id,
+                later.c.lsn > table_points.c.lsn,
+                later.c.lsn <= oldest_lsn,
+            )
+            .exists()
+        )
+        unseen = (table_points.c.task_id == self.task_id, table_points.c.lsn <= oldest_lsn, replaced | table_points.c.gone.is_(True))
+        rows = connection.execute(sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)).all()
+        for row in rows:
+            key = (table_points.c.task_id == self.task_id, table_points.c.table_id == row.table_id, table_points.c.lsn == row.lsn)
+            connection.execute(table_points.delete().where(*key))
+        connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
+        return [row.manifest for row in rows if row.manifest]
+
+    def write(self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint]) -> None:
+        """Table points first, the global point last, in the caller's transaction."""
+        rows = [self._table_values(table) for table in tables]
+        for start in range(0, len(rows), 1000):
+            connection.execute(table_points.insert(), rows[start : start + 1000])
+        values = {
+            "task_id": self.task_id,
+            "lsn": point.lsn,
+            "snapshot_ts": point.at.physical,
+            "snapshot": point.snapshot,
+            "committed_at": point.committed_at.astimezone(UTC).replace(tzinfo=None),
+            "ledger": point.ledger,
+            "tables_changed": point.tables_changed,
+            "objects_copied": point.objects_copied,
+            "bytes_copied": point.bytes_copied,
+        }
+        connection.execute(points.insert().values(values))
+
+    def _table_values(self, point: TablePoint) -> dict[str, object]:
+        table, ref = point.table, point.ref
+        return {
+            "task_id": self.task_id,
+            "table_id": table.id,
+            "lsn": point.lsn,
+            "gone": ref is None,
+            "database_name": table.database,
+            "table_name": table.name,
+            "kind": table.kind.value,
+            "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
+            "manifest": ref.manifest if ref else "",
+            "objects": ref.objects if ref else 0,
+            "appendable": point.appendable,
+            "row_count": ref.rows if ref else 0,
+            "bytes": ref.bytes if ref else 0,
+        }
+
+
+def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint]) -> Point:
+    """The point as the mirror publishes it."""
+    refs = {table_id: table.ref for table_id, table in tables.items() if table.ref is not None}
+    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs)
+
+
+def _global_point(row: Mapping) -> GlobalPoint:
+    committed_at = row["committed_at"].replace(tzinfo=UTC)
+    numbers = (row["tables_changed"], row["objects_copied"], row["bytes_copied"])
+    return GlobalPoint(row["lsn"], Timestamp(row["snapshot_ts"]), row["snapshot"], committed_at, row["ledger"], *numbers)
+
+
+def _table_point(row: Mapping) -> TablePoint:
+    table = Table.from_json(json.loads(row["table_schema"]))
+    if row["gone"]:
+        return TablePoint(table, None, row["lsn"])
+    numbers = (row["objects"], row["row_count"], row["bytes"])
+    ref = TableRef(table.id, table.database, table.name, Kind(row["kind"]), row["lsn"], row["manifest"], *numbers)
+    return TablePoint(table, ref, row["lsn"], row["appendable"])

@@ -1,0 +1,104 @@
+"""What a subscription remembers between iterations: the `context` column of `mo_ccpr_log` (requirement N3, architecture 15)."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import integer_of, text_of
+from replication.errors import StateUnreadable
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """A snapshot of ours upstream. It is recorded before it is made, so that a crash leaves none that nobody knows.
+
+    Attributes
+    ----------
+    name : ``xr_<uid>_<lsn>_<attempt>``.
+    physical : its time on the upstream's clock in nanoseconds, None until it was read.
+    taken_at : seconds since 1970 on our clock when it was made; `taken_at - physical` is the offset of the two clocks (architecture 14).
+    """
+
+    name: str
+    lsn: int
+    attempt: int
+    physical: int | None = None
+    taken_at: float | None = None
+
+    @property
+    def at(self) -> Timestamp:
+        if self.physical is None:
+            raise ValueError(f"the time of snapshot {self.name} has not been read")
+        return Timestamp(self.physical)
+
+    @property
+    def work(self) -> str:
+        """The folder of the iteration's intermediate results."""
+        return f"work/{self.lsn}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """
+    Attributes
+    ----------
+    open : the snapshot of the iteration that has not ended.
+    current, previous : those of the last two iterations, kept upstream (requirement O6).
+    to_drop : names of ours that are no longer needed and have not been dropped yet; nothing else is ever dropped.
+    attempts : how many names the present lsn has used.
+    """
+
+    open: SnapshotRef | None = None
+    current: SnapshotRef | None = None
+    previous: SnapshotRef | None = None
+    to_drop: tuple[str, ...] = ()
+    attempts: int = 0
+
+    def opened(self, uid: str, lsn: int) -> "Context":
+        """With a new recorded name for this lsn."""
+        name = f"xr_{uid}_{lsn}_{self.attempts}"
+        return replace(self, open=SnapshotRef(name, lsn, self.attempts), attempts=self.attempts + 1)
+
+    def abandoned(self) -> "Context":
+        """The open snapshot is given up: it will be dropped, the next attempt takes a new name."""
+        if self.open is None:
+            return self
+        return replace(self, open=None, to_drop=(*self.to_drop, self.open.name))
+
+    def committed(self) -> "Context":
+        """The open snapshot becomes the current one; the one before the previous is due to be dropped."""
+        due = () if self.previous is None else (self.previous.name,)
+        return replace(self, open=None, current=self.open, previous=self.current, to_drop=(*self.to_drop, *due), attempts=0)
+
+    def dropped(self, names: set[str]) -> "Context":
+        return replace(self, to_drop=tuple(name for name in self.to_drop if name not in names))
+
+    def recorded(self) -> dict[str, str]:
+        """Every name of ours that may exist upstream, with what it is for."""
+        refs = {"open": self.open, "current": self.current, "previous": self.previous}
+        return {ref.name: role for role, ref in refs.items() if ref} | dict.fromkeys(self.to_drop, "orphan")
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str | None) -> "Context":
+        try:
+            value = json.loads(text or "{}")
+            if not isinstance(value, dict):
+                raise TypeError("it is not a JSON object")
+            refs = {key: _ref(value[key]) for key in ("open", "current", "previous") if value.get(key)}
+            return cls(**refs, to_drop=tuple(map(text_of, value.get("to_drop", ()))), attempts=integer_of(value.get("attempts", 0)))
+        except (TypeError, ValueError, KeyError, RecursionError) as error:
+            raise StateUnreadable(f"the context of a subscription cannot be read: {error}", subject="mo_ccpr_log.context") from error
+
+
+def _ref(value: object) -> SnapshotRef:
+    """Raises TypeError, ValueError or KeyError for what `to_text` would not have written."""
+    if not isinstance(value, dict):
+        raise TypeError("a snapshot is not a JSON object")
+    physical, taken_at = value.get("physical"), value.get("taken_at")
+    if taken_at is not None and not isinstance(taken_at, int | float):
+        raise TypeError("taken_at is not a number")
+    at = None if physical is None else integer_of(physical)
+    return SnapshotRef(text_of(value["name"]), integer_of(value["lsn"]), integer_of(value["attempt"]), at, taken_at)

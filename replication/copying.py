@@ -1,0 +1,204 @@
+"""Step 3: object files from the upstream into the store. One pure function over batches of object rows; Spark runs it in its tasks, the
+process itself for small changes.
+
+An object is written beside its name, checked against its stats, and only then appears; so what is there with the right size is complete,
+and a re-run fetches the rest. Source: architecture.md 8 and "What bad input gets"; spec/upstream-interface.md 5.8.
+"""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from matrixone.errors import Terminal
+from matrixone.objects.content import Content
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import STATS_SIZE, ObjectStats
+from matrixone.upstream.endpoint import Endpoint
+from matrixone.upstream.malloc import keep_large_blocks
+from matrixone.upstream.objects import get_object
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.session import Session
+from replication.credentials import Vault
+from replication.landing import Landing
+from replication.mirror import LEDGER_SCHEMA, object_path
+from replication.store import Store, Stored, open_store
+
+COPY_INPUT = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
+    ]
+)
+COPY_OUTPUT = pa.schema([*LEDGER_SCHEMA, pa.field("fetched", pa.bool_(), nullable=False)])
+MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to everybody
+READ_TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What copying may take of the upstream and of the line.
+
+    Attributes
+    ----------
+    sessions : upstream sessions at once, from 1 to MOST_SESSIONS.
+    mb_s : megabytes a second of all sessions together, on average; 0 = as fast as it comes.
+    """
+
+    sessions: int = 4
+    mb_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there (architecture 12)."""
+
+    endpoint: Endpoint
+    sealed_password: str
+    publication: Publication
+    store_url: str
+    budget: Budget = Budget()
+
+    def connect(self) -> Session:
+        return Session.connect(self.endpoint, Vault.of_worker().open(self.sealed_password), read_timeout=READ_TIMEOUT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What copying did: a row (COPY_OUTPUT) for every object that the point needs, those found in the store included."""
+
+    rows: pa.Table
+
+    @property
+    def ledger(self) -> pa.Table:
+        return self.rows.select(LEDGER_SCHEMA.names)
+
+    @property
+    def objects_fetched(self) -> int:
+        return pc.sum(self.rows.column("fetched")).as_py() or 0
+
+    @property
+    def bytes_fetched(self) -> int:
+        return pc.sum(self.rows.filter(self.rows.column("fetched")).column("size")).as_py() or 0
+
+
+class Pace:
+    """Keeps a stream of chunks under a rate (0 = none), on average since its start."""
+
+    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep):
+        self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
+        self._started, self._bytes = clock(), 0
+
+    def slow_down(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._bytes += len(chunk)
+            yield chunk
+            del chunk  # a chunk is large: it must not be held while the next one arrives
+            if self._rate:
+                self._sleep(max(0.0, self._started + self._bytes / self._rate - self._clock()))
+
+
+CopyEngine = Callable[[CopyJob, pa.Table], Iterable[pa.RecordBatch]]  # COPY_INPUT in, COPY_OUTPUT out
+
+
+def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Copy the objects of each batch (COPY_INPUT) through one upstream session; yields COPY_OUTPUT rows as objects are done.
+
+    Raises what the upstream, the store or the check raises; what has been copied until then stays and is found by the next run.
+    """
+    keep_large_blocks()
+    store = open_store(job.store_url)
+    pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
+    with Landing(store) as landing, ExitStack() as held:
+        session: Session | None = None
+        under_way: deque[_UnderWay] = deque()
+        for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):  # objects, not rows
+            fetch = store.size(object_path(stats.name)) != stats.size or not _is_sound(store, stats)
+            if fetch:
+                session = session or held.enter_context(job.connect())
+                chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
+                stored = landing.put(object_path(stats.name), chunks, partial(_check, stats))
+            else:
+                stored = landing.run(partial(_hash, store, stats))
+            under_way.append(_UnderWay(stats.name, stored, fetch))
+            if under_way[0].stored.done():
+                yield _report(under_way)
+        while under_way:
+            yield _report(under_way)
+    store.sync("objects")
+
+
+def copy_in_process(job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None) -> Iterator[pa.RecordBatch]:
+    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects are done."""
+    sessions = min(job.budget.sessions, objects.num_rows)
+    shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]
+
+    def copy_share(share: pa.Table) -> list[pa.RecordBatch]:
+        done = []
+        for batch in copy_objects(job, share.to_batches()):
+            on_progress(pc.sum(batch.column("size")).as_py())
+            done.append(batch)
+        return done
+
+    if not shares:
+        return
+    with ThreadPoolExecutor(len(shares)) as pool:
+        for done in pool.map(copy_share, shares):
+            yield from done
+
+
+def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
+    """Run an engine over the objects (COPY_INPUT, names unique) and account for every one of them. Fewer objects than sessions share the
+    whole budget.
+    """
+    job = replace(job, budget=replace(job.budget, sessions=max(1, min(job.budget.sessions, objects.num_rows))))
+    batches = list(engine(job, objects)) if objects.num_rows else []
+    done = pa.Table.from_batches(batches, COPY_OUTPUT)
+    if done.select(["name"]).sort_by("name") != objects.select(["name"]).sort_by("name"):
+        raise AssertionError(f"{objects.num_rows} objects were asked for, {done.num_rows} accounted for")
+    return CopyReport(done)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    name: str
+    stored: Future[Stored]
+    fetched: bool
+
+
+def _report(under_way: deque[_UnderWay]) -> pa.RecordBatch:
+    """COPY_OUTPUT rows of the objects at the head of the queue that are done; waits for the first. Raises what its writing raised."""
+    rows = []
+    while under_way and (not rows or under_way[0].stored.done()):
+        entry = under_way.popleft()
+        stored = entry.stored.result()
+        rows.append((entry.name, stored.size, stored.sha256, entry.fetched))
+    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
+
+
+def _is_sound(store: Store, stats: ObjectStats) -> bool:
+    """Whether what an earlier, interrupted run or another table brought is the object. What is not is fetched again."""
+    try:
+        _check(stats, store.read(object_path(stats.name)))
+    except Terminal:
+        return False
+    return True
+
+
+def _hash(store: Store, stats: ObjectStats) -> Stored:
+    """The ledger's checksum is of what is there, so it is read again."""
+    return Stored(stats.size, hashlib.sha256(store.read(object_path(stats.name))).digest())
+
+
+def _check(stats: ObjectStats, content: Content) -> None:
+    ObjectFile(content, subject=f"object {stats.name}").check(stats, inflate=True)

@@ -1,0 +1,62 @@
+"""Passwords at rest and on their way to executors: sealed with a key that stays in a file of mode 600 (architecture 12)."""
+
+import os
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from replication.errors import StateUnreadable
+
+KEY_FILE_VARIABLE = "CCPR_KEY_FILE"  # how Spark's workers find the key: a path, never the key itself
+
+
+class Vault:
+    """Seals and opens passwords with the key of one file; the file is made on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @classmethod
+    def of_worker(cls) -> "Vault":
+        """The vault that a worker process was told of. Raises StateUnreadable."""
+        path = os.environ.get(KEY_FILE_VARIABLE)
+        if path is None:
+            raise StateUnreadable(
+                "a worker has no key to open the upstream's password with",
+                subject=KEY_FILE_VARIABLE,
+                remedy=f"Put the key file on each worker and set {KEY_FILE_VARIABLE} to its path there.",
+            )
+        return cls(Path(path))
+
+    def seal(self, secret: str) -> str:
+        """The secret as text that may be stored (URL-safe base64)."""
+        return self._cipher(create=True).encrypt(secret.encode()).decode()
+
+    def open(self, sealed: str) -> str:
+        try:
+            return self._cipher(create=False).decrypt(sealed.encode()).decode()
+        except (InvalidToken, ValueError) as error:
+            raise StateUnreadable(
+                "the stored password was sealed with another key", subject=str(self.path), remedy="Restore the key file, or subscribe anew."
+            ) from error
+
+    def _cipher(self, *, create: bool) -> Fernet:
+        try:
+            if create and not self.path.exists():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(Fernet.generate_key())
+                try:
+                    os.link(temporary, self.path)  # whoever comes first wins; the other reads that key
+                except FileExistsError:
+                    pass
+                finally:
+                    temporary.unlink()
+            if self.path.stat().st_mode & 0o077:
+                raise StateUnreadable("the key file is open to others", subject=str(self.path), remedy=f"chmod 600 {self.path}")
+            return Fernet(self.path.read_bytes())
+        except OSError as error:
+            raise StateUnreadable(f"the key file cannot be used: {error.strerror}", subject=str(self.path)) from error
+        except ValueError as error:
+            raise StateUnreadable("the key file does not hold a key", subject=str(self.path)) from error

@@ -1,0 +1,366 @@
+"""The physical replica: object files byte for byte, a manifest for each changed table of a point, and points that name manifests.
+
+Layout below the mirror's store, all immutable but `head.json`:
+
+    objects/<object name>                      as the upstream has it
+    manifests/<table id>/<lsn>-<fence>.arrow   the live objects of one table, and its schema
+    ledger/<lsn>-<fence>.arrow                 name, size, sha256 of each object that the point brought
+    points/<lsn>.json                          what the point's tables are: a delta over the point before, every 16th complete
+    head.json                                  the newest point, the next lsn, the watermark
+    work/<lsn>-<attempt>/                      results of steps of an iteration that has not ended
+
+A reader needs this folder only, no catalog. Source: architecture.md, "One commit", decisions 3, 6 and 13.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import STATS_SIZE, ObjectStats
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import arrow_schema
+from matrixone.objects.visibility import ListedObject, visible_batches
+from matrixone.schema import Column, Kind, Table, integer_of, text_of
+from replication.arrow_files import read_arrow_file
+from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
+from replication.store import Store
+
+FORMAT = 1
+COMPLETE_EVERY = 16  # a reader follows at most this many deltas
+HEAD = "head.json"
+MANIFEST_SCHEMA = pa.schema(
+    [
+        pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
+        pa.field("create_physical", pa.int64(), nullable=False),
+        pa.field("create_logical", pa.int64(), nullable=False),
+        pa.field("is_tombstone", pa.bool_(), nullable=False),
+    ]
+)
+LEDGER_SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("sha256", pa.binary(32), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table as a point names it.
+
+    Attributes
+    ----------
+    lsn : the iteration that wrote the manifest; older than the point's where the table has not changed since.
+    manifest : store name.
+    objects, rows, bytes : of the live objects, tombstones included; rows are stored ones, before deletes.
+    """
+
+    table_id: int
+    database: str
+    name: str
+    kind: Kind
+    lsn: int
+    manifest: str
+    objects: int
+    rows: int
+    bytes: int
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "database": self.database,
+            "name": self.name,
+            "kind": self.kind.value,
+            "lsn": self.lsn,
+            "manifest": self.manifest,
+            "objects": self.objects,
+            "rows": self.rows,
+            "bytes": self.bytes,
+        }
+
+    @classmethod
+    def from_json(cls, table_id: int, value: Mapping[str, Any]) -> "TableRef":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        database, name, manifest = (text_of(value[key]) for key in ("database", "name", "manifest"))
+        lsn, *numbers = (integer_of(value[key]) for key in ("lsn", "objects", "rows", "bytes"))
+        return cls(integer_of(table_id), database, name, Kind(value["kind"]), lsn, manifest, *numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A state of the whole subscription that can be read.
+
+    Attributes
+    ----------
+    lsn : the iteration that made it.
+    at : the upstream's clock at its snapshot.
+    committed_at : our clock, UTC.
+    ledger : store name of what this point copied; empty if nothing.
+    tables : by table id.
+    """
+
+    lsn: int
+    at: Timestamp
+    snapshot: str
+    committed_at: datetime
+    ledger: str
+    tables: Mapping[int, TableRef] = field(default_factory=dict)
+
+    def table(self, qualified_name: str) -> TableRef:
+        """The table `db.t`; letter case counts. Raises TableMissingInMirror."""
+        found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
+        if len(found) != 1:
+            what = "no such table in the point" if not found else "several tables are written so; a dot in a name makes it ambiguous"
+            raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is published and can be read: `iteration_lsn` counts idle iterations too, the points do not."""
+
+    oldest_point: int | None
+    newest_point: int | None
+    iteration_lsn: int
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One table as of the point that wrote the manifest: its schema and its live objects (MANIFEST_SCHEMA)."""
+
+    table: Table
+    objects: pa.Table
+
+    def listed_objects(self) -> list[ListedObject]:
+        """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has files."""
+        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA.names)
+        return [
+            ListedObject(ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py())
+            for stats, physical, logical, tombstone in zip(*columns, strict=True)
+        ]
+
+
+class Mirror:
+    """A mirror folder, to read from and, for the holder of the lease, to write to."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    # ---- reading
+
+    def published_head(self) -> Head | None:
+        """None before the first iteration has ended."""
+        if self.store.size(HEAD) is None:
+            return None
+        value = self._json(HEAD)
+        with self._understood(HEAD):
+            oldest, newest = (None if value[key] is None else integer_of(value[key]) for key in ("oldest_point", "newest_point"))
+            return Head(oldest, newest, integer_of(value["iteration_lsn"]), integer_of(value["watermark"]))
+
+    def lsns(self) -> list[int]:
+        """The points that can be read, oldest first."""
+        head = self.published_head()
+        if head is None or head.oldest_point is None or head.newest_point is None:
+            return []
+        return [lsn for lsn in self._files() if head.oldest_point <= lsn <= head.newest_point]
+
+    def points_not_needed(self, oldest_lsn: int) -> list[str]:
+        """Files of points before one that is kept, from which no delta up to it or later starts."""
+        *_, (first, _) = self._layers(oldest_lsn)
+        return [_point_name(lsn) for lsn in self._files() if lsn < first]
+
+    def _files(self) -> list[int]:
+        stems = (name.rpartition("/")[2].removesuffix(".json") for name in self.store.names("points"))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    def point(self, at: int | datetime | None = None) -> Point:
+        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime), None for the newest.
+
+        An idle iteration makes no point: its lsn reads as the point before it. Raises PointNotReached, PointGone.
+        """
+        head = self.published_head()
+        lsns = self.lsns()
+        if head is None or head.newest_point is None or not lsns:
+            raise PointNotReached("the mirror has no point yet", subject=self.store.url, remedy="Run the first iteration: `ccpr run NAME`.")
+        if at is None:
+            return self._load(head.newest_point)
+        newest = f"; the newest is lsn {head.newest_point}, reached up to {_clock(head.watermark)}"
+        if isinstance(at, int) and at < 10**15:
+            if at >= head.iteration_lsn:
+                raise PointNotReached(f"lsn {at} is not reached{newest}", subject=self.store.url)
+            older = [lsn for lsn in lsns if lsn <= at]
+            if not older:
+                raise PointGone(f"lsn {at} is before the oldest point, lsn {lsns[0]}", subject=self.store.url)
+            return self._load(older[-1])
+        instant = at if isinstance(at, int) else round(at.timestamp() * 1_000_000) * 1_000
+        if instant > head.watermark:
+            raise PointNotReached(f"{_clock(instant)} is not reached{newest}", subject=self.store.url)
+        low, high = 0, len(lsns)  # points are ordered by time as by lsn
+        while low < high:
+            middle = (low + high) // 2
+            if self._snapshot_ts(lsns[middle]) <= instant:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            raise PointGone(f"{_clock(instant)} is before the oldest point, lsn {lsns[0]}", subject=self.store.url)
+        return self._load(lsns[low - 1])
+
+    def manifest(self, ref: TableRef) -> Manifest:
+        table = self.read_arrow(ref.manifest, MANIFEST_SCHEMA)
+        with self._understood(ref.manifest):
+            return Manifest(Table.from_json(json.loads((table.schema.metadata or {})[b"ccpr"])["table"]), table)
+
+    def open_object(self, name: str) -> ObjectFile:
+        return ObjectFile(self.store.read(object_path(name)), subject=f"object {name}")
+
+    def read(
+        self, point: Point, qualified_name: str, *, columns: Sequence[str] | None = None, hidden: bool = False
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a table at a point: the schema, and one batch a block. Raises TableMissingInMirror for an unknown table or column.
+
+        Rows are cut at the point's time, not at that of the manifest: an appendable object that stayed live may hold rows committed in
+        between.
+        """
+        manifest = self.manifest(point.table(qualified_name))
+        wanted = choose_columns(manifest.table, columns, hidden=hidden)
+        return arrow_schema(wanted), visible_batches(manifest.listed_objects(), self.open_object, wanted, point.at)
+
+    # ---- writing
+
+    def write_manifest(self, table: Table, objects: pa.Table, name: str) -> None:
+        about = json.dumps({"format": FORMAT, "table": table.to_json()}, ensure_ascii=False)
+        self.write_arrow(name, objects.cast(MANIFEST_SCHEMA).replace_schema_metadata({b"ccpr": about}))
+
+    def write_arrow(self, name: str, table: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(table)
+        self.store.put(name, [sink.getvalue().to_pybytes()])
+
+    def read_arrow(self, name: str, schema: pa.Schema) -> pa.Table:
+        """What `write_arrow` wrote with this schema. Raises MirrorDamaged."""
+        return read_arrow_file(self.store.read(name), schema, f"{self.store.url}/{name}")
+
+    def publish(self, point: Point, changed: Mapping[int, TableRef | None], base: int | None) -> None:
+        """Make a committed point readable without a catalog. `changed` names what differs from `base`; None = the table is gone."""
+        complete = base is None or point.lsn // COMPLETE_EVERY != base // COMPLETE_EVERY
+        tables = dict(point.tables) if complete else changed
+        value = {
+            "format": FORMAT,
+            "lsn": point.lsn,
+            "snapshot_ts": point.at.physical,
+            "snapshot": point.snapshot,
+            "committed_at": point.committed_at.isoformat(),
+            "ledger": point.ledger,
+            "base": None if complete else base,
+            "tables": {str(table_id): ref and ref.to_json() for table_id, ref in sorted(tables.items())},
+        }
+        self.store.put(_point_name(point.lsn), [json.dumps(value, ensure_ascii=False, indent=1).encode()])
+        self.store.sync("points")
+
+    def publish_head(self, head: Head) -> None:
+        self.store.replace(HEAD, json.dumps({"format": FORMAT, **asdict(head)}).encode())
+
+    # ----
+
+    def _load(self, lsn: int) -> Point:
+        layers = [value for _, value in self._layers(lsn)]
+        value = layers[0]
+        merged: dict[str, Any] = {}
+        with self._understood(_point_name(lsn)):
+            for layer in reversed(layers):
+                merged.update(layer["tables"])
+            tables = {int(table_id): TableRef.from_json(int(table_id), ref) for table_id, ref in merged.items() if ref is not None}
+            snapshot, committed_at, ledger = (text_of(value[key]) for key in ("snapshot", "committed_at", "ledger"))
+            at = Timestamp(integer_of(value["snapshot_ts"]))
+            return Point(lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables)
+
+    def _layers(self, lsn: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """A point's file and those that it stands on, down to a complete one. A base is always older, so that this ends."""
+        base: int | None = lsn
+        while base is not None:
+            lsn, name = base, _point_name(base)
+            value = self._json(name)
+            yield lsn, value
+            with self._understood(name):
+                base = None if value["base"] is None else integer_of(value["base"])
+                if base is not None and base >= lsn:
+                    raise ValueError(f"point {lsn} cannot stand on point {base}")
+
+    def _snapshot_ts(self, lsn: int) -> int:
+        name = _point_name(lsn)
+        value = self._json(name)
+        with self._understood(name):
+            return integer_of(value["snapshot_ts"])
+
+    def _json(self, name: str) -> dict[str, Any]:
+        subject = f"{self.store.url}/{name}"
+        try:
+            value = json.loads(self.store.read(name).to_pybytes())
+        except (ValueError, RecursionError) as error:
+            raise MirrorDamaged("the file is not JSON", subject=subject) from error
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise MirrorDamaged(f"the file is not of format {FORMAT}", subject=subject, remedy="Read it with the version that wrote it.")
+        return value
+
+    @contextmanager
+    def _understood(self, name: str) -> Iterator[None]:
+        """What the JSON of a file holds instead of what was written becomes MirrorDamaged."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            message = f"a field is missing or is not what was written: {type(error).__name__} {error!s:.200}"
+            raise MirrorDamaged(message, subject=f"{self.store.url}/{name}") from error
+
+
+def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = False) -> tuple[Column, ...]:
+    """The table's columns in declared order, or the named ones in the order given. Hidden ones on request or by name."""
+    if names is None:
+        return table.columns if hidden else table.user_columns
+    by_name = {column.name: column for column in table.columns}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise TableMissingInMirror(f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling.")
+    return tuple(by_name[name] for name in names)
+
+
+def object_path(name: str) -> str:
+    return f"objects/{name}"
+
+
+def manifest_path(table_id: int, lsn: int, fence: int) -> str:
+    return f"manifests/{table_id}/{lsn}-{fence}.arrow"
+
+
+def ledger_path(lsn: int, fence: int) -> str:
+    return f"ledger/{lsn}-{fence}.arrow"
+
+
+def _point_name(lsn: int) -> str:
+    return f"points/{lsn:012}.json"
+
+
+def _clock(nanoseconds: int) -> str:
+    if not 0 <= nanoseconds < 2**63:  # no time that a calendar has
+        return f"{nanoseconds} ns"
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def parse_at(text: str) -> int | datetime:
+    """What a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC where it names no zone). Raises ValueError."""
+    if text.isdecimal():
+        return int(text)
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -1,0 +1,212 @@
+"""Which objects and blocks of a table cannot hold a row that some filters ask for, by zone maps and null counts. Needs no Spark.
+
+Only ever a reason to leave data blocks out, never rows: who filters, filters what is read. So whatever cannot be told for certain is read:
+bool (its zone map is the AND of its values), floats (a zone map says nothing of NaN, which is greater than any number in SQL), enums and
+sets (stored as numbers, compared as labels), json (stored in binary, compared as text), types without zone maps. Zone maps cover all stored
+rows, visible ones or not, so neither time nor deletes matter here. Source: spec/object-format.md 1.2, 2.5, 5.2.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal
+
+from matrixone.objects import types
+from matrixone.objects.convert import UNIX_EPOCH_US
+from matrixone.objects.layout import Block
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.zonemap import parse_zonemap
+from matrixone.schema import Column
+
+Operator = Literal["=", "<", "<=", ">", ">="]
+
+_LONGEST_EXPONENT = 200  # of a decimal that is compared exactly; 10**exponent is computed
+_CUT = b"\xff" * 30  # a maximum of this may stand for anything greater
+_UTC_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`column operator value`. Values as Arrow's `as_py` gives them: int, Decimal, str, bytes, date, datetime (of a timestamp with a zone,
+    of a datetime without), timedelta.
+    """
+
+    column: str
+    operator: Operator
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class IsIn:
+    """`column IN values`; values as in `Compare`."""
+
+    column: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNotNull:
+    column: str
+
+
+Filter = Compare | IsIn | IsNull | IsNotNull  # a row is asked for if all filters are true of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A filter against a column's stored values.
+
+    Attributes
+    ----------
+    operator : as in `Compare`, or ``in``, ``null``, ``not null``.
+    values : stored form, ascending; one, but for ``in`` any number and for the last two none.
+    """
+
+    column: Column
+    operator: str
+    values: tuple[Any, ...] = ()
+
+    def excludes_zone(self, zonemap: bytes) -> bool:
+        """Whether no non-null value of the zone can satisfy the test."""
+        zone = parse_zonemap(zonemap) if self.values or self.operator == "in" else None
+        if zone is None or zone.oid != self.column.type.oid:
+            return False
+        low, high = zone.minimum, zone.maximum
+        if zone.oid == types.UUID:  # compared as text, which is in the order of the bytes
+            low, high = str(low).encode(), str(high).encode()
+        if high == _CUT:
+            high = None
+        if self.operator == "in":
+            first = bisect_left(self.values, low)
+            return first == len(self.values) or (high is not None and self.values[first] > high)
+        value = self.values[0]
+        if self.operator in ("<", "<="):
+            return low > value or (low == value and self.operator == "<")
+        return high is not None and (high < value or (high == value and self.operator == ">"))
+
+    def excludes_block(self, block: Block) -> bool:
+        seqnum = self.column.seqnum
+        oid = int(block.columns["oid"][seqnum]) if seqnum < len(block.columns) else 0
+        if oid not in (0, self.column.type.oid):
+            return False  # reading tells what is wrong with it
+        nulls = int(block.columns["nulls"][seqnum]) if oid else block.rows  # a column that came later than the object
+        if self.operator == "null":
+            return nulls == 0
+        return nulls == block.rows or self.excludes_zone(block.columns["zonemap"][seqnum].tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Filters on a table, made ready by `prune`."""
+
+    tests: tuple[_Test, ...]
+
+    def blocks(self, file: ObjectFile) -> Sequence[Block]:
+        """The blocks of a data object that can hold a row asked for."""
+        for test in self.tests:
+            if test.column.seqnum < len(file.columns) and test.excludes_zone(file.columns["zonemap"][test.column.seqnum].tobytes()):
+                return ()
+        return [block for block in file.blocks if not any(test.excludes_block(block) for test in self.tests)]
+
+    def on(self, seqnum: int) -> "Pruning":
+        """What of it concerns one column."""
+        return Pruning(tuple(test for test in self.tests if test.column.seqnum == seqnum))
+
+    def excludes_zone(self, zonemap: bytes) -> bool:
+        """Whether a zone map of 64 bytes shows that no row is asked for; it is of the column that all tests are on (see `on`)."""
+        return any(test.excludes_zone(zonemap) for test in self.tests)
+
+
+def prune(filters: Iterable[Filter], columns: Sequence[Column]) -> Pruning:
+    """`columns` are all of the table's. Filters on other columns say nothing."""
+    by_name = {column.name: column for column in columns}
+    return Pruning(tuple(_test(filter_, by_name[filter_.column]) for filter_ in filters if filter_.column in by_name))
+
+
+def stats_tell_of(sort_key: int, columns: Sequence[Column]) -> bool:
+    """Whether the zone map in an object's stats is that of the sort key, a seqnum: only where no column below it is missing (5.2)."""
+    return set(range(sort_key + 1)) <= {column.seqnum for column in columns}
+
+
+def _test(filter_: Filter, column: Column) -> _Test:
+    """A value that cannot be compared leaves what every comparison implies: null never satisfies one."""
+    if isinstance(filter_, IsNull | IsNotNull):
+        return _Test(column, "null" if isinstance(filter_, IsNull) else "not null")
+    operator, values = ("in", filter_.values) if isinstance(filter_, IsIn) else (filter_.operator, (filter_.value,))
+    stored = [_stored(column, value) for value in values if value is not None]
+    if None in stored or (operator != "in" and not stored):
+        return _Test(column, "not null")
+    return _Test(column, "in" if operator == "=" else operator, tuple(sorted(stored)))
+
+
+def _stored(column: Column, value: Any) -> Any:
+    """A value in the form and order of the column's zone maps; None if it has none."""
+    if types.is_set(column):
+        return None
+    if types.is_packed(column):
+        return _binary(column, value)
+    convert = _STORED.get(column.type.oid)
+    return None if convert is None else convert(column, value)
+
+
+def _number(column: Column, value: Any) -> int | Fraction | None:
+    """Unscaled, and exact whatever digits the value has more than the column."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) + len(value.as_tuple().digits) > _LONGEST_EXPONENT):
+        return None
+    scaled = Fraction(value) * 10 ** (column.type.scale if column.type.oid in types.MAX_PRECISION else 0)
+    return scaled.numerator if scaled.denominator == 1 else scaled
+
+
+def _text(column: Column, value: Any) -> bytes | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+
+
+def _binary(column: Column, value: Any) -> bytes | None:
+    return bytes(value) if isinstance(value, bytes | bytearray) else None
+
+
+def _date(column: Column, value: Any) -> int | None:
+    return value.toordinal() - 1 if isinstance(value, date) and not isinstance(value, datetime) else None
+
+
+def _time(column: Column, value: Any) -> int | None:
+    return value // timedelta(microseconds=1) if isinstance(value, timedelta) else None
+
+
+def _datetime(column: Column, value: Any) -> int | None:
+    if not isinstance(value, datetime) or value.tzinfo is not None:
+        return None
+    return (value - datetime.min) // timedelta(microseconds=1)
+
+
+def _timestamp(column: Column, value: Any) -> int | None:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        return None
+    return (value - _UTC_EPOCH) // timedelta(microseconds=1) + UNIX_EPOCH_US
+
+
+_STORED: dict[int, Callable[[Column, Any], Any]] = {
+    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.YEAR), _number),
+    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT, types.DECIMAL64, types.DECIMAL128), _number),
+    **dict.fromkeys((types.CHAR, types.VARCHAR, types.TEXT, types.UUID), _text),
+    **dict.fromkeys(types.BINARY_TYPES, _binary),
+    types.DATE: _date,
+    types.TIME: _time,
+    types.DATETIME: _datetime,
+    types.TIMESTAMP: _timestamp,
+}

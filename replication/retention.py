@@ -1,0 +1,62 @@
+"""Which points stay readable, and what is deleted when one goes: recorded in one transaction first, deleted an hour later (architecture 6).
+
+A crash in between loses nothing: what is recorded as garbage is deleted by the next sweep, and nothing else ever is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replication.checkpoint import Checkpoint, GlobalPoint
+from replication.database import transaction
+from replication.ledger import Ledger
+from replication.mirror import Mirror
+
+GRACE_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A point stays if it is among the newest `points`, or younger than `seconds`; 0 means that this rule keeps nothing, both 0 that all
+    points stay. The newest point always stays.
+    """
+
+    points: int = 0
+    seconds: int = 0
+
+    def oldest_kept(self, points: Sequence[GlobalPoint], now: float) -> int | None:
+        """The lsn of the oldest point to keep; None if all stay. `points` oldest first."""
+        if not points or not (self.points or self.seconds):
+            return None
+        newest = points[-max(self.points, 1) :]
+        young = [point for point in points if self.seconds and point.committed_at.timestamp() > now - self.seconds]
+        return min(point.lsn for point in [*newest, *young])
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did: points no longer readable, files deleted, files that wait for the end of their grace."""
+
+    points_dropped: int
+    files_deleted: int
+    files_waiting: int
+
+
+def sweep(
+    checkpoint: Checkpoint, ledger: Ledger, mirror: Mirror, retention: Retention, now: float, grace_seconds: int = GRACE_SECONDS
+) -> Swept:
+    """Drop points that need not stay, delete files whose grace is over. The caller holds the lease."""
+    points = checkpoint.global_points()
+    oldest = retention.oldest_kept(points, now)
+    dropped = [point for point in points if oldest is not None and point.lsn < oldest]
+    if dropped and oldest is not None:
+        with transaction(checkpoint.engine) as connection:
+            paths = checkpoint.drop_before(connection, oldest)
+            paths += [f"objects/{name}" for name in ledger.end_references(connection, oldest)]
+            paths += [point.ledger for point in dropped if point.ledger]
+            paths += mirror.points_not_needed(oldest)
+            ledger.throw_away(connection, paths, round(now) + grace_seconds)
+    due = ledger.due_garbage(round(now))
+    for path in due:
+        mirror.store.delete(path)
+        ledger.forget(path)
+    return Swept(len(dropped), len(due), ledger.waiting())

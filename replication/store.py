@@ -1,0 +1,228 @@
+"""Where a mirror's files live. A name appears with its whole content or not at all.
+
+The contract (the local store here; `replication.object_store` stands behind the same one): `put` writes an immutable name, `replace` is
+for the one mutable name (`head.json`), `sync` makes names that were put in a folder survive a power cut. Names are relative,
+`/`-separated, made by us from checked parts. Source: architecture.md, rooms.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from matrixone.objects.content import Content, FileContent
+from replication.errors import BadName, MirrorDamaged, StoreFailed
+
+_NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
+_UNFINISHED = ".unfinished"  # a folder: what killed writers leave is found without looking at every file
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What was written.
+
+    Attributes
+    ----------
+    size : bytes.
+    sha256 : checksum of the content, 32 bytes.
+    """
+
+    size: int
+    sha256: bytes
+
+
+class Store(Protocol):
+    """See the module's contract."""
+
+    url: str
+
+    def put(self, name: str, chunks: Iterable[bytes], *, check: Callable[[Content], None] | None = None) -> Stored:
+        """Write an immutable name. `check` sees the whole content before the name appears and raises to refuse it."""
+        ...
+
+    def replace(self, name: str, content: bytes) -> None: ...
+
+    def sync(self, folder: str) -> None: ...
+
+    def read(self, name: str) -> pa.Buffer:
+        """The content, memory-mapped where the store can, else all of it in memory. Raises MirrorDamaged if the name is missing."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a name, None if it is not there."""
+        ...
+
+    def names(self, folder: str) -> Iterator[str]:
+        """All names below a folder, in order."""
+        ...
+
+    def delete(self, name: str) -> None: ...
+
+    def delete_folder(self, folder: str) -> None: ...
+
+    def sweep(self) -> int:
+        """Remove what killed writers left unfinished; the caller holds the lease, so nobody is writing. Returns how many there were."""
+        ...
+
+
+def check_name(name: str) -> str:
+    """A store name made of plain parts; `..`, empty parts and absolute names are refused."""
+    if not _NAME.fullmatch(name) or any(part.strip(".") == "" for part in name.split("/")):
+        raise BadName("not a name that may become a path", subject=f"name {name[:80]!r}")
+    return name
+
+
+class LocalStore:
+    """Files below one folder: write beside, fsync, rename; `sync` does the folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.url = self.root.as_uri()
+
+    def path(self, name: str) -> Path:
+        return self.root / check_name(name)
+
+    def put(self, name: str, chunks: Iterable[bytes], *, check: Callable[[Content], None] | None = None) -> Stored:
+        path = self.path(name)
+        temporary = self.root / _UNFINISHED / secrets.token_hex(8)
+        digest, size, placed = hashlib.sha256(), 0, False
+        try:
+            with self._create(temporary) as file:
+                for chunk in chunks:
+                    _write_all(file.fileno(), chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                    del chunk  # a chunk is large: it must not be held while the next one arrives
+                os.fsync(file.fileno())
+                if check is not None:
+                    check(FileContent(file.fileno()))
+            self._place(temporary, path)
+            placed = True
+        except OSError as error:
+            raise self._failed("write", name, error) from error
+        finally:
+            if not placed:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+        return Stored(size, digest.digest())
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.put(name, [content])
+        self.sync(name.rpartition("/")[0])
+
+    def sync(self, folder: str) -> None:
+        path = self.path(folder) if folder else self.root
+        try:
+            for level in (path, *path.parents):  # a folder that is new itself has to survive, too
+                descriptor = os.open(level, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                if level == self.root:
+                    break
+        except OSError as error:
+            raise self._failed("sync", folder, error) from error
+
+    def read(self, name: str) -> pa.Buffer:
+        try:
+            return _map(self.path(name))
+        except FileNotFoundError as error:
+            raise MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}") from error
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def size(self, name: str) -> int | None:
+        try:
+            return self.path(name).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def names(self, folder: str) -> Iterator[str]:
+        for path in sorted(self.path(folder).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(self.root).as_posix()
+
+    def delete(self, name: str) -> None:
+        try:
+            self.path(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._failed("delete", name, error) from error
+
+    def delete_folder(self, folder: str) -> None:
+        try:
+            if self.path(folder).is_dir():
+                shutil.rmtree(self.path(folder))
+        except OSError as error:
+            raise self._failed("delete", folder, error) from error
+
+    def sweep(self) -> int:
+        count = 0
+        try:
+            for path in (self.root / _UNFINISHED).glob("*"):
+                path.unlink(missing_ok=True)
+                count += 1
+        except OSError as error:
+            raise self._failed("sweep", _UNFINISHED, error) from error
+        return count
+
+    @staticmethod
+    def _create(temporary: Path) -> FileIO:
+        """Folders are made when they turn out to be missing: looking first would cost more than writing a small object."""
+        try:
+            return FileIO(temporary, "x+")
+        except FileNotFoundError:
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            return FileIO(temporary, "x+")
+
+    @staticmethod
+    def _place(temporary: Path, path: Path) -> None:
+        try:
+            temporary.rename(path)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.rename(path)
+
+    def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
+        return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")
+
+
+def _map(path: Path) -> pa.Buffer:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as source:
+        return source.read_buffer()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def open_store(url: str) -> Store:
+    """The store of a `file:` or `s3:` URL or a plain path. Raises BadName for what is none of them."""
+    if url.startswith("s3://"):
+        from replication.object_store import open_s3  # brings the client library, which a local mirror does not need
+
+        return open_s3(url)
+    if url.startswith("file:"):
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise BadName("a file URL that names a host", subject=url, remedy="Write file:///path or a plain path.")
+        return LocalStore(Path(unquote(parts.path)))
+    if "://" in url:
+        raise BadName("a store of an unknown kind", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path.")
+    return LocalStore(Path(url))

@@ -1,0 +1,116 @@
+"""Writing on a thread of its own: bounded memory, and a failure on either side ends the other."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from matrixone.objects.content import Content
+from replication.copying import Pace
+from replication.landing import AHEAD_BYTES, Landing
+from replication.store import LocalStore, Stored
+
+LARGE = b"x" * (AHEAD_BYTES // 2 + 1)
+
+
+def accept(content: Content) -> None:
+    """Every content is right."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path)
+
+
+def test_objects_land_whole_and_in_order(store: LocalStore) -> None:
+    with Landing(store) as landing:
+        futures = [landing.put(f"o{number}", [b"a" * number, LARGE, b"b"], accept) for number in range(3)]
+        assert [future.result().size for future in futures] == [number + len(LARGE) + 1 for number in range(3)]
+    assert store.read("o2").to_pybytes() == b"aa" + LARGE + b"b"
+
+
+def test_no_more_is_read_ahead_than_may_be(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    may_write, writing = threading.Event(), threading.Event()
+    real = LocalStore.put
+
+    def slow(self, name, chunks, *, check=None) -> Stored:
+        writing.set()
+        may_write.wait(30)
+        return real(self, name, chunks, check=check)
+
+    monkeypatch.setattr(LocalStore, "put", slow)
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(4):
+            read.append(number)
+            yield LARGE
+
+    with Landing(store) as landing:
+        reader = threading.Thread(target=landing.put, args=("o", chunks(), accept))
+        reader.start()
+        writing.wait(30)
+        reader.join(0.2)
+        assert reader.is_alive()
+        assert read == [0, 1], "as much as may be ahead, and the one that is over it"
+        may_write.set()
+        reader.join(30)
+    assert read == [0, 1, 2, 3]
+    assert store.size("o") == 4 * len(LARGE)
+
+
+def test_a_reader_that_fails_leaves_nothing_and_its_error_is_raised(store: LocalStore) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield LARGE
+        raise RuntimeError("line down")
+
+    with Landing(store) as landing:
+        with pytest.raises(RuntimeError, match="line down"):
+            landing.put("o", chunks(), accept)
+        assert landing.put("next", [b"x"], accept).result().size == 1
+    assert store.size("o") is None
+    assert store.sweep() == 0
+
+
+def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self, name, chunks, *, check=None) -> Stored:
+        next(iter(chunks))
+        raise OSError("no space left")
+
+    monkeypatch.setattr(LocalStore, "put", full)
+    read: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(1000):
+            read.append(number)
+            yield LARGE
+
+    with Landing(store) as landing, pytest.raises(OSError, match="no space left"):
+        landing.put("o", chunks(), accept).result(30)
+    assert len(read) < 10
+
+
+def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:
+    def refuse(content: Content) -> None:
+        raise ValueError("damaged")
+
+    with Landing(store) as landing, pytest.raises(ValueError, match="damaged"):
+        landing.put("o", [b"x"], refuse).result(30)
+    assert store.size("o") is None
+
+
+def test_a_pace_keeps_the_average() -> None:
+    now = 0.0
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    pace = Pace(100.0, lambda: now, sleep)
+    assert list(pace.slow_down([b"x" * 50, b"x" * 150])) == [b"x" * 50, b"x" * 150]
+    assert list(pace.slow_down([b"x" * 100])) == [b"x" * 100]
+    assert now == pytest.approx(3.0)
+    assert slept == pytest.approx([0.5, 1.5, 1.0])

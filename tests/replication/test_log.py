@@ -1,0 +1,205 @@
+"""The log: one owner at a time, and a commit that only the owner can make."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from matrixone.errors import Terminal, Transient
+from matrixone.objects.timestamp import Timestamp
+from replication.checkpoint import Checkpoint, GlobalPoint
+from replication.context import Context
+from replication.database import open_database, transaction, versions
+from replication.errors import LeaseLost, StateUnreadable, SubscriptionBusy, SubscriptionExists, SubscriptionMissing
+from replication.log import CcprLog, Failures, IterationState, State, mo_ccpr_log
+from tests.replication.values import NOW, a_subscription
+
+TTL = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def nobody_is_dead(owner: str) -> bool:
+    return False
+
+
+def nothing(connection: sa.Connection) -> None:
+    """Adds nothing to a commit."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: Clock) -> CcprLog:
+    log = CcprLog(open_database(f"sqlite:///{tmp_path}/catalog.db"), clock)
+    log.insert(a_subscription().to_row(NOW))
+    return log
+
+
+def test_a_new_subscription_has_run_nothing(log: CcprLog) -> None:
+    row = log.row("sub")
+    assert (row.state, row.iteration_state, row.iteration_lsn, row.watermark) == (State.RUNNING, IterationState.COMPLETE, 0, 0)
+
+
+def test_names_are_unique(log: CcprLog) -> None:
+    with pytest.raises(SubscriptionExists):
+        log.insert(a_subscription().to_row(NOW))
+
+
+def test_an_unknown_name_is_told(log: CcprLog) -> None:
+    with pytest.raises(SubscriptionMissing):
+        log.row("nobody")
+
+
+def test_a_living_owner_is_not_displaced(log: CcprLog, clock: Clock) -> None:
+    log.claim("sub", "a", TTL, nobody_is_dead)
+    clock.now += TTL - 1
+    with pytest.raises(SubscriptionBusy):
+        log.claim("sub", "b", TTL, nobody_is_dead)
+
+
+@pytest.mark.parametrize(("wait", "is_dead"), [(TTL + 1, nobody_is_dead), (0, lambda owner: owner == "a")])
+def test_an_owner_whose_lease_ran_out_or_who_is_dead_is_displaced_and_can_no_longer_commit(
+    wait: float, is_dead: Callable[[str], bool], log: CcprLog, clock: Clock
+) -> None:
+    old = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(old, Context())
+    clock.now += wait
+    new = log.claim("sub", "b", TTL, is_dead)
+    assert new.fence > old.fence
+    assert log.row("sub").iteration_state == IterationState.COMPLETE  # O4
+    log.start(new, Context())
+    assert not log.renew(old, TTL)
+    with pytest.raises(LeaseLost):
+        log.commit(old, Context(), 7, nothing)
+    log.release(old)
+    assert log.row("sub").lease_expires_at > 0, "a displaced owner frees nothing"
+    log.commit(new, Context(), 7, nothing)
+    assert (log.row("sub").iteration_lsn, log.row("sub").watermark) == (1, 7)
+
+
+def test_an_owner_takes_its_own_lease_again_with_a_new_fence(log: CcprLog) -> None:
+    first = log.claim("sub", "a", TTL, nobody_is_dead)
+    assert log.claim("sub", "a", TTL, nobody_is_dead).fence == first.fence + 1
+
+
+def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    with pytest.raises(LeaseLost):
+        log.commit(claim, Context(), 7, nothing)
+    log.start(claim, Context())
+    log.commit(claim, Context(), 7, nothing)
+    log.start(claim, Context())
+    with pytest.raises(LeaseLost):
+        log.commit(claim, Context(), 8, nothing)
+
+
+def test_a_refused_commit_writes_nothing_of_the_point(log: CcprLog) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    checkpoint = Checkpoint(log.engine, claim.task_id)
+    point = GlobalPoint(0, Timestamp(7), "xr_a_0_0", NOW, "", 0, 0, 0)
+    with pytest.raises(LeaseLost):
+        log.commit(claim, Context(), 7, lambda connection: checkpoint.write(connection, point, []))
+    assert checkpoint.newest() is None
+
+
+def test_a_point_that_cannot_be_written_rolls_the_outcome_back(log: CcprLog) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+
+    def broken(connection: sa.Connection) -> None:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError):
+        log.commit(claim, Context(), 7, broken)
+    assert log.row("sub").iteration_lsn == 0
+
+
+class Flaky(Transient):
+    code = "FLAKY"
+
+
+class Broken(Terminal):
+    code = "BROKEN"
+
+
+def test_failures_are_written_as_matrixone_writes_them(log: CcprLog, clock: Clock) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+    log.fail(claim, Context(), Flaky("line down", subject="upstream"))
+    clock.now += 10
+    log.fail(claim, Context(), Flaky("line down", subject="upstream"))
+    row = log.row("sub")
+    assert row.error_message is not None
+    assert row.error_message.startswith("R:2:1000000:1000010:FLAKY: line down")
+    assert (row.state, row.iteration_state, row.iteration_lsn) == (State.RUNNING, IterationState.COMPLETE, 0)
+    log.fail(claim, Context(), Broken("gone", subject="upstream"))
+    row = log.row("sub")
+    assert row.error_message is not None
+    assert row.error_message.startswith("N:1000010:BROKEN: gone")
+    assert (row.state, row.iteration_state) == (State.ERROR, IterationState.ERROR)
+    log.start(claim, Context())
+    log.commit(claim, Context(), 7, nothing)
+    assert (log.row("sub").state, log.row("sub").error_message) == (State.RUNNING, None)
+
+
+def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    with transaction(open_database(url)) as connection:
+        connection.execute(versions.insert().values(version=99))
+    with pytest.raises(StateUnreadable, match="version 99"):
+        open_database(url)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_text("this is not a database, " * 100)
+    with pytest.raises(StateUnreadable):
+        open_database(f"sqlite:///{tmp_path}/catalog.db")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(State.RUNNING, State.RUNNING), (State.ERROR, State.RUNNING), (State.PAUSED, State.PAUSED)],
+)
+def test_running_ends_state_error_but_not_a_pause(before: State, after: State, log: CcprLog) -> None:
+    in_state(log, before)
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+    assert (log.row("sub").state, log.row("sub").iteration_state) == (after, IterationState.RUNNING)
+    log.commit(claim, Context(), 7, nothing)
+    assert log.row("sub").state == after
+
+
+def test_a_failure_does_not_end_a_pause(log: CcprLog) -> None:
+    in_state(log, State.PAUSED)
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+    log.fail(claim, Context(), Broken("gone", subject="upstream"))
+    row = log.row("sub")
+    assert row.state == State.PAUSED
+    assert row.error_message is not None
+    assert row.error_message.startswith("N:1000000:BROKEN: gone")
+
+
+@pytest.mark.parametrize("message", [None, "", "N:1000:gone", "R:1:2", "R:one:2:3:text", "R:1:2:-3:text"])
+def test_what_is_no_row_of_retryable_failures_reads_as_none(message: str | None) -> None:
+    assert Failures.of(message) is None
+
+
+def test_a_row_of_failures_is_read_back() -> None:
+    assert Failures.of("R:2:1000000:1000010:FLAKY: line: down") == Failures(2, 1000000, 1000010, "FLAKY: line: down")
+
+
+def in_state(log: CcprLog, state: State) -> None:
+    with transaction(log.engine) as connection:
+        connection.execute(mo_ccpr_log.update().values(state=state))

@@ -1,0 +1,21 @@
+"""Values that tests of this room share."""
+
+from datetime import UTC, datetime
+
+from matrixone.schema import Column, Kind, SqlType, Table
+from matrixone.upstream.endpoint import Endpoint
+from matrixone.upstream.publications import Publication
+from replication.subscription import Settings, Subscription
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def a_subscription(name: str = "sub", table: str | None = None) -> Subscription:
+    endpoint = Endpoint("127.0.0.1", 6001, "sys", "dump")
+    task_id = "00000000-0000-4000-8000-000000000001"
+    return Subscription(task_id, name, endpoint, "sealed", Publication("pub", "sys", 0), "db", table, Settings())
+
+
+def a_table(table_id: int = 1, name: str = "t", *, logical_id: int | None = None, kind: Kind = Kind.TABLE, columns: str = "a") -> Table:
+    stored = tuple(Column(column, seqnum, SqlType(22, 32, -1)) for seqnum, column in enumerate(columns))
+    return Table(table_id, table_id if logical_id is None else logical_id, "db", name, kind, stored)
