@@ -1,0 +1,77 @@
+"""Steps 4 to 7: the copied objects become a point of the replica."""
+
+import dagster as dg
+
+from ccpr_assets import metadata
+from ccpr_assets.copied_objects import copied_objects
+from ccpr_assets.partitions import SUBSCRIPTIONS
+from replication.iteration import Outcome
+from replication.mirror import Point
+from resources.replication import Replication
+
+
+@dg.asset(
+    partitions_def=SUBSCRIPTIONS,
+    deps=[copied_objects],
+    group_name="replication",
+    kinds={"arrow"},
+    description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the point and the outcome in "
+    "mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no point.",
+)
+def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+    with replication.step(context.partition_key) as iteration:
+        outcome = iteration.apply()
+        return metadata.result(outcome.lsn, outcome.at, {**_numbers(outcome), metadata.TABLES: _tables(iteration.mirror.point())})
+
+
+def idle_observation(subscription: str, outcome: Outcome) -> dg.AssetObservation:
+    """What an iteration without a run leaves in Dagster: how old the replica is, though nothing was materialized."""
+    shown = {
+        metadata.ITERATION_LSN: outcome.lsn,
+        metadata.SNAPSHOT_TS: metadata.clock(outcome.at),
+        metadata.LAG_SECONDS: round(outcome.lag_seconds, 3),
+        metadata.POINT_MADE: outcome.point,
+    }
+    return dg.AssetObservation(applied_tables.key, partition=subscription, metadata=shown, tags={metadata.LSN_TAG: str(outcome.lsn)})
+
+
+mirror = dg.AssetSpec(
+    "mirror",
+    deps=[applied_tables],
+    description="The physical replica in the state folder: object files and manifests, readable by `ccpr export` and by Spark at every "
+    "point that is kept.",
+    group_name="replication",
+    kinds={"arrow", "spark"},
+)
+
+
+def _numbers(outcome: Outcome) -> dict[str, int | float | bool]:
+    return {
+        metadata.LAG_SECONDS: round(outcome.lag_seconds, 3),
+        metadata.POINT_MADE: outcome.point,
+        metadata.TABLES_TOTAL: outcome.tables,
+        metadata.TABLES_CHANGED: outcome.tables_changed,
+        metadata.OBJECTS_COPIED: outcome.objects_copied,
+        metadata.BYTES_COPIED: outcome.bytes_copied,
+        metadata.OBJECTS_TOTAL: outcome.objects_total,
+        metadata.BYTES_TOTAL: outcome.bytes_total,
+    }
+
+
+def _tables(point: Point) -> dg.TableMetadataValue:
+    """The tables of a point, those that changed last first. Stored rows count versions that a tombstone hides."""
+    refs = sorted(point.tables.values(), key=lambda ref: (-ref.lsn, ref.qualified_name))
+    return metadata.table(
+        (
+            {
+                "table": ref.qualified_name,
+                "kind": ref.kind.value,
+                "changed_at_lsn": ref.lsn,
+                "objects": ref.objects,
+                "stored_rows": ref.rows,
+                "bytes": ref.bytes,
+            }
+            for ref in refs
+        ),
+        {"table": "string", "kind": "string", "changed_at_lsn": "int", "objects": "int", "stored_rows": "int", "bytes": "int"},
+    )

@@ -1,0 +1,91 @@
+"""What an asset shows: the names under which it does, units in them, and the forms of what is no plain number."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import dagster as dg
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Table
+from replication.catalog_diff import TableChange
+
+ITERATION_LSN = "iteration_lsn"
+SNAPSHOT_NAME = "snapshot_name"
+SNAPSHOT_TS = "snapshot_ts"  # the upstream's clock
+SNAPSHOT_TS_NANOSECONDS = "snapshot_ts_nanoseconds"
+REPLICA_BEHIND_SECONDS = "replica_behind_seconds"  # from the last iteration's snapshot to this one, upstream's clock
+LAG_SECONDS = "lag_seconds"
+
+TABLES_TOTAL = "tables_total"
+TABLES_CHANGED = "tables_changed"
+CHANGES = "changes"
+DDL_DIFF = "ddl_diff"
+UNREPLICATED = "not_replicated"
+
+OBJECTS_ADDED = "objects_added"
+OBJECTS_REMOVED = "objects_removed"
+TOMBSTONES_ADDED = "tombstones_added"
+BYTES_ADDED = "bytes_added"
+BY_TABLE = "by_table"
+
+OBJECTS_COPIED = "objects_copied"
+OBJECTS_FOUND = "objects_found_in_store"
+BYTES_COPIED = "bytes_copied"
+COPY_SECONDS = "copy_seconds"
+COPY_MIB_PER_SECOND = "copy_mib_per_second"
+
+POINT_MADE = "point_made"
+OBJECTS_TOTAL = "objects_total"
+BYTES_TOTAL = "bytes_total"
+TABLES = "tables"
+
+PARTITION_ROW_COUNT = "dagster/partition_row_count"  # a name of Dagster's own
+LSN_TAG = "ccpr/iteration_lsn"
+SUBSCRIPTION_TAG = "ccpr/subscription"
+ATTEMPT_TAG = "ccpr/attempt"
+
+SHOWN_ROWS = 50
+SHOWN_LINES = 400
+
+
+def result(lsn: int, at: Timestamp, metadata: Mapping[str, Any], check_results: Iterable[dg.AssetCheckResult] = ()) -> dg.MaterializeResult:
+    """A materialization by iteration `lsn` of the state that the upstream had at `at`."""
+    return dg.MaterializeResult(
+        metadata={ITERATION_LSN: lsn, SNAPSHOT_TS: clock(at), **metadata},
+        check_results=list(check_results),
+        data_version=dg.DataVersion(f"{lsn}:{at.physical}"),
+        tags={LSN_TAG: str(lsn)},
+    )
+
+
+def clock(at: Timestamp) -> dg.TimestampMetadataValue:
+    return dg.MetadataValue.timestamp(datetime.fromtimestamp(at.physical / 1e9, UTC))
+
+
+def table(rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
+    """The first SHOWN_ROWS rows; how many there are stands beside them as a number. An empty table still shows its columns."""
+    schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in islice(rows, SHOWN_ROWS)], schema)
+
+
+def ddl_diff(changes: Iterable[TableChange]) -> dg.MarkdownMetadataValue:
+    """The statements of changed tables, old against new; index tables have none and are left out."""
+    lines: list[str] = []
+    for change in changes:
+        before, after = _statement(change.before), _statement(change.after)
+        if before or after:
+            lines.append(f"@@ {change.describe()} @@")
+            lines += list(difflib.unified_diff(before, after, n=100, lineterm=""))[3:]
+    if not lines:
+        return dg.MetadataValue.md("no statement changed")
+    more = [f"… {len(lines) - SHOWN_LINES} lines more"] if len(lines) > SHOWN_LINES else []
+    fence = "`" * max(3, 1 + max(len(run) for line in lines for run in re.findall("`*", line)))  # no statement can end the block
+    return dg.MetadataValue.md("\n".join([f"{fence}diff", *lines[:SHOWN_LINES], *more, fence]))
+
+
+def _statement(table: Table | None) -> list[str]:
+    return table.ddl.splitlines() if table is not None else []

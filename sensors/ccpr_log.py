@@ -1,0 +1,212 @@
+"""From `mo_ccpr_log` to runs: what is due and has changed gets a run, what is due and has not is finished by the tick itself.
+
+A run costs seconds before its first statement, and most iterations find nothing. The steps of an iteration can be taken up by any process,
+so the tick takes the cheap ones (snapshot, catalog, object list). It ends the iteration if it is idle, which becomes an observation; else
+it leaves it open, and the run that it asks for goes on with the same snapshot.
+"""
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from ccpr_assets.applied_tables import idle_observation
+from ccpr_assets.jobs import ccpr_sync_job
+from ccpr_assets.metadata import ATTEMPT_TAG, LSN_TAG, SUBSCRIPTION_TAG
+from ccpr_assets.partitions import SUBSCRIPTIONS
+from matrixone.errors import CcprError
+from matrixone.upstream.errors import NotFlushedYet
+from matrixone.upstream.retry import NO_RETRY
+from replication.errors import StateUnreadable, SubscriptionBusy, SubscriptionMissing
+from replication.iteration import Outcome
+from replication.log import LogRow, State
+from replication.subscription import Subscription
+from resources.replication import Replication
+from resources.workspace import Patience, Workspace
+from sensors.due import back_off, due_at
+
+RUNS_PER_TICK = 8
+TICK_SECONDS = 20.0  # of a tick's 60; one subscription that began within them may take what HURRIED allows on top
+HURRIED = Patience(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY)  # the next attempt is another tick's
+_SHOWN_NAMES = 5
+_IN_FLIGHT = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_PARTITION_TAG = "dagster/partition"  # of runs that a person started
+
+
+@dg.sensor(
+    job=ccpr_sync_job,
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Starts the iteration of each subscription whose interval is over, at most one run of a subscription at a time. An "
+    "iteration that finds nothing new is finished by the tick and becomes an observation of applied_tables.",
+)
+def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
+    end = time.monotonic() + TICK_SECONDS
+    try:
+        rows = replication.workspace.log.rows()
+    except StateUnreadable as error:
+        return dg.SensorResult(skip_reason=f"mo_ccpr_log cannot be read: {error}")
+    in_flight = _in_flight(context.instance)
+    tick = _Tick()
+    for row in sorted(_due(rows, in_flight, replication.workspace.clock(), tick), key=lambda row: (row.watermark, row.subscription_name)):
+        if len(tick.requests) == RUNS_PER_TICK or time.monotonic() >= end:
+            tick.left += 1
+        else:
+            _serve(context.instance, replication.workspace, row, end, tick)
+    if tick.requests:
+        context.log.info(tick.in_words())
+    return dg.SensorResult(
+        run_requests=tick.requests,
+        asset_events=tick.observations,
+        skip_reason=None if tick.requests else tick.in_words(),
+        dynamic_partitions_requests=_partition_requests(context.instance, {row.subscription_name for row in rows}, in_flight),
+    )
+
+
+@dataclass
+class _Tick:
+    """What a tick has found and done."""
+
+    requests: list[dg.RunRequest] = field(default_factory=list)
+    observations: list[dg.AssetObservation] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+    paused: int = 0
+    stopped: list[str] = field(default_factory=list)  # by an error that a person has to act upon
+    failed: dict[str, CcprError] = field(default_factory=dict)
+    waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
+    left: int = 0  # due ones for which there was no time
+
+    def in_words(self) -> str:
+        counts = {
+            "to run": len(self.requests),
+            "idle": len(self.observations),
+            "running": len(self.running),
+            "paused": self.paused,
+            "due left for the next tick": self.left,
+        }
+        parts = [f"{count} {what}" for what, count in counts.items() if count]
+        if self.waiting:
+            name, seconds = min(self.waiting.items(), key=lambda item: item[1])
+            parts.append(f"{len(self.waiting)} waiting, next {name} in {seconds:.0f} s")
+        if self.failed:
+            parts.append(f"{len(self.failed)} failed: " + _first(f"{name} ({error})" for name, error in self.failed.items()))
+        if self.stopped:
+            parts.append(f"{len(self.stopped)} stopped by an error, mend and run: " + _first(f"ccpr run {name}" for name in self.stopped))
+        return ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
+
+
+def _first(texts: Iterable[str]) -> str:
+    shown = list(texts)
+    return ", ".join(shown[:_SHOWN_NAMES]) + (f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else "")
+
+
+def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _Tick) -> list[LogRow]:
+    """The rows to serve now; the others are told in `tick`."""
+    due = []
+    for row in rows:
+        name = row.subscription_name
+        if row.state == State.PAUSED:
+            tick.paused += 1
+        elif name in in_flight or row.lease_expires_at > now * 1000:  # held: somebody runs it outside Dagster, as `ccpr run` does
+            tick.running.append(name)
+        elif row.state == State.ERROR:
+            tick.stopped.append(name)
+        else:
+            try:
+                seconds = due_at(row) - now
+            except StateUnreadable as error:
+                tick.failed[name] = error
+                continue
+            if seconds <= 0:
+                due.append(row)
+            else:
+                tick.waiting[name] = seconds
+    return due
+
+
+def _serve(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow, end: float, tick: _Tick) -> None:
+    """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands in its row."""
+    name = row.subscription_name
+    attempt, wait = _next_attempt(instance, row, workspace.clock())
+    if wait > 0:
+        tick.waiting[name] = wait
+        return
+    try:
+        outcome = _finish_if_idle(workspace, row, end)
+    except SubscriptionBusy:
+        tick.running.append(name)
+    except SubscriptionMissing:
+        return  # dropped meanwhile; the next tick takes its partition away
+    except CcprError as error:
+        tick.failed[name] = error
+    else:
+        if outcome is None:
+            tick.requests.append(_request(row, attempt))
+        else:
+            tick.observations.append(idle_observation(name, outcome))
+
+
+def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | None:
+    """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
+    if not row.watermark:
+        return None  # the first iteration lists and copies everything
+    with workspace.iteration(row.subscription_name, patience=HURRIED) as iteration:
+        for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
+            try:
+                step()
+            except NotFlushedYet:
+                return None
+            if time.monotonic() >= end:
+                return None
+        return iteration.apply_if_idle()
+
+
+def _in_flight(instance: dg.DagsterInstance) -> set[str]:
+    """Subscriptions of runs that have not ended, whoever started them: one query for all."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_IN_FLIGHT))
+    return {name for run in runs if (name := run.tags.get(SUBSCRIPTION_TAG) or run.tags.get(_PARTITION_TAG))}
+
+
+def _next_attempt(instance: dg.DagsterInstance, row: LogRow, now: float) -> tuple[int, float]:
+    """The number of the next attempt at the row's iteration, and the seconds to wait for it.
+
+    A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only; without this it would
+    be asked for again with every tick.
+    """
+    tags = {SUBSCRIPTION_TAG: row.subscription_name, LSN_TAG: str(row.iteration_lsn)}
+    records = instance.get_run_records(dg.RunsFilter(tags=tags), limit=1)
+    if not records:
+        return 0, 0.0
+    attempt = int(records[0].dagster_run.tags[ATTEMPT_TAG]) + 1
+    return attempt, records[0].create_timestamp.timestamp() + back_off(row, attempt) - now
+
+
+def _request(row: LogRow, attempt: int) -> dg.RunRequest:
+    """Dagster never runs a key twice, not even after a failure: each attempt at an iteration needs one of its own."""
+    name, lsn = row.subscription_name, str(row.iteration_lsn)
+    return dg.RunRequest(
+        run_key=f"{Subscription.from_row(row).uid}:{lsn}:{attempt}",
+        partition_key=name,
+        tags={SUBSCRIPTION_TAG: name, LSN_TAG: lsn, ATTEMPT_TAG: str(attempt)},
+    )
+
+
+def _partition_requests(
+    instance: dg.DagsterInstance, names: set[str], in_flight: set[str]
+) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
+    """New subscriptions get their partition before their run; the partition of a dropped one goes when no run of it is left."""
+    assert SUBSCRIPTIONS.name is not None
+    present = set(instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
+    requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+    if new := sorted(names - present):
+        requests.append(SUBSCRIPTIONS.build_add_request(new))
+    if gone := sorted(present - names - in_flight):
+        requests.append(SUBSCRIPTIONS.build_delete_request(gone))
+    return requests

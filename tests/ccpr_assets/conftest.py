@@ -1,0 +1,54 @@
+"""A state folder, a Dagster instance in memory, and the five assets to materialize."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ccpr_assets.definitions import defs
+from ccpr_assets.jobs import STEPS
+from ccpr_assets.partitions import sync_partitions
+from replication.credentials import Vault
+from resources.workspace import Workspace
+
+Sync = Callable[..., dg.ExecuteInProcessResult]
+
+
+@pytest.fixture
+def home(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own, with the key that the workers of the one Spark session know."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    Vault(key_file).seal("")  # makes it
+    shutil.copy(key_file, folder / "key")
+    monkeypatch.setenv("CCPR_HOME", str(folder))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
+    return tmp_path
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def sync(home: Path, instance: dg.DagsterInstance) -> Sync:
+    """Materialize some assets (all five, unless told) of the subscription `replica` in a run of their own."""
+
+    def run(assets: Sequence[str] = (), partition: str = "replica") -> dg.ExecuteInProcessResult:
+        with closing(Workspace()) as workspace:
+            sync_partitions(instance, workspace)
+        return dg.materialize(
+            STEPS,
+            selection=dg.AssetSelection.assets(*assets) if assets else None,
+            partition_key=partition,
+            resources=defs.resources,
+            instance=instance,
+            raise_on_error=False,
+        )
+
+    return run

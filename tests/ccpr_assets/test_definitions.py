@@ -1,0 +1,102 @@
+"""What Dagster is told: names that other things hang on are pinned, and loading it stays light."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import yaml
+
+from ccpr_assets.definitions import defs
+from ccpr_assets.jobs import STEPS
+from ccpr_assets.partitions import SUBSCRIPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("pyspark", "dagster_pyspark", "pandas", "polars", "pandera")
+SECONDS = 3.0  # of processor time: the clock on the wall shows what else runs
+
+
+def specs() -> dict[str, dg.AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
+
+
+def test_the_lineage_goes_from_the_upstream_database_to_the_mirror() -> None:
+    found = {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs().items()}
+    assert found == {
+        "upstream_database": [],
+        "upstream_snapshots": ["upstream_database"],
+        "catalog_ddl": ["upstream_snapshots"],
+        "object_diffs": ["catalog_ddl"],
+        "copied_objects": ["object_diffs"],
+        "applied_tables": ["copied_objects"],
+        "mirror": ["applied_tables"],
+    }
+
+
+def test_assets_say_what_they_are() -> None:
+    assert {name: sorted(spec.kinds) for name, spec in specs().items()} == {
+        "upstream_database": ["matrixone"],
+        "upstream_snapshots": ["matrixone"],
+        "catalog_ddl": ["matrixone"],
+        "object_diffs": ["arrow", "matrixone", "pandera"],
+        "copied_objects": ["matrixone", "spark"],
+        "applied_tables": ["arrow"],
+        "mirror": ["arrow", "spark"],
+    }
+    assert {spec.group_name for spec in specs().values()} == {"replication"}  # one group: the UI shows all of the lineage at once
+    assert all(spec.description for spec in specs().values())
+
+
+def test_a_partition_is_a_subscription() -> None:
+    job = defs.resolve_job_def("ccpr_sync_job")
+    assert job.partitions_def == SUBSCRIPTIONS
+    assert SUBSCRIPTIONS.name == "ccpr_subscription"
+    assert [name for name, spec in specs().items() if spec.partitions_def != SUBSCRIPTIONS] == ["upstream_database", "mirror"]
+
+
+def test_checks_block_and_keep_a_history_for_each_subscription() -> None:
+    found = {spec.key.to_user_string(): spec for asset in STEPS for spec in asset.check_specs}
+    assert sorted(found) == ["copied_objects:objects_stored", "object_diffs:object_list_valid"]
+    assert all(spec.blocking and spec.partitions_def == SUBSCRIPTIONS for spec in found.values())
+
+
+def test_every_run_is_one_process() -> None:
+    assert defs.executor is dg.in_process_executor
+    assert defs.resolve_job_def("ccpr_sync_job").executor_def is dg.in_process_executor
+    assert defs.resolve_implicit_global_asset_job_def().executor_def is dg.in_process_executor
+
+
+def test_loading_the_definitions_is_light_and_silent() -> None:
+    code = f"""
+import sys, time
+start = time.process_time()
+import ccpr_assets.definitions
+print(time.process_time() - start, *(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stderr == ""
+    seconds, *loaded = result.stdout.split()
+    assert loaded == []
+    assert float(seconds) < SECONDS
+
+
+def test_dg_accepts_the_definitions() -> None:
+    dg_program = Path(sys.executable).with_name("dg")
+    result = subprocess.run([dg_program, "check", "defs"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "All definitions loaded successfully" in result.stdout + result.stderr
+
+
+def test_the_instance_settings_are_ones_that_dagster_knows(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert not instance.telemetry_enabled
+        assert not instance.nux_enabled
+        limits = instance.get_concurrency_config().run_queue_config
+        assert limits is not None
+        assert {limit["key"]: limit["limit"] for limit in limits.tag_concurrency_limits} == {"ccpr/subscription": 1, "dagster/partition": 1}
+
+
+def test_the_workspace_file_names_the_definitions() -> None:
+    (entry,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    assert entry["python_module"]["module_name"] == "ccpr_assets.definitions"

@@ -1,0 +1,153 @@
+"""What stops an iteration in Dagster: the failed check or step says why and what to do, nothing after it runs, nothing is left held."""
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ccpr_assets.checks import FAILURE_SAMPLE, FAILURES
+from emulator.faults import CutObjectList
+from replication.copying import copy_in_process
+from replication.errors import BadObjectList, SubscriptionBusy
+from resources.replication import as_failure
+from resources.workspace import Workspace
+from tests.ccpr_assets.conftest import Sync
+from tests.end_to_end.replica import Replica, replaying
+
+pytestmark = pytest.mark.recordings
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / "other_account", home) as replica:
+        replica.subscribe()
+        yield replica
+
+
+@pytest.fixture
+def damaged(recordings: Path, home: Path):
+    """An upstream whose first object list names an object from the future."""
+    folder = home / "other_account"
+    shutil.copytree(recordings / "other_account", folder)
+    file = folder / "snapshot-001" / "object_list.json"
+    stored = json.loads(file.read_text())
+    stored["rows"][0][stored["columns"].index("create_at")] = "2795223737685082390-0"
+    file.write_text(json.dumps(stored))
+    with replaying(folder, home) as replica:
+        replica.subscribe()
+        yield replica
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> list[str]:
+    return [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
+
+
+def failure(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    """What the one failed step shows."""
+    assert not result.success
+    (event,) = [event for event in result.all_events if event.is_step_failure]
+    told = event.step_failure_data.user_failure_data
+    assert told is not None
+    return {**{name: value.value for name, value in told.metadata.items()}, "description": told.description}
+
+
+@pytest.mark.parametrize("asset", ["catalog_ddl", "object_diffs", "copied_objects", "applied_tables"])
+def test_a_later_step_without_an_open_iteration_says_what_to_do(asset: str, replica: Replica, sync: Sync) -> None:
+    told = failure(sync([asset]))
+    assert told["code"] == "NO_OPEN_ITERATION"
+    assert "upstream_snapshots" in told["remedy"]
+    assert replica.command("subscriptions")[0]["state"] == "running"
+
+
+def test_a_step_before_its_turn_leaves_the_iteration_open(replica: Replica, sync: Sync) -> None:
+    assert sync(["upstream_snapshots"]).success
+    told = failure(sync(["applied_tables"]))
+    assert told["code"] == "STEP_MISSING"
+    assert "in their order" in told["remedy"]
+    assert replica.run()["point"]
+    assert replica.emulator.status().statements["create_snapshot"] == 1
+    replica.assert_equal_to_source(1)
+
+
+def test_an_open_iteration_whose_snapshot_is_gone_upstream_is_given_up(replica: Replica, sync: Sync) -> None:
+    assert sync(["upstream_snapshots"]).success
+    (name,) = replica.emulator.status().snapshots
+    replica.emulator.drop_snapshot(name)
+    told = failure(sync(["catalog_ddl"]))
+    assert told["code"] == "NO_OPEN_ITERATION"
+    assert name in told["description"]
+    assert replica.run()["point"]
+    replica.assert_equal_to_source(2)
+
+
+def test_a_bad_object_list_fails_its_check_and_nothing_is_copied(damaged: Replica, sync: Sync) -> None:
+    result = sync()
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed, check.blocking, check.partition) == ("object_list_valid", False, True, "replica")
+    shown = {name: value.value for name, value in check.metadata.items()}
+    assert shown[FAILURES] == 1
+    assert [record.data["check"] for record in shown[FAILURE_SAMPLE].records] == ["nothing later than the snapshot"]
+    assert failure(result)["code"] == "OBJECT_LIST_INVALID"
+    assert materialized(result) == ["upstream_snapshots", "catalog_ddl"]
+    status = damaged.emulator.status()
+    assert status.objects_fetched == 0
+    assert not status.snapshots, "the snapshot was given up"
+    row = damaged.command("subscriptions")[0]
+    assert (row["state"], row["iteration_lsn"]) == ("error", 0)
+    assert damaged.command("points", "replica") == []
+
+
+def test_a_transient_failure_is_written_down_once_and_the_next_run_goes_on(replica: Replica, sync: Sync, monkeypatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    replica.run()
+    replica.emulator.inject(CutObjectList(after_rows=2, times=0))
+    assert failure(sync())["code"] == "CONNECTION_LOST"
+    with closing(Workspace()) as workspace:
+        row = workspace.log.row("replica")
+    assert row.error_message is not None
+    assert row.error_message.startswith("R:1:")
+    assert row.lease_expires_at == 0
+    replica.emulator.clear_faults()
+    assert sync(["object_diffs"]).success, "in a run of its own, on the iteration that the failed one left"
+    assert replica.run()["point"]
+    assert replica.emulator.status().statements["create_snapshot"] == 2
+    replica.assert_equal_to_source(2)
+
+
+def test_a_copied_object_that_is_gone_fails_its_check(replica: Replica, sync: Sync) -> None:
+    with closing(Workspace()) as workspace, workspace.iteration("replica") as iteration:
+        iteration.take_snapshot()
+        iteration.diff_objects()
+        iteration.copy_objects(copy_in_process)
+    objects = replica.folder / "home" / "mirrors" / "replica" / "objects"
+    gone = next(objects.iterdir())
+    gone.unlink()
+    result = sync(["copied_objects", "applied_tables"])
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == ("objects_stored", False)
+    assert [record.data["object"] for record in check.metadata[FAILURE_SAMPLE].value.records] == [gone.name]
+    told = failure(result)
+    assert told["code"] == "MIRROR_DAMAGED"
+    assert materialized(result) == []
+    replica.run()  # with a new snapshot
+    replica.assert_equal_to_source(2)
+
+
+def test_a_subscription_that_another_executor_runs_is_busy(replica: Replica, sync: Sync) -> None:
+    with closing(Workspace()) as other, other.iteration("replica"):
+        assert failure(sync())["code"] == "SUBSCRIPTION_BUSY"
+    assert sync(["upstream_snapshots"]).success
+
+
+def test_only_what_may_pass_by_itself_may_be_tried_again() -> None:
+    assert as_failure(SubscriptionBusy("taken", subject="s")).allow_retries
+    assert not as_failure(BadObjectList("bad", subject="s")).allow_retries
+
+
+def test_a_partition_without_a_subscription_is_told(replica: Replica, sync: Sync, instance: dg.DagsterInstance) -> None:
+    with pytest.raises(dg.DagsterUnknownPartitionError):
+        sync(partition="nobody")

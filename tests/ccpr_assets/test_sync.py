@@ -1,0 +1,82 @@
+"""The five assets against an emulated upstream, copied by Spark: the replica equals the source at every point."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ccpr_assets import metadata
+from tests.ccpr_assets.conftest import Sync
+from tests.end_to_end.replica import Replica, replaying
+
+ORDER = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
+pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        yield replica
+
+
+def shown(result: dg.ExecuteInProcessResult, asset: str) -> dict:
+    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey(asset)]
+    return {name: value.value for name, value in event.materialization.metadata.items()}
+
+
+def test_three_iterations_equal_the_source_each(replica: Replica, sync: Sync) -> None:
+    for snapshot in range(1, 4):
+        fetched = replica.emulator.status().object_bytes
+        result = sync()
+        assert result.success
+        assert [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()] == ORDER
+        replica.assert_equal_to_source(snapshot)
+        assert shown(result, "copied_objects")[metadata.BYTES_COPIED] == replica.emulator.status().object_bytes - fetched
+    assert replica.command("subscriptions")[0]["iteration_lsn"] == 3
+    for snapshot in range(1, 4):
+        replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+
+
+def test_spark_copies_in_tasks_with_upstream_sessions_of_their_own(recordings: Path, home: Path, sync: Sync) -> None:
+    with replaying(recordings / "other_account", home) as replica:
+        replica.subscribe()
+        result = sync()
+        assert result.success
+        assert shown(result, "copied_objects")[metadata.OBJECTS_COPIED] == replica.emulator.status().objects_fetched >= 2
+        assert replica.emulator.status().sessions_that_fetched >= 2
+        replica.assert_equal_to_source(1)
+
+
+def test_a_materialization_says_what_it_is_of(replica: Replica, sync: Sync) -> None:
+    first, second = sync(), sync()
+    assert first.success
+    for event in second.get_asset_materialization_events():
+        materialization = event.materialization
+        lsn, snapshot_ts = materialization.tags["dagster/data_version"].split(":")
+        assert (lsn, materialization.tags[metadata.LSN_TAG], materialization.partition) == ("1", "1", "replica")
+        assert int(snapshot_ts) == shown(second, "upstream_snapshots")[metadata.SNAPSHOT_TS_NANOSECONDS]
+    assert shown(second, "upstream_snapshots")[metadata.REPLICA_BEHIND_SECONDS] > 0
+    assert "CREATE TABLE" in shown(first, "catalog_ddl")[metadata.DDL_DIFF]
+    assert shown(second, "catalog_ddl")[metadata.DDL_DIFF] == "no statement changed"
+    applied = shown(second, "applied_tables")
+    assert applied[metadata.LAG_SECONDS] >= 0
+    assert applied[metadata.POINT_MADE]
+    assert {check.check_name: check.passed for check in second.get_asset_check_evaluations()} == {
+        "object_list_valid": True,
+        "objects_stored": True,
+    }
+
+
+def test_one_step_a_run_works_on_the_open_iteration(replica: Replica, sync: Sync) -> None:
+    for asset in ORDER:
+        assert sync([asset]).success, asset
+    replica.assert_equal_to_source(1)
+    assert replica.emulator.status().statements["create_snapshot"] == 1
+
+
+def test_the_lease_is_free_after_a_run_that_ends_in_the_middle(replica: Replica, sync: Sync) -> None:
+    assert sync(ORDER[:2]).success
+    assert replica.run()["point"], "the command line goes on with the same iteration"
+    assert replica.emulator.status().statements["create_snapshot"] == 1
+    replica.assert_equal_to_source(1)

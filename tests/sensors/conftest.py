@@ -1,0 +1,47 @@
+"""A state folder with rows of `mo_ccpr_log` to evaluate ticks on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from matrixone.upstream.endpoint import Endpoint
+from matrixone.upstream.publications import Publication
+from replication.log import LogRow
+from replication.subscription import Settings, Subscription
+from resources.workspace import Workspace
+
+Subscribe = Callable[..., LogRow]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    with closing(Workspace()) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def subscribe(workspace: Workspace) -> Subscribe:
+    """Write a row of a subscription (60 s) to an upstream that is not there; what is given as a column's value replaces the new row's."""
+    sealed = workspace.vault.seal("111")
+
+    def insert(name: str, **columns: object) -> LogRow:
+        endpoint = Endpoint("127.0.0.1", 1, "sys", "dump")
+        new = Subscription.new(name, endpoint, "", workspace.vault, Publication("pub", "sys", 0), "db", None, Settings(sync_interval=60))
+        row = replace(replace(new, sealed_password=sealed).to_row(datetime.now(UTC)), **columns)
+        workspace.log.insert(row)
+        return row
+
+    return insert

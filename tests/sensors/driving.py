@@ -1,0 +1,103 @@
+"""The sensor as Dagster's daemon drives it, on a clock that can be moved on; the runs that it asks for, one after another in this process.
+
+Left out of the daemon: the queue, and a process for each run. Spark is replaced by the process's own copying where `copying_here` is used.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+
+from ccpr_assets.definitions import defs
+from ccpr_assets.partitions import SUBSCRIPTIONS
+from replication.copying import CopyEngine, copy_in_process
+from resources.replication import Replication
+from resources.spark_resource import SparkResource
+from resources.workspace import Workspace
+from sensors.ccpr_log import ccpr_log_sensor
+
+SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
+
+
+class Clock:
+    """The real time, plus what was skipped."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self._skipped
+
+    def go_on_to(self, seconds: float) -> None:
+        """Nothing happens if it is later already."""
+        self._skipped += max(0.0, seconds - self())
+
+
+class ProcessCopying(SparkResource):
+    """Copies in this process: no JVM."""
+
+    def copy_engine(self) -> CopyEngine:
+        return copy_in_process
+
+
+def instance_in(folder: Path) -> dg.DagsterInstance:
+    """An instance with the repository's own settings, and storage in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dagster.yaml").write_text(SETTINGS.read_text() + "\npython_logs: {python_log_level: WARNING}\n")
+    return dg.DagsterInstance.from_config(str(folder))
+
+
+class Daemon:
+    """Evaluates ticks and carries out what they ask for."""
+
+    def __init__(self, instance: dg.DagsterInstance, clock: Callable[[], float] = time.time, *, copying_here: bool = True) -> None:
+        class OnClock(Replication):
+            @property
+            def workspace(self) -> Workspace:
+                if self._workspace is None:
+                    self._workspace = Workspace(clock=clock)
+                return self._workspace
+
+        resources = {**(defs.resources or {}), "replication": OnClock()}
+        if copying_here:
+            resources["spark"] = ProcessCopying()
+        self.instance = instance
+        self.definitions = dg.Definitions(
+            assets=defs.assets, jobs=defs.jobs, sensors=defs.sensors, resources=resources, executor=defs.executor
+        )
+        self._keys: set[str | None] = set()
+
+    def tick(self) -> SensorExecutionData:
+        """Evaluate the sensor; what it asks for besides runs is done."""
+        with dg.build_sensor_context(
+            instance=self.instance,
+            instance_ref=self.instance.get_ref(),
+            definitions=self.definitions,
+            sensor_name=ccpr_log_sensor.name,
+            resources=self.definitions.resources,
+        ) as context:
+            data = ccpr_log_sensor.evaluate_tick(context)
+        for event in data.asset_events:
+            self.instance.report_runless_asset_event(event)
+        assert SUBSCRIPTIONS.name is not None
+        for request in data.dynamic_partitions_requests or []:
+            if isinstance(request, dg.AddDynamicPartitionsRequest):
+                self.instance.add_dynamic_partitions(SUBSCRIPTIONS.name, request.partition_keys)
+            else:
+                for key in request.partition_keys:
+                    self.instance.delete_dynamic_partition(SUBSCRIPTIONS.name, key)
+        return data
+
+    def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+        """Carry a request out. The daemon would skip a key that it knows already."""
+        assert request.run_key not in self._keys
+        self._keys.add(request.run_key)
+        return self.definitions.resolve_job_def("ccpr_sync_job").execute_in_process(
+            instance=self.instance, partition_key=request.partition_key, tags=dict(request.tags), raise_on_error=False
+        )
+
+    def tick_and_run(self) -> tuple[SensorExecutionData, list[dg.ExecuteInProcessResult]]:
+        data = self.tick()
+        return data, [self.run(request) for request in data.run_requests or []]

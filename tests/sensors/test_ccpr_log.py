@@ -1,0 +1,240 @@
+"""What a tick asks for, without an upstream: rows that have never run, and rows of which it is not the time."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+from dagster._core.utils import make_new_run_id
+
+from ccpr_assets.definitions import defs
+from ccpr_assets.metadata import ATTEMPT_TAG, LSN_TAG, SUBSCRIPTION_TAG
+from ccpr_assets.partitions import SUBSCRIPTIONS, sync_partitions
+from replication.context import Context, SnapshotRef
+from replication.log import IterationState, State
+from resources.replication import Replication
+from resources.workspace import Workspace
+from sensors import ccpr_log
+from sensors.ccpr_log import RUNS_PER_TICK, ccpr_log_sensor
+from tests.sensors.conftest import Subscribe
+
+Tick = Callable[[], dg.SensorResult]
+TASK = "00000000-0000-4000-8000-000000000000"  # no spread, no jitter
+
+
+@pytest.fixture
+def tick(workspace: Workspace, instance: dg.DagsterInstance) -> Tick:
+    def evaluate() -> dg.SensorResult:
+        with dg.build_sensor_context(instance=instance, resources={"replication": Replication()}) as context:
+            result = ccpr_log_sensor(context)
+        assert isinstance(result, dg.SensorResult)
+        return result
+
+    return evaluate
+
+
+@pytest.fixture
+def all_changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whatever is due has changed; the names that were looked at."""
+    looked: list[str] = []
+    monkeypatch.setattr(ccpr_log, "_finish_if_idle", lambda workspace, row, end: looked.append(row.subscription_name))
+    return looked
+
+
+def ago(seconds: float) -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=seconds)
+
+
+def ran(seconds_ago: float, watermark: int = 1) -> dict[str, object]:
+    """Columns of a subscription whose last iteration began then, as did the subscription."""
+    created = ago(seconds_ago)
+    current = SnapshotRef("xr_a_0_0", 0, 0, physical=watermark, taken_at=created.replace(tzinfo=UTC).timestamp())
+    return {"watermark": watermark, "context": Context(current=current).to_text(), "created_at": created}
+
+
+def failed(count: int, seconds_ago: float) -> dict[str, object]:
+    last = round(time.time() - seconds_ago)
+    return {"task_id": TASK, "error_message": f"R:{count}:{last}:{last}:CONNECTION_LOST: line down"}
+
+
+def killed(seconds_ago: float) -> dict[str, object]:
+    return {"iteration_state": IterationState.RUNNING, "updated_at": ago(seconds_ago)}
+
+
+def asked(result: dg.SensorResult) -> list[str]:
+    return [request.partition_key or "" for request in result.run_requests or []]
+
+
+def words(result: dg.SensorResult) -> str:
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
+
+
+def a_run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> dg.DagsterRun:
+    return dg.DagsterRun(job_name="any", run_id=make_new_run_id(), status=status, tags=tags)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        pytest.param(dict, None, id="new"),
+        pytest.param(lambda: {"task_id": TASK, **ran(30)}, "1 waiting, next orders in 30 s", id="within its interval"),
+        pytest.param(lambda: {"task_id": TASK, **ran(61)}, None, id="after its interval"),
+        pytest.param(lambda: {"state": State.PAUSED}, "1 paused", id="paused"),
+        pytest.param(lambda: {"state": State.ERROR}, "1 stopped by an error, mend and run: ccpr run orders", id="error"),
+        pytest.param(lambda: {"lease_expires_at": 2**60}, "1 running", id="held by another executor"),
+        pytest.param(lambda: {"lease_expires_at": 1}, None, id="a lease that has run out"),
+        pytest.param(lambda: failed(1, 30), "1 waiting, next orders in 30 s", id="failed just now"),
+        pytest.param(lambda: failed(1, 70), None, id="failed long enough ago"),
+        pytest.param(lambda: failed(3, 70), "1 waiting, next orders in 170 s", id="failed for the third time"),
+        pytest.param(lambda: killed(50), "1 waiting, next orders in 10 s", id="killed a moment ago"),
+        pytest.param(lambda: killed(70), None, id="killed an interval ago"),
+        pytest.param(lambda: {"state": State.DROPPED}, "there is no subscription", id="dropped"),
+        pytest.param(lambda: {"sync_config": "{"}, "1 failed: orders (STATE_UNREADABLE", id="unreadable"),
+    ],
+)
+def test_what_is_due_gets_a_run_and_the_rest_is_told_in_words(
+    columns: Callable[[], dict[str, object]], told: str | None, subscribe: Subscribe, tick: Tick, all_changed: list[str]
+) -> None:
+    subscribe("orders", **columns())  # times count from now, not from when the tests were collected
+    result = tick()
+    assert asked(result) == ([] if told else ["orders"])
+    if told:
+        assert near(words(result), told)
+        assert not all_changed, "nothing of it was looked at upstream"
+
+
+def near(text: str, told: str) -> bool:
+    """Is it told? Some seconds may have gone by since the row was written."""
+    number = told.rpartition(" in ")[2].removesuffix(" s")
+    if not number.isdecimal():
+        return told in text
+    return any(told.replace(f"in {number} s", f"in {int(number) - late} s") in text for late in range(10))
+
+
+def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subscribe, tick: Tick) -> None:
+    row = subscribe("orders")
+    result = tick()
+    assert [request.partition_keys for request in result.dynamic_partitions_requests or []] == [["orders"]]
+    (request,) = result.run_requests or []
+    assert request.partition_key == "orders"
+    assert request.run_key == f"{row.task_id.replace('-', '')[:12]}:0:0"
+    assert request.tags == {SUBSCRIPTION_TAG: "orders", LSN_TAG: "0", ATTEMPT_TAG: "0"}
+
+
+def test_dagster_accepts_what_a_tick_asks_for(subscribe: Subscribe) -> None:
+    subscribe("orders")
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(
+            instance=instance, instance_ref=instance.get_ref(), definitions=defs, sensor_name=ccpr_log_sensor.name, resources=defs.resources
+        ) as context,
+    ):
+        data = ccpr_log_sensor.evaluate_tick(context)
+    (request,) = data.run_requests or []
+    assert request.partition_key == "orders"
+    assert request.tags["dagster/partition"] == "orders"
+
+
+@pytest.mark.parametrize("tag", [SUBSCRIPTION_TAG, "dagster/partition"])
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+def test_what_is_in_flight_is_not_asked_for_again(
+    tag: str, status: dg.DagsterRunStatus, subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance
+) -> None:
+    subscribe("orders")
+    subscribe("parts")
+    instance.add_run(a_run(status, {tag: "orders"}))
+    assert asked(tick()) == ["parts"]
+
+
+def test_a_run_that_ended_without_a_trace_in_the_log_is_tried_again_under_a_new_key_and_later(
+    subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process could not start, say: the row is as it was, and every tick would ask for it again."""
+    subscribe("orders", task_id=TASK)
+    later = 0.0
+    real = time.time
+    monkeypatch.setattr(Replication, "workspace", workspace)
+    monkeypatch.setattr(workspace, "clock", lambda: real() + later)
+    keys, waits = [], []
+    for _ in range(4):
+        (request,) = tick().run_requests or []
+        keys.append(request.run_key)
+        instance.add_run(a_run(dg.DagsterRunStatus.FAILURE, dict(request.tags)))
+        later = 0.0
+        text = words(tick())
+        waits.append(float(text.rpartition(" in ")[2].removesuffix(" s")))
+        later = waits[-1] + 1
+    assert [(key or "").rpartition(":")[2] for key in keys] == ["0", "1", "2", "3"]
+    assert waits == pytest.approx([60, 120, 240, 480], abs=5)
+
+
+def test_the_oldest_watermark_comes_first_and_not_all_at_once(subscribe: Subscribe, tick: Tick, all_changed: list[str]) -> None:
+    for number in range(RUNS_PER_TICK + 2):
+        subscribe(f"s{number}", **ran(200, watermark=100 - number))
+    subscribe("new")
+    expected = ["new", *(f"s{number}" for number in range(RUNS_PER_TICK + 1, 2, -1))]
+    assert asked(tick()) == all_changed == expected
+
+
+def test_a_tick_without_time_leaves_the_rest_to_the_next_and_says_so(
+    subscribe: Subscribe, tick: Tick, all_changed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("orders", "parts", "stock"):
+        subscribe(name)
+    monkeypatch.setattr(ccpr_log, "TICK_SECONDS", 0.0)
+    assert words(tick()) == "no run to start: 3 due left for the next tick"
+    assert not all_changed
+
+
+def test_two_hundred_subscriptions_take_less_than_two_seconds(
+    subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, workspace: Workspace
+) -> None:
+    for number in range(200):
+        subscribe(f"s{number}", **(ran(1) if number % 2 else {}))
+    started = time.process_time()
+    result = tick()
+    assert time.process_time() - started < 2.0
+    assert len(asked(result)) == RUNS_PER_TICK
+    assert sum(len(request.partition_keys) for request in result.dynamic_partitions_requests or []) == 200
+
+
+def test_partitions_follow_the_log(subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, workspace: Workspace) -> None:
+    assert SUBSCRIPTIONS.name is not None
+    subscribe("orders", lease_expires_at=2**60)
+    sync_partitions(instance, workspace)
+    instance.add_dynamic_partitions(SUBSCRIPTIONS.name, ["dropped", "running"])
+    instance.add_run(a_run(dg.DagsterRunStatus.STARTED, {"dagster/partition": "running"}))
+    (request,) = tick().dynamic_partitions_requests or []
+    assert isinstance(request, dg.DeleteDynamicPartitionsRequest)
+    assert request.partition_keys == ["dropped"], "that of a dropped subscription stays until its run has ended"
+
+
+def test_partitions_can_be_brought_in_step_without_the_sensor(
+    subscribe: Subscribe, instance: dg.DagsterInstance, workspace: Workspace
+) -> None:
+    assert SUBSCRIPTIONS.name is not None
+    subscribe("orders")
+    subscribe("parts")
+    instance.add_dynamic_partitions(SUBSCRIPTIONS.name, ["dropped"])
+    assert sync_partitions(instance, workspace) == ["orders", "parts"]
+    assert sorted(instance.get_dynamic_partitions(SUBSCRIPTIONS.name)) == ["orders", "parts"]
+
+
+def test_a_log_that_cannot_be_read_skips_the_tick(tick: Tick, workspace: Workspace) -> None:
+    (workspace.home / "catalog.db").write_bytes(b"no database" * 1000)
+    assert words(tick()).startswith("mo_ccpr_log cannot be read: ")
+
+
+def test_many_names_are_cut_short(subscribe: Subscribe, tick: Tick) -> None:
+    for number in range(7):
+        subscribe(f"s{number}", state=State.ERROR)
+    assert words(tick()).endswith("ccpr run s4 and 2 more")
+
+
+def test_importing_the_sensors_is_light() -> None:
+    code = "import sys, sensors.ccpr_log; print(*({'pyspark', 'pandas', 'polars', 'pandera', 'dagster_pyspark'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout.strip() == ""

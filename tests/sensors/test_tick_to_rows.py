@@ -1,0 +1,218 @@
+"""From a tick to a run to equal rows, and what a tick does by itself."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ccpr_assets import metadata
+from ccpr_assets.metadata import LSN_TAG
+from ccpr_assets.partitions import SUBSCRIPTIONS
+from emulator.faults import CutObjectList
+from replication.log import Failures, LogRow, State
+from resources.workspace import Workspace
+from sensors import ccpr_log
+from sensors.due import due_at
+from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.sensors.driving import Clock, Daemon, instance_in
+
+pytestmark = pytest.mark.recordings
+APPLIED = dg.AssetKey("applied_tables")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
+    return tmp_path
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    """Two recorded snapshots; from the third iteration on nothing changes."""
+    with replaying(recordings / "other_account", home) as replica:
+        replica.subscribe()
+        yield replica
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def daemon(home: Path, clock: Clock) -> Iterator[Daemon]:
+    with instance_in(home / "dagster") as instance:
+        yield Daemon(instance, clock)
+
+
+def row() -> LogRow:
+    with closing(Workspace()) as workspace:
+        return workspace.log.row(NAME)
+
+
+def until_due(clock: Clock) -> None:
+    clock.go_on_to(due_at(row()) + 0.001)
+
+
+def observations(daemon: Daemon) -> list[dg.AssetObservation]:
+    records = daemon.instance.fetch_observations(APPLIED, limit=100).records
+    return [record.asset_observation for record in records if record.asset_observation is not None]
+
+
+def created(replica: Replica) -> int:
+    return replica.emulator.status().statements["create_snapshot"]
+
+
+def test_a_tick_asks_for_a_run_and_the_run_makes_the_rows_equal(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+    for iteration in range(2):
+        data, results = daemon.tick_and_run()
+        (request,), (result,) = data.run_requests or [], results
+        assert result.success
+        assert request.tags[LSN_TAG] == str(iteration)
+        assert {event.partition for event in result.get_asset_materialization_events()} == {NAME}
+        replica.assert_equal_to_source(iteration + 1)
+        assert daemon.tick().run_requests == [], "its interval is not over"
+        until_due(clock)
+    assert daemon.instance.get_dynamic_partitions(SUBSCRIPTIONS.name or "") == [NAME]
+    assert not observations(daemon)
+    assert replica.emulator.status().sessions_open == 0
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_run_copies_with_spark_in_sessions_of_its_own(
+    recordings: Path, home: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from replication.credentials import Vault
+
+    Vault(key_file).seal("")  # makes it; the workers of the one Spark session know this one
+    (home / "home").mkdir()
+    (home / "home" / "key").write_bytes(key_file.read_bytes())
+    (home / "home" / "key").chmod(0o600)
+    with replaying(recordings / "other_account", home) as replica, instance_in(home / "dagster") as instance:
+        replica.subscribe()
+        _, (result,) = Daemon(instance, copying_here=False).tick_and_run()
+        assert result.success
+        assert replica.emulator.status().sessions_that_fetched >= 2
+        replica.assert_equal_to_source(1)
+
+
+def test_the_run_goes_on_with_the_snapshot_that_the_tick_took(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+    daemon.tick_and_run()
+    until_due(clock)
+    data = daemon.tick()
+    assert created(replica) == 2
+    before = replica.emulator.status().statements
+    assert row().lease_expires_at == 0, "free for the run"
+    (request,) = data.run_requests or []
+    assert daemon.run(request).success
+    after = replica.emulator.status().statements
+    assert created(replica) == 2
+    assert after["object_list"] == before["object_list"], "nor is the list read again"
+    replica.assert_equal_to_source(2)
+
+
+def test_an_idle_iteration_is_an_observation_and_no_run(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+    for _ in range(2):
+        daemon.tick_and_run()
+        until_due(clock)
+    before, runs = row(), daemon.instance.get_runs_count()
+    data = daemon.tick()
+    after = row()
+    assert data.run_requests == []
+    assert (data.skip_message or "").startswith("no run to start: 1 idle")
+    assert daemon.instance.get_runs_count() == runs == 2
+    assert created(replica) == 3
+    assert (after.iteration_lsn, after.error_message, after.lease_expires_at) == (3, None, 0)
+    assert after.watermark > before.watermark
+    (observation,) = observations(daemon)
+    assert observation.partition == NAME
+    shown = {name: value.value for name, value in observation.metadata.items()}
+    assert (shown[metadata.ITERATION_LSN], shown[metadata.POINT_MADE]) == (2, False)
+    assert 0 <= shown[metadata.LAG_SECONDS] < 30
+    assert observation.tags[LSN_TAG] == "2"
+    assert daemon.tick().asset_events == [], "its interval is not over"
+    replica.assert_equal_to_source(2)
+    assert len(replica.emulator.status().snapshots) == 2
+
+
+def test_a_failing_upstream_breaks_no_tick_and_is_tried_later(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+    daemon.tick_and_run()
+    replica.emulator.inject(CutObjectList(after_rows=1, times=0))
+    waits = []
+    for count in (1, 2, 3):
+        until_due(clock)
+        data = daemon.tick()
+        assert data.run_requests == []
+        assert f"1 failed: {NAME} (CONNECTION_LOST: " in (data.skip_message or "")
+        failures = Failures.of(row().error_message)
+        assert failures is not None
+        assert failures.count == count
+        waiting = daemon.tick().skip_message or ""
+        waits.append(float(waiting.rpartition(" in ")[2].removesuffix(" s")))
+    assert all(60 * 2**n - 5 <= wait <= 66 * 2**n for n, wait in enumerate(waits)), waits
+    replica.emulator.clear_faults()
+    until_due(clock)
+    _, (result,) = daemon.tick_and_run()
+    assert result.success
+    assert created(replica) == 2, "the snapshot of the first attempt"
+    assert row().error_message is None
+    replica.assert_equal_to_source(2)
+
+
+def test_an_upstream_that_is_down_breaks_no_tick(recordings: Path, home: Path, daemon: Daemon, clock: Clock) -> None:
+    with replaying(recordings / "other_account", home) as replica:
+        replica.subscribe()
+        daemon.tick_and_run()
+    until_due(clock)
+    data = daemon.tick()
+    assert "1 failed: replica (UPSTREAM_UNREACHABLE" in (data.skip_message or "")
+    assert (row().state, row().lease_expires_at) == (State.RUNNING, 0)
+
+
+def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_hand(
+    replica: Replica, daemon: Daemon, clock: Clock
+) -> None:
+    daemon.tick_and_run()
+    base = json.loads(row().context or "")["current"]["name"]
+    replica.emulator.drop_snapshot(base)
+    until_due(clock)
+    assert "1 failed: replica" in (daemon.tick().skip_message or "")
+    clock.go_on_to(clock() + 3600)
+    assert daemon.tick().skip_message == f"no run to start: 1 stopped by an error, mend and run: ccpr run {NAME}"
+    replica.run("--allow-resync")
+    until_due(clock)
+    assert (daemon.tick().skip_message or "").startswith("no run to start: 1 idle")
+    replica.assert_equal_to_source(2)
+
+
+def test_a_snapshot_that_is_not_flushed_in_time_is_left_to_a_run(
+    recordings: Path, home: Path, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ccpr_log, "HURRIED", ccpr_log.Patience(flush=0.2))
+    with replaying(recordings / "other_account", home, may_flush=False, flush_after=1.0) as replica:
+        replica.subscribe()
+        assert daemon.tick_and_run()[1][0].success
+        until_due(clock)
+        data, (result,) = daemon.tick_and_run()
+        assert data.skip_message is None
+        assert result.success
+        assert created(replica) == 2
+        assert row().error_message is None
+        replica.assert_equal_to_source(2)
+
+
+def test_a_tick_whose_time_is_over_leaves_the_iteration_to_a_run(
+    replica: Replica, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.tick_and_run()
+    until_due(clock)
+    monkeypatch.setattr(ccpr_log, "TICK_SECONDS", 0.05)  # enough to begin
+    _, (result,) = daemon.tick_and_run()
+    assert result.success
+    assert created(replica) == 2
+    replica.assert_equal_to_source(2)
