@@ -1,0 +1,184 @@
+"""How fast objects are copied, beside bare PyMySQL writing the same cells to files. `--json` prints the figures as one JSON object.
+
+Both sides read from the same emulator in a process of its own, in turns, with one session each and the same malloc setting; a figure is the
+median of its rounds. Bare PyMySQL writes each cell to a file and fsyncs it; copying also hashes, checks the object's structure and renames.
+The last line is `ratio=<bare time / ours> mb_s=<15 MB objects> objects_s=<2 KB objects> memory_mb=<growth over idle>`.
+"""
+
+import sys
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # this file must not be found as the module `copy` of the standard library
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pymysql
+
+from matrixone.objects.stats import ObjectStats
+from matrixone.upstream.endpoint import parse_uri
+from matrixone.upstream.malloc import keep_large_blocks
+from matrixone.upstream.publications import Publication
+from replication.copying import COPY_INPUT, CopyJob, copy_objects
+from replication.credentials import KEY_FILE_VARIABLE, Vault
+from tests.recorded import Snapshot
+from tests.recordings_location import recordings_folder
+
+_ROUNDS, _LARGE_COPIES = 7, 8
+_EXTENT = struct.Struct("<BIII")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    arguments = parser.parse_args()
+    folder = recordings_folder()
+    if folder is None:
+        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    keep_large_blocks()
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on the disk where a mirror would be, not in memory
+        work = Path(scratch)
+        os.environ[KEY_FILE_VARIABLE] = str(work / "key")
+        large = _measure(_large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
+        small = _measure(folder / "many_tables", work, arguments.rounds)
+    figures = {
+        "ratio": large["bare"] / large["ours"],
+        "mb_s": large["bytes"] / large["ours"] / 1e6,
+        "bare_mb_s": large["bytes"] / large["bare"] / 1e6,
+        "objects_s": small["objects"] / small["ours"],
+        "bare_objects_s": small["objects"] / small["bare"],
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
+    }
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    print(f"15 MB objects: copied at {figures['mb_s']:.0f} MB/s, bare PyMySQL {figures['bare_mb_s']:.0f} MB/s")
+    print(f"2 KB objects: copied at {figures['objects_s']:.0f} objects/s, bare PyMySQL {figures['bare_objects_s']:.0f} objects/s")
+    print(
+        " ".join(f"{name}={figures[name]:.{digits}f}" for name, digits in (("ratio", 2), ("mb_s", 0), ("objects_s", 0), ("memory_mb", 0)))
+    )
+
+
+def _measure(recording: Path, work: Path, rounds: int) -> dict[str, float]:
+    """Median seconds of both sides over all objects of a recording's lists."""
+    objects = _objects(recording)
+    with _emulator(recording) as port:
+        job = _job(port, recording.name, work)
+        times: dict[str, list[float]] = {"ours": [], "bare": []}
+        for number in range(rounds + 1):  # the first is a warm-up
+            sides = [("ours", lambda: _copy(job, objects, work)), ("bare", lambda: _bare(port, recording.name, objects, work))]
+            for name, side in sides if number % 2 else sides[::-1]:
+                started = time.perf_counter()
+                started += side()
+                if number:
+                    times[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in times.items()} | {
+        "bytes": sum(stats.size for stats in objects),
+        "objects": len(objects),
+    }
+
+
+def _objects(recording: Path) -> list[ObjectStats]:
+    listed = [entry.stats for folder in recording.glob("snapshot-*") for entries in Snapshot(folder).objects.values() for entry in entries]
+    return list({stats.name: stats for stats in listed}.values())
+
+
+def _large_objects(source: Path, target: Path) -> Path:
+    """A recording whose only list holds the source's largest object several times, each under an id of its own."""
+    shutil.copytree(source, target)
+    for folder in sorted(target.glob("snapshot-*"))[1:]:
+        shutil.rmtree(folder)
+    list_file = target / "snapshot-001" / "object_list.json"
+    answer = json.loads(list_file.read_text())
+    place = answer["columns"].index("stats")
+    row = max(answer["rows"], key=lambda row: ObjectStats.parse(bytes.fromhex(row[place]["hex"])).size)
+    stats = ObjectStats.parse(bytes.fromhex(row[place]["hex"]))
+    content = (target / "objects" / stats.name).read_bytes()
+    answer["rows"] = []
+    for number in range(_LARGE_COPIES):
+        file, renamed = _renamed(content, stats, number)
+        (target / "objects" / ObjectStats.parse(renamed).name).write_bytes(file)
+        answer["rows"].append([{"hex": renamed.hex()} if at == place else cell for at, cell in enumerate(row)])
+    list_file.write_text(json.dumps(answer))
+    return target
+
+
+def _renamed(content: bytes, stats: ObjectStats, number: int) -> tuple[bytes, bytes]:
+    """The file and its stats with another file number: the id stands in the compressed metadata, so that is packed anew."""
+    codec, meta = pa.Codec("lz4_raw"), stats.meta
+    new_id = stats.object_id[:16] + struct.pack("<H", 100 + number)
+    area = codec.decompress(content[meta.offset : meta.offset + meta.length], decompressed_size=meta.origin, asbytes=True)
+    stored = codec.compress(area.replace(stats.object_id, new_id), asbytes=True)
+    extent = _EXTENT.pack(1, meta.offset, len(stored), meta.origin)
+    file = content[:10] + extent + content[23 : meta.offset] + stored + content[-64:]
+    name = stats.name[:-5] + f"{100 + number:05d}"
+    sizes = struct.pack("<I", len(file))
+    return file, new_id + name.encode() + extent + stats.raw[73:145] + sizes + stats.raw[149:]
+
+
+def _job(port: int, name: str, work: Path) -> CopyJob:
+    endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
+    return CopyJob(endpoint, Vault(work / "key").seal("111"), Publication(f"pub_{name}", "sys", 0), (work / "mirror").as_uri())
+
+
+def _copy(job: CopyJob, objects: list[ObjectStats], work: Path) -> float:
+    """Copy all objects into an empty store; returns the seconds of tidying up, which do not count."""
+    columns = [[stats.name for stats in objects], [stats.size for stats in objects], [stats.raw for stats in objects]]
+    batch = pa.RecordBatch.from_pydict(dict(zip(COPY_INPUT.names, columns, strict=True)), schema=COPY_INPUT)
+    done = sum(result.num_rows for result in copy_objects(job, [batch]))
+    assert done == len(objects)
+    return _tidy(work / "mirror")
+
+
+def _bare(port: int, name: str, objects: list[ObjectStats], work: Path) -> float:
+    (work / "bare").mkdir()
+    connection = pymysql.connect(host="127.0.0.1", port=port, user="sys#dump", password="111", use_unicode=False, conv={}, autocommit=None)
+    with connection, connection.cursor() as cursor:
+        for stats in objects:
+            cursor.execute(f"__++__internal_get_object sys pub_{name} {stats.name} 1")
+            ((data, *_),) = cursor.fetchall()
+            with (work / "bare" / stats.name).open("wb", buffering=0) as file:
+                file.write(data)
+                os.fsync(file.fileno())
+    return _tidy(work / "bare")
+
+
+def _tidy(folder: Path) -> float:
+    started = time.perf_counter()
+    shutil.rmtree(folder)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def _emulator(recording: Path) -> Iterator[int]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ccpr_cli", "emulator", "--recording", str(recording)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+        assert found, "the emulator did not start"
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()

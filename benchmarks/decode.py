@@ -1,0 +1,147 @@
+"""How fast objects become Arrow, beside pyarrow reading the same rows from Parquet. `--json` prints the figures as one JSON object.
+
+Both sides read from memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of CPU time. Parquet is
+LZ4-compressed, without dictionary encoding, in row groups of pyarrow's default size. Text is checked to be UTF-8 on our side, which
+Parquet's reader does not do. The last line is
+`ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`.
+"""
+
+import sys
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matrixone.objects import types
+from matrixone.objects.bytejson import json_text
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.types import arrow_type
+from matrixone.objects.vectors import varlena_array
+from matrixone.schema import Column
+from matrixone.upstream.malloc import keep_large_blocks
+from tests.recorded import Snapshot
+from tests.recordings_location import recordings_folder
+
+_ROUNDS, _REPEATS = 11, 3
+_BLOCK_ROWS = 8192
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    arguments = parser.parse_args()
+    folder = recordings_folder()
+    if folder is None:
+        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    _one_core()
+
+    figures: dict[str, float | dict[str, float]] = {}
+    objects, columns = _wide_and_large(folder)
+    overall = _compare(objects, columns, arguments.rounds)
+    single = {column.name: _compare(objects, (column,), arguments.rounds)["ratio"] for column in columns}
+    figures |= overall | {"column_ratio": single} | _json_values(folder, arguments.rounds)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, ratio in single.items():
+        print(f"column {name:<14} ratio={ratio:.2f}")
+    print(f"json as recorded values_s={figures['json_values_s']:.0f}, in full blocks values_s={figures['json_block_values_s']:.0f}")
+    print(f"ratio={overall['ratio']:.2f} mb_s={overall['mb_s']:.0f} rows_s={overall['rows_s']:.0f}")
+
+
+def _one_core() -> None:
+    keep_large_blocks()  # as every process of ours does that moves objects: else page faults are most of what is measured, on both sides
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+def _wide_and_large(folder: Path) -> tuple[list[pa.Buffer], tuple[Column, ...]]:
+    """The data objects of the last snapshot, in memory, and the user's columns."""
+    snapshot = Snapshot(max((folder / "wide_and_large").glob("snapshot-*")))
+    (table,) = (name for name, listed in snapshot.objects.items() if listed)
+    names = [listed.stats.name for listed in snapshot.objects[table] if not listed.tombstone]
+    buffers = [pa.py_buffer((snapshot.folder.parent / "objects" / name).read_bytes()) for name in names]
+    return buffers, snapshot.tables[table].user_columns
+
+
+def _decode(files: Iterable[ObjectFile], columns: tuple[Column, ...]) -> pa.Table:
+    blocks = [(file, block.number) for file in files for block in file.blocks]
+    decoded = [pa.chunked_array([file.column(block, column) for file, block in blocks], arrow_type(column)) for column in columns]
+    return pa.Table.from_arrays(decoded, names=[column.name for column in columns])
+
+
+def _compare(objects: list[pa.Buffer], columns: tuple[Column, ...], rounds: int) -> dict[str, float]:
+    """All columns: both sides open their files, too. One column of several: both have them open, as the metadata is that of all columns."""
+    files = [ObjectFile(data) for data in objects]
+    table = _decode(files, columns)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="lz4", use_dictionary=False)
+    parquet = sink.getvalue()
+    opened = pq.ParquetFile(pa.BufferReader(parquet))
+    if len(columns) > 1:
+        ours, theirs = _in_turns(
+            lambda: _decode(map(ObjectFile, objects), columns),
+            lambda: pq.ParquetFile(pa.BufferReader(parquet)).read(use_threads=False),
+            rounds=rounds,
+        )
+    else:
+        ours, theirs = _in_turns(lambda: _decode(files, columns), lambda: opened.read(use_threads=False), rounds=rounds)
+    return {
+        "ratio": theirs / ours,
+        "mb_s": table.nbytes / ours / 1e6,
+        "rows_s": table.num_rows / ours,
+        "parquet_mb_s": table.nbytes / theirs / 1e6,
+    }
+
+
+def _json_values(folder: Path, rounds: int) -> dict[str, float]:
+    """Values a second, nulls not counted: from the recorded objects (some hundred rows each), and from full blocks of the same values."""
+    found: list[tuple[ObjectFile, int, Column]] = []
+    raw: list[pa.Array] = []
+    for snapshot in map(Snapshot, sorted((folder / "all_types").glob("snapshot-*"))[-1:]):
+        for table, listed in snapshot.objects.items():
+            for column in (column for column in snapshot.tables[table].columns if column.type.oid == types.JSON):
+                for file in (snapshot.open_object(entry.stats.name) for entry in listed if not entry.tombstone):
+                    for block in file.blocks:
+                        found.append((file, block.number, column))
+                        raw.append(varlena_array(file._vector(block.number, column.seqnum, types.JSON), "benchmark"))
+    values = pa.concat_arrays(raw).drop_null()
+    full = pa.concat_arrays([values] * (_BLOCK_ROWS // len(values) + 1)).slice(0, _BLOCK_ROWS)
+    recorded, block = _in_turns(
+        lambda: [file.column(number, column) for file, number, column in found], lambda: json_text(full, subject="benchmark"), rounds=rounds
+    )
+    return {
+        "json_values_s": len(values) / recorded,
+        "json_block_values_s": len(full) / block,
+        "json_bytes": values.nbytes / len(values),
+    }
+
+
+def _in_turns(first: Callable[[], object], second: Callable[[], object], *, rounds: int) -> tuple[float, float]:
+    """Median CPU seconds of both, run alternately so that a slow moment of the machine hits both; of several repeats the fastest counts."""
+    repeats = []
+    for _ in range(_REPEATS):
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(rounds):
+            for run, taken in zip((first, second), times, strict=True):
+                start = time.process_time()
+                run()
+                taken.append(time.process_time() - start)
+        repeats.append((statistics.median(times[0]), statistics.median(times[1])))
+    return min(repeats, key=sum)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What an iteration costs in which 1 table of 10,000 has changed: upstream statements, files and bytes. `--json` prints the figures as
+JSON.
+
+The upstream is the emulator with a recording made for this: 10,000 tables of which one has an object of a real recording, and after the
+second snapshot another. The last line is `statements=<without flushes> flushes=… files_read=… files_written=… bytes_read=… bytes_written=…
+seconds=<of the second iteration> memory_mb=<peak>`.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."
+
+from emulator.replay import Emulator
+from matrixone.upstream.endpoint import parse_uri
+from matrixone.upstream.publications import Publication
+from replication.copying import copy_in_process
+from replication.store import LocalStore
+from replication.subscription import Settings, Subscription
+from resources.workspace import Workspace
+from tests.recordings_location import recordings_folder
+
+TABLES, SOURCE, TABLE = 10_000, "dml", "acc"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--tables", type=int, default=TABLES)
+    arguments = parser.parse_args()
+    folder = recordings_folder()
+    if folder is None:
+        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
+        recording = _recording(folder / SOURCE, Path(scratch) / "many", arguments.tables)
+        os.environ["CCPR_HOME"] = f"{scratch}/home"
+        with Emulator(recording) as emulator:
+            first = _iteration(emulator, _subscribed(emulator))
+            second = _iteration(emulator, Workspace())
+            idle = _iteration(emulator, Workspace())
+    second["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    if arguments.json:
+        print(json.dumps({"first": first, "one_changed": second, "idle": idle}))
+        return
+    for name, figures in (("all new", first), ("1 changed", second), ("idle", idle)):
+        print(f"{name:<10}", " ".join(f"{key}={value:.1f}" if key == "seconds" else f"{key}={value}" for key, value in figures.items()))
+    print(" ".join(f"{name}={value:.1f}" if isinstance(value, float) else f"{name}={value}" for name, value in second.items()))
+
+
+def _subscribed(emulator: Emulator) -> Workspace:
+    workspace = Workspace()
+    endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
+    publication = Publication("pub", "sys", 0)
+    subscription = Subscription.new("many", endpoint, "111", workspace.vault, publication, "gd_dml", None, Settings())
+    workspace.log.insert(subscription.to_row(datetime.now(UTC)))
+    return workspace
+
+
+def _iteration(emulator: Emulator, workspace: Workspace) -> dict[str, Any]:
+    """One iteration, with counts of what it asked, read and wrote."""
+    before = Counter(emulator.status().statements)
+    files = _count_files()
+    started = time.perf_counter()
+    with workspace.iteration("many") as iteration:
+        iteration.take_snapshot()
+        iteration.diff_catalog()
+        iteration.diff_objects()
+        iteration.copy_objects(copy_in_process)
+        outcome = iteration.apply()
+    seconds = time.perf_counter() - started
+    statements = Counter(emulator.status().statements) - before
+    flushes = sum(count for kind, count in statements.items() if kind.startswith("mo_ctl"))
+    return {
+        "tables_changed": outcome.tables_changed,
+        "statements": sum(statements.values()) - flushes,
+        "flushes": flushes,
+        **files,
+        "seconds": seconds,
+    }
+
+
+_COUNTS: Counter[str] = Counter()
+
+
+def _count_files() -> Counter[str]:
+    """A counter of the store's reads and writes from now on."""
+    global _COUNTS
+    _COUNTS = Counter(files_read=0, files_written=0, bytes_read=0, bytes_written=0)
+    return _COUNTS
+
+
+def _patched_read(self: LocalStore, name: str):
+    content = _READ(self, name)
+    _COUNTS.update(files_read=1, bytes_read=content.size)
+    return content
+
+
+def _patched_put(self: LocalStore, name: str, chunks, *, check=None):
+    stored = _PUT(self, name, chunks, check=check)
+    _COUNTS.update(files_written=1, bytes_written=stored.size)
+    return stored
+
+
+_READ, _PUT = LocalStore.read, LocalStore.put
+LocalStore.read, LocalStore.put = _patched_read, _patched_put  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _recording(source: Path, target: Path, tables: int) -> Path:
+    """The first two snapshots of a recording, with its table beside many empty ones."""
+    shutil.copytree(source, target)
+    for folder in sorted(target.glob("snapshot-*"))[2:]:
+        shutil.rmtree(folder)
+    about = json.loads((target / "about.json").read_text())
+    (target / "about.json").write_text(json.dumps(about | {"name": "many", "snapshots": 2}))
+    for folder in target.glob("snapshot-*"):
+        shutil.rmtree(folder / "expected", ignore_errors=True)
+        _multiply(folder / "mo_tables.json", tables, {"rel_id": 0, "rel_logical_id": 0, "relname": TABLE})
+        _multiply(folder / "mo_columns.json", tables, {"att_relname_id": 0, "att_relname": TABLE, "att_uniq_name": ""})
+        _multiply(folder / "ddl.json", tables, {"tableid": 0, "tablename": TABLE})
+    return target
+
+
+def _multiply(file: Path, tables: int, keys: dict[str, Any]) -> None:
+    """Add rows like those of the file for further tables; `keys` names the columns that hold a table's id (0) or its name."""
+    answer = json.loads(file.read_text())
+    places = {answer["columns"].index(column): kind for column, kind in keys.items()}
+    more = []
+    for number in range(1, tables):
+        for row in answer["rows"]:
+            changed = list(row)
+            for place, kind in places.items():
+                changed[place] = 10_000_000 + number if kind == 0 else f"{TABLE}_{number:05}" + ("" if kind else f"-{row[place]}")
+            more.append(changed)
+    answer["rows"] += more
+    file.write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""`ccpr emulator`: serve a recording as if it were an upstream, on loopback."""
+
+import signal
+import ssl
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matrixone.errors import CcprError
+
+
+def emulator(
+    recording: Annotated[Path, typer.Option("--recording", help="Folder of a recording (about.json, snapshot-001 …).")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="TCP port on 127.0.0.1; 0 takes a free one.")] = 0,
+    chunk_bytes: Annotated[
+        int, typer.Option("--chunk-bytes", min=1, max=2**30, help="Size of the chunks that objects are served in.")
+    ] = 104_857_600,
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password", envvar="CCPR_EMULATOR_PASSWORD", help="Password that every login needs; without it any will do.", show_envvar=True
+        ),
+    ] = None,
+    flush_after: Annotated[
+        float,
+        typer.Option(
+            "--flush-after", min=0.0, help="Seconds after which a snapshot is flushed by itself, as a real upstream does in about a minute."
+        ),
+    ] = 60.0,
+    refuse_flush: Annotated[bool, typer.Option("--refuse-flush", help="Refuse mo_ctl, as for a role without the privilege.")] = False,
+    strict_publication: Annotated[
+        bool,
+        typer.Option(
+            "--strict-publication", help="Know only the recorded publication; else any name of the recorded publisher is accepted."
+        ),
+    ] = False,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="PEM file of a certificate: TLS is then offered.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its private key, if it is not in the same file.")] = None,
+) -> None:
+    """Serve a recording over the MySQL protocol on 127.0.0.1 until SIGTERM or Ctrl-C. The first line printed is `listening on
+    127.0.0.1:PORT`."""
+    from emulator.replay import Emulator
+
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: done.set())
+    try:
+        with Emulator(
+            recording,
+            port=port,
+            password=password,
+            chunk_bytes=chunk_bytes,
+            flush_after=flush_after,
+            may_flush=not refuse_flush,
+            strict_publication=strict_publication,
+            tls=_tls(tls_certificate, tls_key),
+        ) as server:
+            print(f"listening on 127.0.0.1:{server.port}", flush=True)
+            known = server.recording
+            print(f"plays {known.name}: publisher {known.publisher}, publication {known.publication.name}", flush=True)
+            done.wait()
+    except CcprError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+    except OSError as error:
+        typer.echo(f"127.0.0.1:{port} cannot be served: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,38 @@
+"""`ccpr`: the program. One module a command."""
+
+import logging
+import sys
+
+import structlog
+import typer
+
+from ccpr_cli.emulator import emulator
+from ccpr_cli.export import export
+from ccpr_cli.run import run
+from ccpr_cli.show import points, subscriptions, tables
+from ccpr_cli.snapshots import snapshots
+from ccpr_cli.subscribe import subscribe
+from ccpr_cli.verify import verify
+
+app = typer.Typer(
+    help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # a local variable may be a password
+)
+for command in (subscribe, subscriptions, run, tables, points, export, verify, snapshots, emulator):
+    app.command()(command)
+
+
+@app.callback()
+def options(verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error.")) -> None:
+    level = logging.DEBUG if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def main() -> None:
+    app()

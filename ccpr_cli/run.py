@@ -1,0 +1,75 @@
+"""`ccpr run`: one iteration, now."""
+
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import asdict
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from ccpr_cli.output import err, errors_told, out, show_json, size_text
+from ccpr_cli.show import AsJson, Name, clock_text
+from replication.copying import CopyJob, copy_in_process
+from replication.iteration import Iteration, Outcome
+from resources.workspace import Workspace
+
+SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
+
+
+def run(
+    name: Name,
+    engine: Annotated[str, typer.Option(help="Who copies: process, spark, or auto (spark from 64 MB on).")] = "auto",
+    allow_resync: Annotated[
+        bool, typer.Option("--allow-resync", help="If the upstream has lost the last point's snapshot, compare with a full list.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run one iteration of a subscription now. An interrupted one goes on where it stopped."""
+    if engine not in ("auto", "process", "spark"):
+        raise typer.BadParameter("auto, process or spark", param_hint="--engine")
+    started = time.monotonic()
+    with (
+        errors_told(as_json=as_json),
+        closing(Workspace()) as workspace,
+        workspace.iteration(name, allow_resync=allow_resync) as iteration,
+    ):
+        outcome = run_steps(workspace, iteration, engine)
+    if as_json:
+        show_json({**asdict(outcome), "at": outcome.at.physical, "seconds": time.monotonic() - started, "home": str(workspace.home)})
+        return
+    what = f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no point made"
+    out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
+    copied = f"{outcome.objects_copied} objects, {size_text(outcome.bytes_copied)} copied"
+    whole = f"of {outcome.objects_total} objects, {size_text(outcome.bytes_total)} live"
+    tables = f"{outcome.tables_changed} tables changed, {outcome.tables} in the point"
+    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {time.monotonic() - started:.1f} s", markup=False)
+
+
+def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcome:
+    """The steps of N2 in their order, with progress on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task("snapshot upstream", total=None)
+        iteration.take_snapshot()
+        progress.update(task, description="compare catalogs")
+        iteration.diff_catalog()
+        progress.update(task, description="flush, list and compare objects")
+        iteration.diff_objects()
+        size = pc.sum(iteration.objects_to_copy().column("size")).as_py() or 0
+        progress.update(task, description="copy objects", total=size)
+
+        def copy_here(job: CopyJob, objects: pa.Table) -> Iterable[pa.RecordBatch]:
+            return copy_in_process(job, objects, on_progress=lambda done: progress.advance(task, done))
+
+        if engine == "spark" or (engine == "auto" and size >= SPARK_FROM_BYTES):
+            from resources.spark import spark_copy_engine
+
+            iteration.copy_objects(spark_copy_engine(workspace.home))
+        else:
+            iteration.copy_objects(copy_here)
+        progress.update(task, description="apply")
+        return iteration.apply()

@@ -1,0 +1,130 @@
+"""`ccpr subscriptions`, `ccpr tables`, `ccpr points`: what there is."""
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
+from matrixone.objects.timestamp import Timestamp
+from replication.checkpoint import Checkpoint
+from replication.context import Context
+from replication.log import IterationState, LogRow, State
+from replication.mirror import parse_at
+from replication.subscription import Subscription
+from resources.workspace import Workspace
+
+AsJson = Annotated[bool, typer.Option("--json")]
+Name = Annotated[str, typer.Argument(help="The subscription.")]
+
+
+def subscriptions(as_json: AsJson = False) -> None:
+    """List the subscriptions."""
+    with errors_told(as_json=as_json):
+        workspace = Workspace()
+        rows = [_describe(row) for row in workspace.log.rows()]
+    if as_json:
+        show_json(rows)
+        return
+    out.print(f"state in {workspace.home}", style="dim", markup=False)
+    columns = ("name", "upstream", "database", "tables", "interval", "state", "lsn", "lag", "error")
+    cells = [
+        (
+            row["name"],
+            row["upstream"],
+            row["database"],
+            row["tables"],
+            f"{row['sync_interval']} s",
+            row["state"],
+            row["iteration_lsn"],
+            "-" if row["lag_seconds"] is None else f"{row['lag_seconds']:.0f} s",
+            (row["error"] or "").partition(" [")[0],
+        )
+        for row in rows
+    ]
+    show_table(columns, cells, empty="no subscriptions; make one with `ccpr subscribe`")
+
+
+def tables(
+    name: Name, at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None, as_json: AsJson = False
+) -> None:
+    """List the tables of a point, the newest one unless --at says otherwise."""
+    with errors_told(as_json=as_json):
+        point = Workspace().mirror(name).point(at_option(at))
+    refs = sorted(point.tables.values(), key=lambda ref: ref.qualified_name)
+    if as_json:
+        show_json(
+            {
+                "lsn": point.lsn,
+                "snapshot_ts": point.at.physical,
+                "tables": [{"table_id": ref.table_id, "table": ref.qualified_name, **ref.to_json()} for ref in refs],
+            }
+        )
+        return
+    cells = [(ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn) for ref in refs]
+    out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
+    show_table(("table", "kind", "id", "objects", "stored rows", "bytes", "changed at lsn"), cells, empty="the point has no tables")
+
+
+def points(name: Name, as_json: AsJson = False) -> None:
+    """List the points that can be read."""
+    with errors_told(as_json=as_json):
+        workspace = Workspace()
+        found = Checkpoint(workspace.log.engine, workspace.log.row(name).task_id).global_points()
+    if as_json:
+        show_json(
+            [
+                {
+                    "lsn": point.lsn,
+                    "snapshot_ts": point.at.physical,
+                    "at": clock_text(point.at),
+                    "snapshot": point.snapshot,
+                    "committed_at": point.committed_at.isoformat(),
+                    "tables_changed": point.tables_changed,
+                    "objects_copied": point.objects_copied,
+                    "bytes_copied": point.bytes_copied,
+                }
+                for point in found
+            ]
+        )
+        return
+    cells = [
+        (point.lsn, clock_text(point.at), point.tables_changed, point.objects_copied, size_text(point.bytes_copied)) for point in found
+    ]
+    show_table(("lsn", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied"), cells, empty="no point yet")
+
+
+def at_option(text: str | None) -> int | datetime | None:
+    """The value of --at. Raises typer.BadParameter."""
+    try:
+        return None if text is None else parse_at(text)
+    except ValueError as error:
+        raise typer.BadParameter("an lsn or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
+
+
+def clock_text(at: Timestamp) -> str:
+    return datetime.fromtimestamp(at.physical / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def _describe(row: LogRow) -> dict[str, Any]:
+    subscription, context = Subscription.from_row(row), Context.from_text(row.context)
+    taken_at = context.current.taken_at if context.current else None
+    return {
+        "name": subscription.name,
+        "task_id": row.task_id,
+        "upstream": subscription.endpoint.masked(),
+        "publication": subscription.publication.name,
+        "publisher": subscription.publication.publisher,
+        "database": subscription.database,
+        "tables": subscription.table or "*",
+        "sync_interval": subscription.settings.sync_interval,
+        "state": State(row.state).name.lower(),
+        "iteration_state": IterationState(row.iteration_state).name.lower(),
+        "iteration_lsn": row.iteration_lsn,
+        "watermark": row.watermark,
+        "lag_seconds": None if taken_at is None else max(0.0, time.time() - taken_at),
+        "error": row.error_message,
+        "created_at": f"{row.created_at.isoformat()}Z",
+        "updated_at": f"{row.updated_at.isoformat()}Z",
+    }

@@ -1,0 +1,59 @@
+"""`ccpr snapshots`: what a subscription holds upstream."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.show import AsJson, Name
+from matrixone.upstream import snapshots as upstream_snapshots
+from matrixone.upstream.errors import SnapshotGone
+from matrixone.upstream.session import Session
+from replication.context import Context
+from replication.subscription import Subscription
+from resources.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A recorded snapshot: what it is for (open, current, previous, orphan), and whether the upstream still has it."""
+
+    name: str
+    role: str
+    exists: bool
+
+
+def snapshots(
+    name: Name,
+    orphans: Annotated[bool, typer.Option("--orphans", help="Drop those that are no longer needed and were left behind.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the snapshots that a subscription has recorded upstream. Nothing but recorded names is ever dropped."""
+    with errors_told(as_json=as_json):
+        workspace = Workspace()
+        if orphans:
+            with workspace.iteration(name) as iteration:
+                iteration.drop_due_snapshots()
+        row = workspace.log.row(name)
+        subscription = Subscription.from_row(row)
+        with workspace.connect(subscription) as session:
+            held = [
+                Held(snapshot, role, _exists(session, subscription, snapshot))
+                for snapshot, role in Context.from_text(row.context).recorded().items()
+            ]
+    if as_json:
+        show_json([asdict(entry) for entry in held])
+        return
+    cells = [(entry.name, entry.role, "yes" if entry.exists else "no") for entry in held]
+    show_table(("snapshot", "for", "exists upstream"), cells, empty="no snapshot is recorded")
+    if not orphans and any(entry.role == "orphan" and entry.exists for entry in held):
+        out.print(f"drop the orphans with: ccpr snapshots {name} --orphans", markup=False)
+
+
+def _exists(session: Session, subscription: Subscription, name: str) -> bool:
+    try:
+        upstream_snapshots.snapshot_timestamp(session, name, subscription.publication)
+    except SnapshotGone:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""`ccpr verify`: the mirror against its ledger; what is damaged is fetched again while the upstream has it."""
+
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from ccpr_cli.output import err, errors_told, out, show_json, show_table, size_text
+from ccpr_cli.show import AsJson, Name
+from replication.checkpoint import Checkpoint
+from replication.ledger import Ledger
+from replication.subscription import Subscription
+from replication.verifying import Damage, Verifier
+from resources.workspace import Workspace
+
+
+def verify(
+    name: Name,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every column of every object, too.")] = False,
+    repair: Annotated[bool, typer.Option(help="Fetch damaged and missing objects again from the upstream.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Read the whole mirror again and compare it with the ledger. Exit code 1 if something stays damaged."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with errors_told(as_json=as_json), Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        workspace = Workspace()
+        row = workspace.log.row(name)
+        subscription = Subscription.from_row(row)
+        ledger = Ledger(workspace.log.engine, row.task_id)
+        task = progress.add_task("verify", total=ledger.stored_bytes())
+        verifier = Verifier(
+            workspace.mirror(name),
+            Checkpoint(workspace.log.engine, row.task_id),
+            ledger,
+            subscription.publication,
+            partial(workspace.connect, subscription) if repair else None,
+            deep=deep,
+            on_progress=lambda size: progress.advance(task, size),
+        )
+        found = verifier.run()
+    if as_json:
+        show_json({**asdict(found), "sound": found.sound})
+    else:
+        out.print(f"{found.objects:,} objects, {size_text(found.bytes)} and {found.manifests:,} manifests read again", markup=False)
+        cells = [(damage.path, damage.reason, "fetched again" if damage.repaired else _spoiled(damage)) for damage in found.damages]
+        show_table(("file", "damage", "spoils"), cells, empty="everything is as it was written")
+    if not found.sound:
+        raise typer.Exit(1)
+
+
+def _spoiled(damage: Damage) -> str:
+    return "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items()) or "no point that is kept"

@@ -1,0 +1,47 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path, PosixPath
+
+import pytest
+
+from tests.mariadb import MariaDb, NoMariaDb, find_program, running
+from tests.recordings_location import SAMPLE, recordings_folder
+from tests.replication.s3_fixtures import s3_credentials
+from tests.replication.spark_fixtures import (
+    key_file,
+    spark,
+)  # here, and nowhere below: a process has one session, whose workers know one key
+
+__all__ = ["key_file", "s3_credentials", "spark"]
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """The folder of recordings; the test is skipped where there is none (never under CI=true)."""
+    folder = recordings_folder()
+    if folder is None:
+        pytest.skip("no recordings: set CCPR_RECORDINGS")
+    return _Sample(SAMPLE) if folder.resolve() == SAMPLE else folder
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDb]:
+    """A server of the session's own; a test makes its database in it. Skipped where there is none to be had (never under CI=true)."""
+    try:
+        program = find_program()
+    except NoMariaDb as error:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(str(error))
+    with running(program) as server:
+        yield server
+
+
+class _Sample(PosixPath):
+    """The sample in the repository: a test that asks for a scenario or a snapshot which it leaves out is skipped."""
+
+    def __truediv__(self, name: str) -> Path:
+        path = super().__truediv__(name)
+        if (self == SAMPLE or name.startswith("snapshot-")) and not path.exists():
+            pytest.skip(f"the sample of recordings has no {path.relative_to(SAMPLE)}")
+        return path

@@ -1,0 +1,15 @@
+from pathlib import Path
+
+import pytest
+
+from tests.replication.s3_fixtures import s3_server, s3_url
+
+__all__ = ["s3_server", "s3_url"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own."""
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
+    return tmp_path

@@ -1,0 +1,105 @@
+"""A recording replayed by the emulator, and a subscription to it driven through the command line, in this process."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer.testing
+
+from ccpr_cli.main import app
+from emulator.replay import Emulator
+from tests.expected import assert_rows_equal
+from tests.recordings_location import recordings_folder
+
+NAME = "replica"
+FOLDER = recordings_folder()
+SCENARIOS = sorted(path.parent.name for path in FOLDER.glob("*/about.json") if path.parent.name != "partitioned") if FOLDER else []
+
+
+@dataclass(frozen=True)
+class About:
+    """What a recording is of."""
+
+    folder: Path
+    database: str
+    table: str | None
+    publisher: str
+    snapshots: int
+
+    @classmethod
+    def read(cls, folder: Path) -> "About":
+        value = json.loads((folder / "about.json").read_text())
+        return cls(folder, value["database"], value["table"], value["publisher"], value["snapshots"])
+
+    def expected(self, snapshot: int) -> dict[str, Path]:
+        """The Parquet file of each table's true rows at a snapshot (1 is the first), by `db.table`."""
+        files = (self.folder / f"snapshot-{snapshot:03}" / "expected").glob("*.parquet")
+        return {file.name.removesuffix(".parquet"): file for file in files}
+
+
+class Replica:
+    """A subscription to an emulator, and the commands a person would type."""
+
+    def __init__(self, about: About, emulator: Emulator, folder: Path) -> None:
+        self.about, self.emulator, self.folder = about, emulator, folder
+
+    def command(self, *words: str, code: int = 0) -> Any:
+        """Run `ccpr … --json`; the document printed. Fails if the exit code is another."""
+        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    def subscribe(self, *options: str, code: int = 0, source: str | None = None, database: str | None = None) -> Any:
+        source = source or f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
+        scope = [
+            "--database",
+            database or self.about.database,
+            "--publisher",
+            self.about.publisher,
+            "--publication",
+            f"pub_{self.about.folder.name}",
+        ]
+        if self.about.table and "--table" not in options:
+            scope += ["--table", self.about.table]
+        return self.command("subscribe", NAME, "--from", source, *scope, *options, code=code)
+
+    def run(self, *options: str, code: int = 0) -> Any:
+        return self.command("run", NAME, *options, code=code)
+
+    def export(self, table: str, at: int | None = None) -> pa.Table:
+        file = self.folder / "export.parquet"
+        self.command("export", NAME, table, "--out", str(file), *([] if at is None else ["--at", str(at)]))
+        return pq.read_table(file)
+
+    @property
+    def mirror(self) -> Path:
+        return self.folder / "home" / "mirrors" / NAME
+
+    def in_scope(self, snapshot: int) -> dict[str, Path]:
+        """The expected rows of the tables that the subscription replicates."""
+        expected = self.about.expected(snapshot)
+        return {name: file for name, file in expected.items() if self.about.table in (None, name.partition(".")[2])}
+
+    def assert_equal_to_source(self, snapshot: int, at: int | None = None) -> int:
+        """Each table's replica equals the rows that were true at a recorded snapshot, and there are no others. Returns the number of
+        tables.
+        """
+        expected = self.in_scope(snapshot)
+        options = [] if at is None else ["--at", str(at)]
+        tables = {table["table"] for table in self.command("tables", NAME, *options)["tables"] if table["kind"] == "table"}
+        assert tables == set(expected)
+        for table in sorted(tables):
+            assert_rows_equal(self.export(table, at), pq.read_table(expected[table]))
+        return len(tables)
+
+
+@contextmanager
+def replaying(folder: Path, home: Path, **options: Any) -> Iterator[Replica]:
+    """An emulator of a recording and a state folder of its own for the subscription to it (CCPR_HOME is set by the caller's fixture)."""
+    with Emulator(folder, **options) as emulator:
+        yield Replica(About.read(folder), emulator, home)

@@ -1,0 +1,112 @@
+"""kill -9 at every step, then a plain re-run: equal to the source, nothing left behind. And two runs at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.faults import Delay
+from tests.end_to_end.replica import Replica, replaying
+
+RECORDING = "other_account"
+pytestmark = pytest.mark.kills
+
+# Runs `ccpr run` and kills itself right before or right after a named function.
+DRIVER = """
+import os, signal, sys, importlib
+module, path, when = sys.argv[1:4]
+owner = importlib.import_module(module)
+*parents, last = path.split(".")
+for part in parents:
+    owner = getattr(owner, part)
+original = getattr(owner, last)
+def patched(*args, **options):
+    if when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = original(*args, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(owner, last, patched)
+sys.argv = ["ccpr", "run", "replica"]
+from ccpr_cli.main import main
+main()
+"""
+PLACES = {
+    "the name recorded": ("replication.log", "CcprLog.start"),
+    "snapshot created": ("replication.iteration", "snapshots.create_snapshot"),
+    "snapshot time read": ("replication.iteration", "snapshots.snapshot_timestamp"),
+    "catalog read": ("replication.iteration", "read_catalog"),
+    "flushed": ("replication.iteration", "snapshots.wait_until_flushed"),
+    "list compared": ("replication.listing", "diff_objects"),
+    "first object stored": ("replication.store", "LocalStore.put"),
+    "objects copied": ("replication.iteration", "copy"),
+    "manifests written": ("replication.iteration", "apply_to_mirror"),
+    "committed": ("replication.log", "CcprLog.commit"),
+    "point published": ("replication.mirror", "Mirror.publish"),
+    "head published": ("replication.mirror", "Mirror.publish_head"),
+    "snapshots dropped": ("replication.iteration", "Iteration.drop_due_snapshots"),
+}
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / RECORDING, home) as replica:
+        replica.subscribe()
+        replica.run()
+        yield replica
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_killed_anywhere_is_finished_by_the_next(place: str, when: str, replica: Replica) -> None:
+    killed = subprocess.run([sys.executable, "-c", DRIVER, *PLACES[place], when], capture_output=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    outcome = replica.run()
+    assert outcome["lsn"] in (1, 2)
+    replica.assert_equal_to_source(2)
+    replica.assert_equal_to_source(1, at=0)
+    assert replica.emulator.status().statements["create_snapshot"] <= 3
+    assert_nothing_left(replica)
+
+
+def test_a_run_killed_while_an_object_arrives_is_finished_by_the_next(replica: Replica) -> None:
+    replica.emulator.inject(Delay("get_object", seconds=60, times=0))
+    process = subprocess.Popen([sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    replica.emulator.clear_faults()
+    replica.run()
+    replica.assert_equal_to_source(2)
+    assert_nothing_left(replica)
+
+
+def test_of_two_runs_at_once_one_runs_and_the_other_says_so(replica: Replica) -> None:
+    replica.emulator.inject(Delay("get_object", seconds=1.5, times=1))
+    before = replica.emulator.status().statements.get("get_object", 0)
+    process = subprocess.Popen([sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > before)
+    error = replica.run(code=1)["error"]
+    assert error["code"] == "SUBSCRIPTION_BUSY"
+    assert process.wait(timeout=60) == 0
+    replica.assert_equal_to_source(2)
+    assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1]
+
+
+def assert_nothing_left(replica: Replica) -> None:
+    assert len(replica.emulator.status().snapshots) <= 2
+    mirror = replica.mirror
+    assert list(mirror.glob("work/*")) == []
+    assert list(mirror.glob(".unfinished/*")) == []
+
+
+def wait_for(condition) -> None:
+    """Until it holds; fails after a minute."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

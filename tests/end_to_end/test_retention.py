@@ -1,0 +1,95 @@
+"""Retention: what stays reads as before, what went is deleted after its grace, and nothing else ever is."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from replication.database import transaction
+from replication.ledger import Ledger
+from replication.mirror import LEDGER_SCHEMA
+from replication.object_diff import LISTED_SCHEMA, ObjectDiff
+from replication.retention import Swept
+from resources.workspace import Workspace
+from tests.end_to_end.replica import Replica, replaying
+
+
+def sweep(hours_later: float) -> Swept:
+    with Workspace(clock=lambda: time.time() + hours_later * 3600).iteration("replica") as iteration:
+        return iteration.sweep()
+
+
+def objects(replica: Replica) -> set[str]:
+    return {path.name for path in (replica.mirror / "objects").iterdir()}
+
+
+@pytest.mark.parametrize("scenario", ["dml", "ddl", "many_tables"])
+def test_the_newest_points_stay_and_read_as_before(scenario: str, recordings: Path, home: Path) -> None:
+    with replaying(recordings / scenario, home) as replica:
+        replica.subscribe("--retain", "2")
+        last = replica.about.snapshots
+        for snapshot in range(1, last + 1):
+            replica.run()
+            kept = [point["lsn"] for point in replica.command("points", "replica")]
+            assert kept == list(range(max(0, snapshot - 2), snapshot))
+        before = objects(replica)
+        if last > 2:
+            assert sweep(0.9).files_deleted == 0, "readers of a dropped point have an hour"
+            replica.command("export", "replica", "x.y", "--out", str(home / "x"), "--at", "0", code=1)
+        for snapshot in (last - 1, last):
+            replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+        replica.run()  # idle
+        assert objects(replica) == before
+
+
+def test_files_go_when_the_grace_is_over_and_only_those_that_nobody_names(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain", "1")
+        for _ in range(5):
+            replica.run()
+        before = objects(replica)
+        assert sweep(0.9).files_waiting > 0
+        swept = sweep(1.1)
+        live = {listed.stats.name for listed in newest_manifest(replica)}
+        assert objects(replica) == live < before
+        assert swept.files_waiting == 0
+        replica.assert_equal_to_source(5, at=4)
+        replica.run()
+        replica.assert_equal_to_source(6)
+
+
+def newest_manifest(replica: Replica):
+    mirror = Workspace().mirror("replica")
+    return mirror.manifest(mirror.point().table(f"{replica.about.database}.acc")).listed_objects()
+
+
+def test_young_points_stay_as_long_as_they_are_young(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain-for", "2h")
+        for _ in range(3):
+            replica.run()
+        sweep(1.9)
+        assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1, 2]
+        sweep(2.1)
+        assert [point["lsn"] for point in replica.command("points", "replica")] == [2], "the newest stays however old it is"
+        replica.assert_equal_to_source(3)
+
+
+def test_an_object_that_stands_in_two_tables_goes_with_the_last_of_them(home: Path) -> None:
+    workspace = Workspace()
+    ledger = Ledger(workspace.log.engine, "task")
+    shared = pa.table([["o"], [1], [bytes(32)]], schema=LEDGER_SCHEMA)
+    nothing = LISTED_SCHEMA.empty_table()
+
+    def in_tables(*ids: int) -> pa.Table:
+        rows = [{"table_id": table_id, "name": "o"} for table_id in ids]
+        return pa.Table.from_pylist(rows, schema=LISTED_SCHEMA)
+
+    with transaction(ledger.engine) as connection:
+        ledger.record(connection, 0, shared, ObjectDiff(in_tables(1, 2), nothing), {1, 2}, [])
+        ledger.record(connection, 1, shared.slice(0, 0), ObjectDiff(nothing, in_tables(1)), {1, 2}, [])
+        assert ledger.end_references(connection, 1) == []
+        ledger.record(connection, 2, shared.slice(0, 0), ObjectDiff(nothing, nothing), {1}, [2])
+        assert ledger.end_references(connection, 1) == [], "point 1 still shows table 2"
+        assert ledger.end_references(connection, 2) == ["o"]

@@ -1,0 +1,28 @@
+"""A third of all recorded (table, snapshot) pairs, replicated and then read by Spark at each point in time."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end.replica import SCENARIOS, replaying
+from tests.expected import assert_rows_equal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.recordings, pytest.mark.spark]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_spark_reads_what_was_true_at_each_point(scenario: str, recordings: Path, home: Path, spark: "SparkSession") -> None:
+    with replaying(recordings / scenario, home) as replica:
+        replica.subscribe()
+        for _ in range(replica.about.snapshots):
+            replica.run()
+        points = range(1, replica.about.snapshots + 1)
+        pairs = [(snapshot, *item) for snapshot in points for item in sorted(replica.in_scope(snapshot).items())]
+        for snapshot, table, expected in pairs[::3]:
+            frame = spark.read.format("matrixone").options(mirror=str(replica.mirror), table=table, at=snapshot - 1).load()
+            assert_rows_equal(frame.toArrow(), pq.read_table(expected))

@@ -1,0 +1,81 @@
+"""`ccpr verify` and `ccpr snapshots`: damage is found, mended while the upstream can, else named with what it spoils."""
+
+from pathlib import Path
+
+import pytest
+
+from emulator.faults import FailStatement, MissingObject
+from tests.end_to_end.replica import Replica, replaying
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        for _ in range(3):
+            replica.run()
+        yield replica
+
+
+def an_object(replica: Replica) -> Path:
+    return max((replica.mirror / "objects").iterdir(), key=lambda path: path.stat().st_size)
+
+
+def test_a_sound_mirror_is_sound(replica: Replica) -> None:
+    for options in ([], ["--deep"]):
+        found = replica.command("verify", "replica", *options)
+        assert found["sound"]
+        assert found["damages"] == []
+        assert found["objects"] == len(list((replica.mirror / "objects").iterdir())) > 3
+        assert found["manifests"] == 3
+
+
+@pytest.mark.parametrize("harm", ["flipped", "shorter", "missing"])
+def test_a_damaged_object_is_fetched_again(harm: str, replica: Replica) -> None:
+    path = an_object(replica)
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    if harm == "flipped":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    elif harm == "shorter":
+        path.write_bytes(content[:-1])
+    found = replica.command("verify", "replica")
+    assert found["sound"]
+    assert [damage["repaired"] for damage in found["damages"]] == [True]
+    assert replica.command("verify", "replica", "--deep")["damages"] == []
+    replica.assert_equal_to_source(3)
+
+
+def test_what_the_upstream_no_longer_has_is_named_with_the_points_it_spoils(replica: Replica) -> None:
+    path = an_object(replica)
+    path.unlink()
+    replica.emulator.inject(MissingObject(path.name))
+    found = replica.command("verify", "replica", code=1)
+    (damage,) = found["damages"]
+    assert damage["path"] == f"objects/{path.name}"
+    assert not damage["repaired"]
+    assert set(damage["points"]) <= {"0", "1", "2"}
+    assert all(tables == ["gd_dml.acc"] for tables in damage["points"].values())
+    assert "0" in damage["points"], "the largest object is there from the first point on"
+
+
+def test_a_damaged_manifest_is_named(replica: Replica) -> None:
+    manifest = sorted((replica.mirror / "manifests").rglob("*.arrow"))[1]
+    manifest.write_bytes(b"nothing")
+    found = replica.command("verify", "replica", code=1)
+    assert [list(damage["points"]) for damage in found["damages"]] == [["1"]]
+
+
+def test_snapshots_left_behind_are_shown_and_dropped_on_request(replica: Replica) -> None:
+    replica.emulator.inject(FailStatement("drop_snapshot", times=1))
+    replica.run()
+    held = {entry["name"]: entry for entry in replica.command("snapshots", "replica")}
+    orphans = [name for name, entry in held.items() if entry["role"] == "orphan"]
+    assert sorted(entry["role"] for entry in held.values()) == ["current", "orphan", "previous"]
+    assert all(entry["exists"] for entry in held.values())
+    after = replica.command("snapshots", "replica", "--orphans")
+    assert sorted(entry["role"] for entry in after) == ["current", "previous"]
+    assert not set(orphans) & set(replica.emulator.status().snapshots)
+    replica.run()
+    replica.assert_equal_to_source(5)

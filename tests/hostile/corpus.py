@@ -1,0 +1,31 @@
+"""Inputs that once did what none may do, each with a sentence; `python -m tests.hostile.corpus` replays them and prints what each comes to.
+
+A process of its own, because some of them ended the process.
+"""
+
+import json
+import signal
+from pathlib import Path
+
+from tests.hostile.engine import CASE_SECONDS, outcome
+from tests.hostile.targets import make_target
+
+FOLDER = Path(__file__).parent / "corpus"
+
+
+def sentences() -> dict[str, str]:
+    """`<target>/<file>` -> what it once did."""
+    return json.loads((FOLDER / "sentences.json").read_text())
+
+
+def main() -> None:
+    for entry in sentences():
+        target = make_target(entry.partition("/")[0])
+        signal.setitimer(signal.ITIMER_REAL, CASE_SECONDS)
+        print(f"{entry}\t{outcome(target, (FOLDER / entry).read_bytes())}", flush=True)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        target.close()
+
+
+if __name__ == "__main__":
+    main()

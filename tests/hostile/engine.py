@@ -1,0 +1,207 @@
+"""The engine: cases drawn from a seed, run in processes of their own, so that a crash, a hang or a flood of memory is caught and its input
+kept.
+
+A case is (target, seed, number); its input follows from these three alone. A worker writes the number of the case it is about to run into
+shared memory: when it dies, the parent knows which one it was, makes the input again, keeps it, and starts another worker behind it.
+"""
+
+import mmap
+import multiprocessing
+import random
+import resource
+import signal
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from matrixone.errors import CcprError
+
+CASE_SECONDS = 10.0
+_SPACE_BYTES = (
+    3 << 30
+)  # of address space beyond what a worker has after its warm-up: a claim believed shows here even if it is never touched
+_BASE_BYTES, _PER_BYTE = 64 << 20, 300  # LZ4 inflates at most 255 times; the rest is decoding's own working memory
+_DECODED_COPIES = 4  # rows may share their bytes (object-format.md 3.3): working memory then follows what comes out, not the file
+_REPORT_EVERY = 2000
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class Target(Protocol):
+    """What is attacked.
+
+    Attributes
+    ----------
+    name : also the folder of its corpus.
+    decoded_bytes : of the largest thing that the last `run` gave out; what shares its bytes is allowed memory by this.
+    """
+
+    name: str
+    decoded_bytes: int
+
+    def make(self, chance: random.Random) -> bytes:
+        """One hostile input."""
+        ...
+
+    def run(self, data: bytes) -> str:
+        """Put it through everything; "rows", or the code of the first typed error. Other exceptions are findings."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An input that did what none may do. `what` begins with the kind: exception, crash, hang, memory."""
+
+    target: str
+    seed: int
+    case: int
+    what: str
+    data: bytes
+
+
+@dataclass
+class Tally:
+    """What a run came to."""
+
+    cases: int = 0
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    slowest_seconds: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def chance_of(target: str, seed: int, case: int) -> random.Random:
+    return random.Random(f"{target}/{seed}/{case}")
+
+
+def outcome(target: Target, data: bytes) -> str:
+    """Run one input in this process; typed errors become their code, all else escapes."""
+    try:
+        return target.run(data)
+    except CcprError as error:
+        str(error)
+        return error.code
+
+
+def fuzz(name: str, cases: int, seed: int, *, seconds: float | None = None) -> Tally:
+    """Run `cases` cases of a target (or as many as fit into `seconds`)."""
+    tally, start = Tally(), time.monotonic()
+    at = mmap.mmap(-1, 8)
+    context = multiprocessing.get_context("fork")  # workers share `at`; whoever calls has no threads that hold locks
+    first = 0
+    while first < cases and (seconds is None or time.monotonic() - start < seconds):
+        receiver, sender = context.Pipe(duplex=False)
+        deadline = None if seconds is None else start + seconds
+        worker = context.Process(target=_work, args=(name, first, cases, seed, deadline, at, sender))
+        worker.start()
+        sender.close()
+        ended = _collect(receiver, tally)
+        worker.join()
+        first = int.from_bytes(at[:8], "little") + 1
+        if ended:
+            break
+        number = -(worker.exitcode or 0)
+        kind = "hang" if number == signal.SIGALRM else "crash"
+        what = f"{kind}: {signal.Signals(number).name if number > 0 else f'exit status {worker.exitcode}'}"
+        tally.cases += 1
+        tally.findings.append(Finding(name, seed, first - 1, what, b""))
+    tally.seconds = time.monotonic() - start
+    if any(not finding.data for finding in tally.findings):
+        tally.findings = [_with_data(finding) for finding in tally.findings]
+    return tally
+
+
+def _with_data(finding: Finding) -> Finding:
+    if finding.data:
+        return finding
+    from tests.hostile.targets import make_target
+
+    target = make_target(finding.target)
+    data = target.make(chance_of(finding.target, finding.seed, finding.case))
+    target.close()
+    return Finding(finding.target, finding.seed, finding.case, finding.what, data)
+
+
+def _collect(receiver: Any, tally: Tally) -> bool:
+    """Whether the worker came to its end."""
+    while True:
+        try:
+            cases, outcomes, findings, peak, slowest, ended = receiver.recv()
+        except EOFError:
+            return False
+        tally.cases += cases
+        tally.outcomes.update(outcomes)
+        tally.findings += findings
+        tally.peak_bytes = max(tally.peak_bytes, peak)
+        tally.slowest_seconds = max(tally.slowest_seconds, slowest)
+        if ended:
+            return True
+
+
+def _work(name: str, first: int, cases: int, seed: int, deadline: float | None, at: mmap.mmap, sender: Any) -> None:
+    from tests.hostile.targets import make_target
+
+    target = make_target(name)
+    for number in range(20):  # imports and caches are not what a case costs
+        outcome_or_finding(target, name, seed + 1_000_003, number)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _SPACE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    done, outcomes, findings, peak, slowest = 0, Counter[str](), [], 0, 0.0
+    for case in range(first, cases):
+        at[:8] = case.to_bytes(8, "little")
+        found, grown, took = outcome_or_finding(target, name, seed, case)
+        if isinstance(found, Finding):
+            findings.append(found)
+            outcomes["FINDING"] += 1
+        else:
+            outcomes[found] += 1
+        done, peak, slowest = done + 1, max(peak, grown), max(slowest, took)
+        late = deadline is not None and time.monotonic() > deadline
+        if done == _REPORT_EVERY or findings or late:
+            sender.send((done, outcomes, findings, peak, slowest, late))
+            done, outcomes, findings = 0, Counter(), []
+        if late:
+            return
+    sender.send((done, outcomes, findings, peak, slowest, True))
+    target.close()
+
+
+def outcome_or_finding(target: Target, name: str, seed: int, case: int) -> tuple[str | Finding, int, float]:
+    """What a case came to, by how many bytes the process's resident memory was greater meanwhile, and the seconds."""
+    data = target.make(chance_of(name, seed, case))
+    before = _restart_peak()
+    target.decoded_bytes = 0
+    start = time.perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, CASE_SECONDS)  # its signal ends the process even in the middle of C code
+    try:
+        found: str | Finding = outcome(target, data)
+    except Exception as error:  # noqa: BLE001 - any exception that is not ours is what we are looking for
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"exception: {type(error).__name__}: {str(error)[:200]} at {Path(last.filename).name}:{last.lineno}"
+        found = Finding(name, seed, case, text, data)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    took = time.perf_counter() - start
+    grown = _status("VmHWM") - before
+    bound = _BASE_BYTES + _PER_BYTE * len(data) + _DECODED_COPIES * target.decoded_bytes
+    if grown > bound and not isinstance(found, Finding):
+        found = Finding(name, seed, case, f"memory: {grown >> 20} MiB for {len(data)} bytes, {target.decoded_bytes} decoded", data)
+    return found, grown, took
+
+
+def _restart_peak() -> int:
+    """Forget the highest resident memory so far; the present one in bytes."""
+    _CLEAR.write_bytes(b"5")
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) << 10
+    return 0

@@ -1,0 +1,90 @@
+"""Small real objects to start from: recorded ones of every kind, the large ones cut to a few rows, and one built by hand."""
+
+import struct
+from functools import cache
+
+from matrixone.objects.types import VARLENA_TYPES
+from tests.hostile.objects_apart import Apart, apart
+from tests.matrixone.objects.building import column_entry, json_bytes, nulls_bytes, object_file, varlena_entry
+from tests.recordings_location import SAMPLE
+
+_WHOLE = 6_000  # bytes; larger ones are cut
+_ROWS = 12
+_SLOTS_AT = 29
+_OFTEN = 2  # times that objects of all types and of several blocks stand in the list
+
+
+@cache
+def objects() -> tuple[bytes, ...]:
+    """Data and tombstones, appendable or not, of TN and CN, all column types, several blocks."""
+    found = [path.read_bytes() for path in sorted(SAMPLE.glob("*/objects/*"), key=lambda path: (path.stat().st_size, path.name))]
+    cut = [fewer_rows(apart(data), _ROWS).together() for data in found if len(data) > _WHOLE]
+    whole = [data for data in found if len(data) <= _WHOLE]
+    rich = [data for data in cut if len(apart(data).blocks) > 1 or len(apart(data).entries) > 20]
+    return (*whole, *cut, *rich * _OFTEN, *[many_types()] * _OFTEN)
+
+
+@cache
+def objects_apart() -> tuple[Apart, ...]:
+    return tuple(map(apart, objects()))
+
+
+def fewer_rows(parts: Apart, keep: int) -> Apart:
+    """The object with at most so many rows a block: those that take the least room."""
+    total = 0
+    for number, block in enumerate(parts.blocks):
+        stop = parts.blocks[number + 1] if number + 1 < len(parts.blocks) else len(parts.meta)
+        entries = {at: entry for at, entry in parts.entries.items() if block < at < stop}
+        rows = struct.unpack_from("<I", parts.meta, block + 36)[0]
+        room = [sum(_room(entry, row) for entry in entries.values()) for row in range(rows)]
+        chosen = sorted(sorted(range(rows), key=room.__getitem__)[:keep])
+        parts.entries |= {at: _only(entry, rows, chosen) for at, entry in entries.items()}
+        struct.pack_into("<I", parts.meta, block + 36, len(chosen))
+        total += len(chosen)
+    struct.pack_into("<I", parts.meta, 4 + 34 + 36, total)
+    return parts
+
+
+def _room(entry: bytes, row: int) -> int:
+    slot = _SLOTS_AT + 24 * row
+    return struct.unpack_from("<I", entry, slot + 8)[0] if entry[5] in VARLENA_TYPES and entry[slot] == 0xFF else 0
+
+
+def _only(entry: bytes, rows: int, chosen: list[int]) -> bytes:
+    oid, width, scale = entry[5], *struct.unpack_from("<ii", entry, 13)
+    length = struct.unpack_from("<I", entry, 25)[0]
+    size = length // rows
+    area_at = _SLOTS_AT + length + 4
+    nulls_at = area_at + struct.unpack_from("<I", entry, area_at - 4)[0] + 4
+    bits = entry[nulls_at + 24 :] if struct.unpack_from("<I", entry, nulls_at - 4)[0] else b""
+    null = [row // 8 < len(bits) and bool(bits[row // 8] >> row % 8 & 1) for row in chosen]
+    slots, area = bytearray(), bytearray()
+    for row in chosen:
+        slot = entry[_SLOTS_AT + size * row :][:size]
+        if oid in VARLENA_TYPES and slot[0] == 0xFF and not null[chosen.index(row)]:
+            start, count = struct.unpack_from("<II", slot, 4)
+            slot = struct.pack("<III", 0xFFFFFFFF, len(area), count) + bytes(12)
+            area += entry[area_at + start : area_at + start + count]
+        slots += slot
+    return column_entry(oid, bytes(slots), len(chosen), area=bytes(area), nulls=nulls_bytes(null), width=width, scale=scale)
+
+
+def many_types() -> bytes:
+    """Constant vectors, the old null bitmap and deep JSON, which no recorded object has."""
+    texts = [b"short", None, b"a value that stands in the area", b"", b"x" * 23, b"y" * 24, b"z" * 60, b"12 bytes....", b"13 bytes....."]
+    rows = len(texts)
+    deep: object = 1.5e300
+    for level in range(40):
+        deep = [deep, None] if level % 2 else {"key\n": deep, "": True}
+    json = [json_bytes(value) for value in (deep, {"k": [1, {"n": None}], "s": "text \x01" * 6}, [0.1, 2**63, -1, ""], "top")]
+    columns = {
+        0: (61, varlena_entry(61, texts, version=1)),
+        1: (62, varlena_entry(62, [*json, None, *json])),
+        2: (22, column_entry(22, bytes(4), rows, constant=True)),
+        3: (61, column_entry(61, b"\x03abc".ljust(24, b"\0"), rows, constant=True)),
+        4: (34, column_entry(34, b"\x07" * 32 * rows, rows, scale=4, width=76)),
+        5: (225, varlena_entry(225, [bytes(32)] * rows)),
+        6: (66, column_entry(66, b"\x01\x00" * rows, rows)),
+        7: (100, column_entry(100, bytes(12 * rows), rows)),
+    }
+    return object_file([(rows, columns)], compressed=True, appendable=True)

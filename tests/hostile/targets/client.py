@@ -1,0 +1,251 @@
+"""Hostile servers: our session reads a handshake and answers that are not what the protocol says."""
+
+import contextlib
+import random
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream import snapshots
+from matrixone.upstream.catalog import read_catalog
+from matrixone.upstream.endpoint import Endpoint, Tls
+from matrixone.upstream.objects import get_object, object_list
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.retry import Retry
+from matrixone.upstream.session import Session
+from tests.hostile.mutate import boundary, mutated, packed, unpacked
+
+_SECONDS = 0.3
+_ONCE = Retry(attempts=1, first_pause=0.0, longest_pause=0.0, jitter=0.0)
+_PUBLICATION = Publication("pub", "sys", 0)
+_NAME = "01a1fbac-5a80-712b-9341-80a436fbe589_00000"
+_OK, _EOF = b"\0\0\0\2\0\0\0", b"\xfe\0\0\2\0"
+_SECRET = b"a secret password"
+
+
+class HostileServers:
+    """An input: a byte for what the client asks, the greeting, the answer to the login, and the answers to the statements."""
+
+    name = "servers"
+    decoded_bytes = 0
+
+    def __init__(self) -> None:
+        self.heard = b""
+
+    def make(self, chance: random.Random) -> bytes:
+        ask = chance.randrange(len(_ASKS))
+        greeting = _packet(0, greeting_payload())
+        login = _packet(2, _OK)
+        answers = [_good(ask, chance) for _ in range(3)]
+        choice = chance.random()
+        if choice < 0.12:
+            greeting = _bad_packet(greeting, chance)
+        elif choice < 0.25:
+            login = chance.choice(_LOGINS) if chance.random() < 0.6 else _bad_packet(login, chance)
+        else:
+            answers[0] = _bad_answer(answers[0], chance)
+        return packed([bytes((ask,)), greeting, login, _packet(1, _OK), *answers])  # an OK for SET NAMES
+
+    def run(self, data: bytes) -> str:
+        ask, *answers = unpacked(data)
+        self.heard = b""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(_SECONDS)
+            thread = threading.Thread(target=self._serve, args=(listener, answers), daemon=True)
+            thread.start()
+            try:
+                endpoint = Endpoint("127.0.0.1", listener.getsockname()[1], "sys", "dump", tls=Tls("disabled"))
+                times = {"connect_timeout": _SECONDS, "read_timeout": _SECONDS, "write_timeout": _SECONDS}
+                with Session.connect(endpoint, _SECRET.decode(), **times, retry=_ONCE) as session:
+                    _ASKS[ask[0] % len(_ASKS)](session)
+            finally:
+                thread.join()
+                assert _SECRET not in self.heard, "the password went over the wire"
+        return "rows"
+
+    def _serve(self, listener: socket.socket, answers: list[bytes]) -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = listener.accept()
+            with sock:
+                sock.settimeout(_SECONDS / 5)
+                for answer in answers:
+                    sock.sendall(answer)
+                    if not self._hear(sock):
+                        break
+                sock.shutdown(socket.SHUT_WR)
+                self._hear(sock)
+
+    def _hear(self, sock: socket.socket) -> bool:
+        """Whether the client had something more to say."""
+        with contextlib.suppress(TimeoutError):
+            heard = sock.recv(1 << 16)
+            self.heard += heard
+            return bool(heard)
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def _ask_chunk(session: Session) -> None:
+    for chunk in get_object(session, _PUBLICATION, _NAME, 300):
+        assert len(chunk) <= 300
+
+
+def _ask_list(session: Session) -> None:
+    for batch in object_list(session, "xr_1", _PUBLICATION, against=None):
+        batch.validate(full=True)
+
+
+_ASKS: tuple[Callable[[Session], Any], ...] = (
+    lambda session: session.query("SELECT 1"),
+    lambda session: list(session.stream("SELECT 1")),
+    _ask_chunk,
+    _ask_list,
+    lambda session: snapshots.snapshot_timestamp(session, "xr_1", _PUBLICATION),
+    lambda session: read_catalog(session, _PUBLICATION, "db", "xr_1", Timestamp(5)),
+    lambda session: snapshots.drop_snapshot(session, "xr_1", _PUBLICATION),
+)
+_COLUMNS: tuple[tuple[bytes, ...], ...] = (
+    (b"a",),
+    (b"a", b"b"),
+    (b"data", b"total_size", b"chunk_index", b"total_chunks", b"is_complete"),
+    (b"db name", b"table name", b"stats", b"create_at", b"delete_at", b"is_tombstone"),
+    (b"snapshotts",),
+    (b"dat_id", b"datname"),
+    (),
+)
+
+
+def _good(ask: int, chance: random.Random) -> bytes:
+    """A sound answer to what will be asked."""
+    columns = _COLUMNS[ask]
+    if not columns:
+        return _packet(1, _OK)
+    rows: list[tuple[bytes | None, ...]] = [
+        tuple(chance.randbytes(chance.randrange(40)) for _ in columns) for _ in range(chance.randrange(4))
+    ]
+    if ask == 2:
+        rows = [(bytes(300), b"300", b"1", b"1", b"1")]
+    elif ask == 3:
+        rows = [(b"db", b"t", bytes(154), b"1-0", b"0-0", b"1"), (b"db", None, bytes(154), b"1-0", b"0-0", b"0")]
+    elif ask == 4:
+        rows = [(chance.choice((b"17", b"-1", b"9" * 19, None)),)]
+    return result_set(columns, rows)
+
+
+def result_set(columns: tuple[bytes, ...], rows: list[tuple[bytes | None, ...]]) -> bytes:
+    payloads = [_length(len(columns))]
+    payloads += [b"\3def\0\0\0" + _text(name) + _text(name) + b"\x0c\x21\0\xff\xff\0\0\xfd\0\0\0\0\0" for name in columns]
+    payloads += [_EOF, *(b"".join(b"\xfb" if cell is None else _text(cell) for cell in row) for row in rows), _EOF]
+    return b"".join(_packet(1 + number, payload) for number, payload in enumerate(payloads))
+
+
+def _bad_answer(answer: bytes, chance: random.Random) -> bytes:
+    packets = _packets(answer)
+    edit = chance.randrange(9)
+    if edit == 0:
+        return mutated(answer, chance)
+    if edit == 1:  # the number of columns lies
+        packets[0] = _packet(1, _length(boundary(chance.choice((1, 2, 3, 8)), chance)))
+    elif edit == 2:  # a frame's length lies
+        number = chance.randrange(len(packets))
+        packets[number] = boundary(3, chance).to_bytes(3, "little") + packets[number][3:]
+    elif edit == 3:
+        number = chance.randrange(len(packets))
+        packets[number] = packets[number][:3] + bytes((chance.randrange(256),)) + packets[number][4:]
+    elif edit == 4:
+        odd = (
+            b"\xff",
+            b"\xff\x51",
+            b"\xff\x51\x04#",
+            b"\xff\x85\x4e#HY000" + chance.randbytes(30),
+            b"\xff\xff\xff#\xff\xff\xff\xff\xff\xf0",
+        )
+        number = chance.randrange(len(packets))
+        packets[number] = _packet(1 + number, chance.choice(odd))
+    elif edit == 5:
+        del packets[chance.randrange(len(packets)) :]
+    elif edit == 6:
+        chance.shuffle(packets)
+    elif edit == 7:
+        odd = (b"\xfb/etc/passwd", b"", b"\xfe", b"\xfe" + bytes(8), b"\xfd\xff\xff\xff", b"\xfe" + b"\xff" * 8, b"\0" * 3, b"\xfb")
+        number = chance.randrange(len(packets))
+        packets[number] = _packet(1 + number, chance.choice(odd))
+    else:
+        number = chance.randrange(len(packets))
+        payload = mutated(packets[number][4:] or b"\0", chance)
+        packets[number] = _packet(1 + number, payload[:60_000])
+    return b"".join(packets)
+
+
+def _bad_packet(packet: bytes, chance: random.Random) -> bytes:
+    if chance.random() < 0.5:
+        return _packet(packet[3], mutated(packet[4:], chance)[:60_000])
+    return mutated(packet, chance)
+
+
+def greeting_payload(plugin: bytes = b"mysql_native_password", capabilities: int = 0x00AFF7FF & ~(1 << 11)) -> bytes:
+    low, high = (capabilities & 0xFFFF).to_bytes(2, "little"), (capabilities >> 16).to_bytes(2, "little")
+    salt = b"abcdefghijklmnopqrst"
+    return (
+        b"\x0a8.0.30-MatrixOne\0"
+        + bytes(4)
+        + salt[:8]
+        + b"\0"
+        + low
+        + b"\x21\x02\0"
+        + high
+        + b"\x15"
+        + bytes(10)
+        + salt[8:]
+        + b"\0"
+        + plugin
+        + b"\0"
+    )
+
+
+def _switch(plugin: bytes) -> bytes:
+    return b"\xfe" + plugin + b"\0" + b"abcdefghijklmnopqrst\0"
+
+
+def _packet(sequence: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "little") + bytes((sequence & 0xFF,)) + payload
+
+
+def _packets(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        length = 4 + int.from_bytes(data[at : at + 3], "little")
+        found.append(data[at : at + length])
+        at += length
+    return found
+
+
+def _length(number: int) -> bytes:
+    return bytes((number,)) if number < 0xFB else b"\xfe" + number.to_bytes(8, "little")
+
+
+def _text(value: bytes) -> bytes:
+    return _length(len(value)) + value
+
+
+_PLUGINS = (
+    b"mysql_clear_password",
+    b"mysql_old_password",
+    b"dialog",
+    b"caching_sha2_password",
+    b"sha256_password",
+    b"client_ed25519",
+    b"\xff\xfe",
+    b"",
+)
+_LOGINS = (
+    *(_packet(2, _switch(plugin)) for plugin in _PLUGINS),
+    _packet(2, b"\1\4"),
+    _packet(2, b"\1\3"),
+    _packet(2, b"\xfe"),
+    _packet(2, b"\xff"),
+)

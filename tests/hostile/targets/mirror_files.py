@@ -1,0 +1,199 @@
+"""The mirror's own files, damaged: manifests and ledgers (Arrow), points and the head (JSON)."""
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pyarrow as pa
+
+from matrixone.errors import CcprError
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind, Table
+from replication.mirror import HEAD, LEDGER_SCHEMA, Head, Mirror, Point, TableRef, ledger_path, manifest_path
+from replication.object_diff import as_listed
+from replication.store import Store, Stored
+from tests.hostile.mutate import mutated, mutated_json, packed, set_number, unpacked
+from tests.recorded import Snapshot
+from tests.recordings_location import SAMPLE
+
+
+class MemoryStore:
+    """See `replication.store.Store`; what a test needs of it, in memory."""
+
+    url = "memory:"
+
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        self.files = dict(files or {})
+
+    def put(self, name: str, chunks: Iterable[bytes], *, check: object = None) -> Stored:
+        self.files[name] = b"".join(chunks)
+        return Stored(len(self.files[name]), bytes(32))
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.files[name] = content
+
+    def sync(self, folder: str) -> None:
+        pass
+
+    def read(self, name: str) -> pa.Buffer:
+        from replication.errors import MirrorDamaged
+
+        if name not in self.files:
+            raise MirrorDamaged("a file of the mirror is missing", subject=name)
+        return pa.py_buffer(self.files[name])
+
+    def size(self, name: str) -> int | None:
+        return len(self.files[name]) if name in self.files else None
+
+    def names(self, folder: str) -> Iterator[str]:
+        return iter(sorted(name for name in self.files if name.startswith(f"{folder}/")))
+
+
+def mirror_of(store: MemoryStore) -> Mirror:
+    return Mirror(cast(Store, store))
+
+
+def _table_and_objects() -> tuple[Table, pa.Table]:
+    snapshot = Snapshot(SAMPLE / "dml" / "snapshot-003")
+    name, listed = next((name, listed) for name, listed in snapshot.objects.items() if len(listed) > 2)
+    objects = pa.table(
+        {
+            "stats": [entry.stats.raw for entry in listed] * 5,
+            "create_physical": [entry.created.physical for entry in listed] * 5,
+            "create_logical": [entry.created.logical for entry in listed] * 5,
+            "is_tombstone": [entry.tombstone for entry in listed] * 5,
+        }
+    )
+    return snapshot.tables[name], objects
+
+
+class ArrowFiles:
+    """The first byte: 0 a manifest, 1 a ledger."""
+
+    name = "arrow_files"
+    decoded_bytes = 0
+
+    def __init__(self) -> None:
+        table, objects = _table_and_objects()
+        store = MemoryStore()
+        mirror = mirror_of(store)
+        mirror.write_manifest(table, objects, "manifests/1/1-1.arrow")
+        names = [f"{number:08x}-0000-0000-0000-000000000000_00000" for number in range(300)]
+        columns = [pa.array(names), pa.array(range(300), pa.int64()), pa.array([bytes(32)] * 300, pa.binary(32))]
+        mirror.write_arrow("ledger/1-1.arrow", pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA))
+        other = pa.BufferOutputStream()
+        odd = pa.table(
+            {
+                "d": pa.array(["a", "b", "a"] * 50).dictionary_encode(),
+                "l": [[1, 2], None, []] * 50,
+                "v": pa.array([b"x"] * 150, pa.binary_view()),
+            }
+        )
+        with pa.ipc.new_file(other, odd.schema) as writer:
+            writer.write_table(odd)
+        self._seeds = [*store.files.values()]
+        self._others = [*self._seeds, other.getvalue().to_pybytes()]
+
+    def make(self, chance: random.Random) -> bytes:
+        kind = chance.randrange(2)
+        data = bytearray(self._seeds[kind] if chance.random() < 0.95 else chance.choice(self._others))
+        choice = chance.random()
+        if choice < 0.5:  # the framing and the flatbuffers: numbers at their alignment, above all behind the schema
+            for _ in range(chance.choice((1, 1, 2, 4))):
+                width = chance.choice((2, 4, 8))
+                set_number(data, chance.randrange(len(data)) // width * width, width, chance)
+            return bytes((kind,)) + bytes(data)
+        return bytes((kind,)) + mutated(bytes(data), chance, self._others, gentle=choice < 0.85)
+
+    def run(self, data: bytes) -> str:
+        mirror = mirror_of(MemoryStore({"file": data[1:]}))
+        if data[0]:
+            ledger = mirror.read_arrow("file", LEDGER_SCHEMA)
+            self.decoded_bytes = ledger.nbytes
+            ledger.to_pylist()
+            return "rows"
+        manifest = mirror.manifest(TableRef(1, "db", "t", Kind.TABLE, 1, "file", 1, 1, 1))
+        self.decoded_bytes = manifest.objects.nbytes
+        first = "rows"
+        try:
+            manifest.listed_objects()
+        except CcprError as error:
+            first = error.code
+        as_listed(1, manifest.objects).to_pylist()
+        hash(manifest.table)
+        return first
+
+    def close(self) -> None:
+        pass
+
+
+class Points:
+    """An input: head.json, then names and contents of points in turn."""
+
+    name = "points"
+    decoded_bytes = 0
+
+    def __init__(self) -> None:
+        store = MemoryStore()
+        mirror = mirror_of(store)
+        tables: dict[int, TableRef] = {}
+        base = None
+        for lsn in range(1, 6):
+            changed = TableRef(lsn, "db", f"t{lsn}", Kind.TABLE, lsn, manifest_path(lsn, lsn, 1), 1, 2, 3)
+            tables[lsn] = changed
+            at = datetime(2026, 1, 1, 0, lsn, tzinfo=UTC)
+            mirror.publish(
+                Point(lsn, Timestamp(10**18 + lsn), f"xr_{lsn}", at, ledger_path(lsn, 1), dict(tables)), {lsn: changed, lsn + 9: None}, base
+            )
+            base = lsn
+        mirror.publish_head(Head(oldest_point=1, newest_point=5, iteration_lsn=7, watermark=10**18 + 9))
+        self._files = store.files
+
+    def make(self, chance: random.Random) -> bytes:
+        files = dict(self._files)
+        for _ in range(chance.choice((1, 1, 2))):
+            name = chance.choice([HEAD, *files])
+            content = files.get(name, b"{}")
+            choice = chance.random()
+            if choice < 0.75:
+                try:
+                    content = json.dumps(mutated_json(json.loads(content), chance)).encode()
+                except (ValueError, RecursionError):
+                    content = b"{}"
+            elif choice < 0.85:
+                value: Any = json.loads(self._files[name])
+                if isinstance(value, dict) and "base" in value:
+                    value["base"] = chance.choice((1, 2, 3, 4, 5, 6, -1, 0, True, 4.0))
+                content = json.dumps(value).encode()
+            elif choice < 0.9:
+                content = chance.choice((b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000, b"", b"null", b'{"format": NaN}'))
+            else:
+                content = mutated(content, chance)
+            files[name] = content
+        if chance.random() < 0.1:
+            files.pop(chance.choice(list(files)))
+        if chance.random() < 0.1:
+            files[f"points/{chance.choice(('x', '٣', '9' * 25, '-1', ''))}.json"] = files.get("points/000000000002.json", b"")
+        return packed([part for name, content in files.items() for part in (name.encode(), content)])
+
+    def run(self, data: bytes) -> str:
+        parts = unpacked(data)
+        mirror = mirror_of(MemoryStore({parts[at].decode(): parts[at + 1] for at in range(0, len(parts), 2)}))
+        first = "rows"
+        for at in (None, 3, 6, 10**18 + 3, datetime(2001, 9, 9, 1, 46, 40, 1, tzinfo=UTC), 10**18 + 2):
+            try:
+                point = mirror.point(at)
+                for ref in point.tables.values():
+                    hash(ref)
+                    str(ref.qualified_name)
+                assert isinstance(point.ledger, str)
+                mirror.points_not_needed(3)
+                point.table("db.t1")
+            except CcprError as error:
+                first = error.code if first == "rows" else first
+        return first
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,95 @@
+"""A recording as values: tables, object lists, objects, expected rows. Recordings' README tells the files."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import ObjectStats, check_object_name
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import arrow_schema
+from matrixone.objects.visibility import ListedObject, visible_batches
+from matrixone.schema import Column, Table
+from matrixone.upstream.catalog import tables_from_rows
+from matrixone.upstream.session import Answer
+
+
+def cell(value: Any) -> bytes | None:
+    """A cell as it came over the wire: recordings hold text where it is UTF-8, else hexadecimal digits."""
+    if value is None:
+        return None
+    return bytes.fromhex(value["hex"]) if isinstance(value, dict) else str(value).encode()
+
+
+def _known(value: bytes | None) -> bytes:
+    assert value is not None
+    return value
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot of a recording; `folder` is its snapshot-NNN."""
+
+    folder: Path
+
+    def answer(self, name: str) -> Answer:
+        stored = json.loads((self.folder / f"{name}.json").read_text())
+        rows = [tuple(cell(value) for value in row) for row in stored["rows"]]
+        return Answer(tuple(stored["columns"]), tuple(stored["mysql_types"]), rows)
+
+    @property
+    def listed(self) -> bool:
+        """Whether the upstream gave an object list (it does not where a table is partitioned)."""
+        return (self.folder / "object_list.json").exists()
+
+    @cached_property
+    def at(self) -> Timestamp:
+        ((value,),) = self.answer("snapshot_ts").rows
+        return Timestamp(int(_known(value)))
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        catalog = tables_from_rows(
+            self.answer("mo_database"), self.answer("mo_tables"), self.answer("mo_columns"), self.answer("ddl"), at=self.at
+        )
+        return {table.name: table for table in catalog.tables}
+
+    @cached_property
+    def objects(self) -> dict[str, list[ListedObject]]:
+        """By table name."""
+        lists: dict[str, list[ListedObject]] = {}
+        names = ("table name", "stats", "create_at", "delete_at", "is_tombstone")
+        for table, stats, created, deleted, tombstone in self.answer("object_list").select(*names):
+            start = Timestamp.parse(_known(created).decode())
+            assert start is not None
+            listed = ListedObject(ObjectStats.parse(_known(stats)), start, Timestamp.parse(_known(deleted).decode()), tombstone == b"1")
+            lists.setdefault(_known(table).decode(), []).append(listed)
+        return lists
+
+    def open_object(self, name: str) -> ObjectFile:
+        return ObjectFile.open(self.folder.parent / "objects" / check_object_name(name))
+
+    def expected_tables(self) -> list[str]:
+        return sorted(path.stem.split(".", 1)[1] for path in (self.folder / "expected").glob("*.parquet"))
+
+    def expected(self, table: str) -> pa.Table:
+        (path,) = [path for path in (self.folder / "expected").glob("*.parquet") if path.stem.split(".", 1)[1] == table]
+        return pq.read_table(path)
+
+    def read(self, table: str, columns: tuple[Column, ...] | None = None) -> pa.Table:
+        """The visible rows of a table by the reader alone; the user's columns if none are named."""
+        columns = self.tables[table].user_columns if columns is None else columns
+        batches = visible_batches(self.objects.get(table, []), self.open_object, columns, self.at)
+        return pa.Table.from_batches(batches, schema=arrow_schema(columns))
+
+
+def snapshots(recordings: Path) -> Iterator[Snapshot]:
+    """Every snapshot of every recording, in order."""
+    for folder in sorted(recordings.glob("*/snapshot-*")):
+        yield Snapshot(folder)
