@@ -8,10 +8,10 @@ import typer
 
 from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
 from matrixone.objects.timestamp import Timestamp
-from replication.checkpoint import Checkpoint
 from replication.context import Context
 from replication.log import IterationState, LogRow, State
 from replication.mirror import parse_at
+from replication.points import PointHistory
 from replication.subscription import Subscription
 from resources.workspace import Workspace
 
@@ -71,7 +71,7 @@ def points(name: Name, as_json: AsJson = False) -> None:
     """List the points that can be read."""
     with errors_told(as_json=as_json):
         workspace = Workspace()
-        found = Checkpoint(workspace.log.engine, workspace.log.row(name).task_id).global_points()
+        found = PointHistory(workspace.log.engine, workspace.log.row(name).task_id).global_points()
     if as_json:
         show_json(
             [

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ccpr_cli.output import err, errors_told, out, show_json, show_table, size_text
 from ccpr_cli.show import AsJson, Name
-from replication.checkpoint import Checkpoint
 from replication.ledger import Ledger
+from replication.points import PointHistory
 from replication.subscription import Subscription
 from replication.verifying import Damage, Verifier
 from resources.workspace import Workspace
@@ -32,7 +32,7 @@ def verify(
         task = progress.add_task("verify", total=ledger.stored_bytes())
         verifier = Verifier(
             workspace.mirror(name),
-            Checkpoint(workspace.log.engine, row.task_id),
+            PointHistory(workspace.log.engine, row.task_id),
             ledger,
             subscription.publication,
             partial(workspace.connect, subscription) if repair else None,

@@ -10,9 +10,9 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Table
 from replication.catalog_diff import ChangeKind, TableChange
-from replication.checkpoint import TablePoint
 from replication.mirror import Mirror, TableRef, manifest_path
 from replication.object_diff import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest
+from replication.points import TablePoint
 
 
 def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:

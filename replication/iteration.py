@@ -27,7 +27,6 @@ from matrixone.upstream.errors import PartitionedTable, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.applying import apply_to_mirror, holds_later_rows
 from replication.catalog_diff import CatalogDiff, diff_catalogs
-from replication.checkpoint import Checkpoint, GlobalPoint, TablePoint, as_mirror_point
 from replication.context import Context, SnapshotRef
 from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy
 from replication.errors import NoOpenIteration, ScopeConflict, StepMissing, UpstreamClockBack
@@ -37,6 +36,7 @@ from replication.listing import Listing
 from replication.log import CcprLog
 from replication.mirror import Mirror, ledger_path
 from replication.object_diff import LISTED_SCHEMA, ObjectDiff
+from replication.points import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from replication.retention import GRACE_SECONDS, Retention, Swept, sweep
 from replication.subscription import Subscription
 
@@ -90,7 +90,7 @@ class Iteration:
         self.watermark = row.watermark
         self._context = Context.from_text(row.context)
         self._running = False  # by us; what another left running is resumed
-        self._checkpoint = Checkpoint(log.engine, row.task_id)
+        self._history = PointHistory(log.engine, row.task_id)
         self._ledger = Ledger(log.engine, row.task_id)
         self._catalog: CatalogDiff | None = None
 
@@ -275,7 +275,7 @@ class Iteration:
         self.mirror.store.delete_folder(ref.work)
         self.drop_due_snapshots()
         self.sweep()
-        after = self._checkpoint.tables(self.lsn)
+        after = self._history.tables(self.lsn)
         refs = [point.ref for point in after.values() if point.ref is not None]
         return Outcome(
             lsn=self.lsn,
@@ -307,7 +307,7 @@ class Iteration:
 
             def write(connection: sa.Connection) -> None:
                 self._ledger.record(connection, self.lsn, report.ledger, diff, kept, gone)
-                self._checkpoint.write(connection, point, changed)
+                self._history.write(connection, point, changed)
 
         self._log.commit(self._lease.claim, context, ref.at.physical, write)
         self._context = context
@@ -317,7 +317,7 @@ class Iteration:
         """Let points go that need not stay, delete files that nobody has named for the time of grace."""
         settings = self.subscription.settings
         retention = Retention(settings.retain, settings.retain_for)
-        swept = sweep(self._checkpoint, self._ledger, self.mirror, retention, self._clock(), grace_seconds)
+        swept = sweep(self._history, self._ledger, self.mirror, retention, self._clock(), grace_seconds)
         if swept.points_dropped:
             self.mend()
         return swept
@@ -364,12 +364,12 @@ class Iteration:
 
     @cached_property
     def _newest(self) -> GlobalPoint | None:
-        return self._checkpoint.newest()
+        return self._history.newest()
 
     @cached_property
     def _before(self) -> dict[int, TablePoint]:
         """The tables of the last point."""
-        return {} if self._newest is None else self._checkpoint.tables(self._newest.lsn)
+        return {} if self._newest is None else self._history.tables(self._newest.lsn)
 
     @property
     def _subject(self) -> str:
@@ -383,14 +383,14 @@ class Iteration:
 def mend(log: CcprLog, name: str, mirror: Mirror) -> None:
     """Bring the published points and the head up to what is committed. Repeating it writes the same files."""
     row = log.row(name)
-    checkpoint = Checkpoint(log.engine, row.task_id)
-    head, committed = mirror.published_head(), checkpoint.head()
+    history = PointHistory(log.engine, row.task_id)
+    head, committed = mirror.published_head(), history.head()
     if head == committed or not committed.iteration_lsn:
         return
     base = head.newest_point if head else None
-    for point in checkpoint.global_points(after=-1 if base is None else base):
-        refs = {table_id: table.ref for table_id, table in checkpoint.changed(point.lsn).items()}
-        mirror.publish(as_mirror_point(point, checkpoint.tables(point.lsn)), refs, base)
+    for point in history.global_points(after=-1 if base is None else base):
+        refs = {table_id: table.ref for table_id, table in history.changed(point.lsn).items()}
+        mirror.publish(as_mirror_point(point, history.tables(point.lsn)), refs, base)
         base = point.lsn
     mirror.publish_head(committed)
 

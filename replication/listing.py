@@ -15,11 +15,11 @@ from matrixone.upstream.retry import with_retry
 from matrixone.upstream.session import Session
 from replication.applying import known_objects
 from replication.catalog_diff import CatalogDiff, ChangeKind
-from replication.checkpoint import TablePoint
 from replication.context import SnapshotRef
 from replication.errors import BaseSnapshotLost
 from replication.mirror import Mirror
 from replication.object_diff import ObjectDiff, deduplicate, diff_objects, read_list, validate
+from replication.points import TablePoint
 from replication.subscription import Subscription
 
 pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them

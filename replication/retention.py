@@ -6,10 +6,10 @@ A crash in between loses nothing: what is recorded as garbage is deleted by the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replication.checkpoint import Checkpoint, GlobalPoint
 from replication.database import transaction
 from replication.ledger import Ledger
 from replication.mirror import Mirror
+from replication.points import GlobalPoint, PointHistory
 
 GRACE_SECONDS = 3600
 
@@ -42,15 +42,15 @@ class Swept:
 
 
 def sweep(
-    checkpoint: Checkpoint, ledger: Ledger, mirror: Mirror, retention: Retention, now: float, grace_seconds: int = GRACE_SECONDS
+    history: PointHistory, ledger: Ledger, mirror: Mirror, retention: Retention, now: float, grace_seconds: int = GRACE_SECONDS
 ) -> Swept:
     """Drop points that need not stay, delete files whose grace is over. The caller holds the lease."""
-    points = checkpoint.global_points()
+    points = history.global_points()
     oldest = retention.oldest_kept(points, now)
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
     if dropped and oldest is not None:
-        with transaction(checkpoint.engine) as connection:
-            paths = checkpoint.drop_before(connection, oldest)
+        with transaction(history.engine) as connection:
+            paths = history.drop_before(connection, oldest)
             paths += [f"objects/{name}" for name in ledger.end_references(connection, oldest)]
             paths += [point.ledger for point in dropped if point.ledger]
             paths += mirror.points_not_needed(oldest)

@@ -1,4 +1,4 @@
-"""Is the mirror what was written? Every object against the ledger, every manifest against the checkpoint; what is damaged is fetched again.
+"""Is the mirror what was written? Every object against the ledger, every manifest against the points; what is damaged is fetched again.
 
 Source: requirement B2, B3; architecture.md, "What bad input gets": what changes after arrival is caught by the ledger's checksum.
 """
@@ -15,10 +15,10 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
-from replication.checkpoint import Checkpoint, GlobalPoint, TablePoint
 from replication.errors import MirrorDamaged
 from replication.ledger import Ledger, StoredObject
 from replication.mirror import Mirror, object_path
+from replication.points import GlobalPoint, PointHistory, TablePoint
 
 THREADS = 2
 _AHEAD = 64
@@ -69,7 +69,7 @@ class Verifier:
     def __init__(
         self,
         mirror: Mirror,
-        checkpoint: Checkpoint,
+        history: PointHistory,
         ledger: Ledger,
         publication: Publication,
         connect: Callable[[], Session] | None,
@@ -77,12 +77,12 @@ class Verifier:
         deep: bool = False,
         on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._mirror, self._checkpoint, self._ledger, self._publication = mirror, checkpoint, ledger, publication
+        self._mirror, self._history, self._ledger, self._publication = mirror, history, ledger, publication
         self._connect, self._deep, self._on_progress = connect, deep, on_progress
 
     def run(self) -> Verified:
-        points = self._checkpoint.global_points()
-        states = list(self._checkpoint.states())
+        points = self._history.global_points()
+        states = list(self._history.states())
         damages = list(self._manifests(states, points))
         objects = size = 0
         with ThreadPoolExecutor(THREADS) as pool:
@@ -158,11 +158,11 @@ class Verifier:
 
     def _shows(self, point: GlobalPoint, state: TablePoint) -> bool:
         """Does the point show the table in this very state?"""
-        shown = self._checkpoint.tables(point.lsn).get(state.table.id)
+        shown = self._history.tables(point.lsn).get(state.table.id)
         return shown is not None and shown.lsn == state.lsn
 
     def _table_name(self, lsn: int, table_id: int) -> str:
-        state = self._checkpoint.tables(lsn).get(table_id)
+        state = self._history.tables(lsn).get(table_id)
         return state.table.qualified_name if state else f"table {table_id}"
 
 

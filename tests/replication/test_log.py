@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from matrixone.errors import Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
-from replication.checkpoint import Checkpoint, GlobalPoint
 from replication.context import Context
 from replication.database import open_database, transaction, versions
 from replication.errors import LeaseLost, StateUnreadable, SubscriptionBusy, SubscriptionExists, SubscriptionMissing
 from replication.log import CcprLog, Failures, IterationState, State, mo_ccpr_log
+from replication.points import GlobalPoint, PointHistory
 from tests.replication.values import NOW, a_subscription
 
 TTL = 30.0
@@ -106,11 +106,11 @@ def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> Non
 
 def test_a_refused_commit_writes_nothing_of_the_point(log: CcprLog) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
-    checkpoint = Checkpoint(log.engine, claim.task_id)
+    history = PointHistory(log.engine, claim.task_id)
     point = GlobalPoint(0, Timestamp(7), "xr_a_0_0", NOW, "", 0, 0, 0)
     with pytest.raises(LeaseLost):
-        log.commit(claim, Context(), 7, lambda connection: checkpoint.write(connection, point, []))
-    assert checkpoint.newest() is None
+        log.commit(claim, Context(), 7, lambda connection: history.write(connection, point, []))
+    assert history.newest() is None
 
 
 def test_a_point_that_cannot_be_written_rolls_the_outcome_back(log: CcprLog) -> None:

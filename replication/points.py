@@ -80,7 +80,7 @@ class GlobalPoint:
     bytes_copied: int
 
 
-class Checkpoint:
+class PointHistory:
     """The points of one subscription."""
 
     def __init__(self, engine: sa.Engine, task_id: str) -> None:
