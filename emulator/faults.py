@@ -115,14 +115,22 @@ class FaultBox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._left: list[tuple[Fault, int]] = []  # a fault and how often it may still strike; -1 = always
+        self._cleared = threading.Event()
 
     def put(self, *faults: Fault) -> None:
         with self._lock:
             self._left.extend((fault, fault.times or -1) for fault in faults)
 
     def clear(self) -> None:
+        """None strikes any more, and what is being delayed goes on at once."""
         with self._lock:
             self._left.clear()
+            self._cleared.set()
+            self._cleared = threading.Event()
+
+    def delay(self, seconds: float) -> None:
+        """Wait so long, or until the faults are cleared."""
+        self._cleared.wait(seconds)
 
     def strike(self, applies: Callable[[Fault], bool]) -> list[Fault]:
         """The faults that apply here, in the order they were put; each counts as having struck once."""

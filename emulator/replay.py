@@ -82,6 +82,7 @@ class Emulator:
 
     def stop(self) -> None:
         """Ends every connection and waits for the threads."""
+        self._upstream.faults.clear()
         self._server.stop()
 
     def __enter__(self) -> "Emulator":

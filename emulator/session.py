@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from typing import Final
 
 from emulator import catalog, faults, internal
@@ -110,7 +109,7 @@ class ReplaySession:
         after: list[faults.StatementFault] = []
         for fault in self.upstream.faults.strike(lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)):
             if isinstance(fault, faults.Delay):
-                time.sleep(fault.seconds)
+                self.upstream.faults.delay(fault.seconds)
             elif isinstance(fault, faults.FailStatement | faults.CutStatement):
                 if not fault.after_effect:
                     _fail(fault)
