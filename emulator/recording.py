@@ -31,6 +31,7 @@ class BadRecording(Terminal):
     """The folder is not a recording, or a file in it is damaged."""
 
     code: ClassVar[str] = "CCPR_EMULATOR_RECORDING"
+    about: ClassVar[str] = "file of a recording"
     default_remedy = "Point --recording at a folder with about.json and snapshot-001; if a file in it is damaged, take the recording again."
 
 

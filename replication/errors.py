@@ -4,40 +4,52 @@ from matrixone.errors import Terminal, Transient
 
 
 class BadName(Terminal):
-    """A name that may not become a path, a key or a partition."""
+    """The name may not become a path, a key or a partition."""
 
     code = "BAD_NAME"
+    about = "name"
     default_remedy = "Choose a name of letters, digits, '_' and '-', at most 60 characters."
 
 
 class SubscriptionMissing(Terminal):
+    """There is no subscription of this name in this state folder."""
+
     code = "SUBSCRIPTION_MISSING"
+    about = "subscription"
     default_remedy = "See `ccpr subscriptions` for the names there are, or make one with `ccpr subscribe`."
 
 
 class SubscriptionExists(Terminal):
+    """A subscription of this name is there already."""
+
     code = "SUBSCRIPTION_EXISTS"
+    about = "subscription"
     default_remedy = "Choose another name; see `ccpr subscriptions`."
 
 
 class SubscriptionBusy(Transient):
-    """Somebody else holds the subscription's lease."""
+    """Another run of the subscription is under way."""
 
     code = "SUBSCRIPTION_BUSY"
+    about = "subscription"
     default_remedy = "Wait until the other run has ended; a dead one's lease ends by itself."
 
 
 class LeaseLost(Transient):
-    """Our lease was taken over: nothing of ours may be committed any more (requirement O5)."""
+    """Another executor has taken the subscription over, so nothing of this one may be committed any more."""
 
     code = "LEASE_LOST"
+    about = "subscription"
     default_remedy = (
         "Run it again: the iteration continues where it stopped. If it happens often, look for a second executor or a suspended machine."
     )
 
 
 class NoOpenIteration(Terminal):
+    """A step was asked for alone, and no iteration is open that it could work on."""
+
     code = "NO_OPEN_ITERATION"
+    about = "subscription"
     default_remedy = "Materialize upstream_snapshots first: it opens the iteration that the other steps work on."
 
 
@@ -45,6 +57,7 @@ class StepMissing(Terminal):
     """A step was asked for before the one that it stands on."""
 
     code = "STEP_MISSING"
+    about = "subscription"
     default_remedy = "Run the steps in their order: upstream_snapshots, catalog_ddl, object_diffs, copied_objects, applied_tables."
 
 
@@ -52,32 +65,41 @@ class BadObjectList(Terminal):
     """The upstream's object list contradicts itself or our own list; nothing was copied."""
 
     code = "OBJECT_LIST_INVALID"
+    about = "snapshot or object"
     default_remedy = "Nothing was applied. Run again to take a new snapshot; if it stays, report it with the names given here."
 
 
 class BaseSnapshotLost(Terminal):
-    """The snapshot of the last point is gone upstream, so the difference to it cannot be asked for (architecture 11)."""
+    """The snapshot of the last point is gone upstream, so the difference to it cannot be asked for."""
 
     code = "BASE_SNAPSHOT_LOST"
+    about = "subscription"
     default_remedy = (
         "The replica stays at its last point. `ccpr run NAME --allow-resync` compares with a full list and copies what is named."
     )
 
 
 class TableMissingInMirror(Terminal):
+    """The point that was asked for has no such table, or several that are written the same way."""
+
     code = "TABLE_NOT_IN_POINT"
+    about = "table"
     default_remedy = "See `ccpr tables NAME` for the tables of a point."
 
 
 class PointNotReached(Terminal):
-    """A point that the replica, or this table of it, has not reached."""
+    """The replica, or this table of it, has not reached the point."""
 
     code = "POINT_NOT_REACHED"
+    about = "point"
     default_remedy = "See `ccpr points NAME` for what there is; leave --at away for the newest."
 
 
 class PointGone(Terminal):
+    """The point was there once and has been let go, as the subscription's retention says."""
+
     code = "POINT_GONE"
+    about = "point"
     default_remedy = "It is older than what is retained; see `ccpr points NAME`."
 
 
@@ -85,6 +107,7 @@ class MirrorDamaged(Terminal):
     """A file of the mirror is missing or is not what was written."""
 
     code = "MIRROR_DAMAGED"
+    about = "file of the mirror"
     default_remedy = "Restore the named file from a copy, or make the mirror anew under another subscription."
 
 
@@ -92,6 +115,7 @@ class StoreFailed(Transient):
     """The store refused a read or a write (full, read-only, unreachable)."""
 
     code = "STORE_FAILED"
+    about = "file of the mirror"
     default_remedy = "Make room or access at the named place, then run again: the iteration continues where it stopped."
 
 
@@ -99,13 +123,15 @@ class StateUnreadable(Terminal):
     """The catalog database or the key file cannot be used."""
 
     code = "STATE_UNREADABLE"
+    about = "file or database"
     default_remedy = "Check CCPR_HOME and the permissions of the files in it."
 
 
 class ScopeConflict(Terminal):
-    """The table of a table-level subscription is not there upstream."""
+    """The one table that the subscription is of is not there upstream."""
 
     code = "TABLE_NOT_UPSTREAM"
+    about = "table"
     default_remedy = "Check the spelling (letter case counts) and that the table still exists upstream."
 
 
@@ -113,6 +139,7 @@ class UpstreamClockBack(Terminal):
     """A new snapshot is older than the replica: the upstream's clock went back, or it is another upstream."""
 
     code = "UPSTREAM_CLOCK_BACK"
+    about = "subscription"
     default_remedy = (
         "Check that the URI names the cluster the subscription was made for, and that cluster's clock; the replica stays as it is."
     )

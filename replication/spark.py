@@ -58,16 +58,18 @@ _COPY_ROWS = pa.schema(
 
 
 class StoreNotShared(Terminal):
-    """Executors elsewhere cannot see a folder of this machine."""
+    """Spark's executors run elsewhere and cannot see a folder of this machine."""
 
     code = "STORE_NOT_SHARED"
+    about = "store"
     default_remedy = "Use a local Spark master, or run Spark on the machine that holds the folder."
 
 
 class BadOption(Terminal):
-    """An option of the data source that is missing or cannot be understood."""
+    """An option of Spark's data source `matrixone` is missing or cannot be understood."""
 
     code = "BAD_OPTION"
+    about = "option"
     default_remedy = (
         'spark.read.format("matrixone").option("mirror", folder).option("table", "db.table"), and if wanted at, columns, hidden.'
     )
@@ -77,6 +79,7 @@ class SparkJobFailed(Transient):
     """Spark gave a job up for a reason of its own: a lost executor, a worker without memory, a broken connection."""
 
     code = "SPARK_JOB_FAILED"
+    about = "job of Spark"
     default_remedy = "Run it again: what is done is kept. `--engine process` copies without Spark."
 
 

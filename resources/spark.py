@@ -30,6 +30,7 @@ class SparkUnavailable(Terminal):
     """No Spark session could be had."""
 
     code = "SPARK_UNAVAILABLE"
+    about = "address of Spark"
     default_remedy = "Read what Spark wrote on standard error. `--engine process` works without Spark."
 
 

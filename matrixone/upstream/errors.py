@@ -26,6 +26,7 @@ class UpstreamError(CcprError):
     text : the server's own words, at most 600 characters; empty where there are none.
     """
 
+    about = "statement"
     meaning: ClassVar[str] = "the upstream refused the statement"
 
     def __init__(self, message: str, *, subject: str, remedy: str | None = None, number: int = 0, text: str = "") -> None:
@@ -48,12 +49,13 @@ class UpstreamUnreachable(UpstreamError, Transient):
     """No connection could be made; nothing was sent."""
 
     code = "UPSTREAM_UNREACHABLE"
+    about = "upstream"
     meaning = "no connection to the upstream could be made"
     default_remedy = "Check host and port of the URI (MatrixOne listens on 6001), that the server runs and no firewall stands between."
 
 
 class UpstreamBusy(UpstreamError, Transient):
-    """The server is there and says: not now."""
+    """The server is there and says: not now. Too many connections, a lock, a collection that is running, a time-out inside the server."""
 
     code = "UPSTREAM_BUSY"
     meaning = "the upstream is busy"
@@ -72,6 +74,7 @@ class NotFlushedYet(UpstreamError, Transient):
     """The snapshot's rows are not all on storage yet, so its object list would be incomplete."""
 
     code = "NOT_FLUSHED_YET"
+    about = "snapshot"
     meaning = "the snapshot is not flushed yet"
     default_remedy = "It is tried again. As user sys with role moadmin this hurries it: SELECT mo_ctl('dn','checkpoint','')."
 
@@ -80,7 +83,10 @@ class NotFlushedYet(UpstreamError, Transient):
 
 
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
-    """The connection broke in the middle of CREATE or DROP SNAPSHOT."""
+    """The connection broke in the middle of CREATE or DROP SNAPSHOT, and it is not known whether it was carried out.
+
+    Both are written so that repeating them is safe, and the name was recorded before: the next attempt looks at the same name.
+    """
 
     code = "SNAPSHOT_OUTCOME_UNKNOWN"
     meaning = "the connection was lost while a snapshot was created or dropped: it may have happened or not"
@@ -91,18 +97,20 @@ class SnapshotOutcomeUnknown(UpstreamError, Unknown):
 
 
 class BadUri(UpstreamError, Terminal):
-    """Not a URI of an upstream."""
+    """The text is not the URI of an upstream."""
 
     code = "BAD_URI"
+    about = "URI"
     default_remedy = (
         "Write it as mysql://<account>#<user>:<password>@<host>:<port>, options as ?ssl-mode=…&ssl-ca=…; a ':' inside the user part as %3A."
     )
 
 
 class BadWord(UpstreamError, Terminal):
-    """A name that an internal command cannot carry: these commands know no quoting."""
+    """The name holds a blank or a quote, and the upstream's internal commands, which know no quoting, cannot carry it."""
 
     code = "NAME_NOT_PASSABLE"
+    about = "name"
     default_remedy = "Choose or rename to a name without blanks and quotes: internal commands take names literally and cannot quote them."
 
 
@@ -110,6 +118,7 @@ class AccessDenied(UpstreamError, Terminal):
     """User, password, account or role of the login is wrong."""
 
     code = "ACCESS_DENIED"
+    about = "upstream"
     meaning = "the upstream refused the login"
     default_remedy = "Check account, user and password of the URI mysql://<account>#<user>:<password>@<host>:<port>."
 
@@ -118,6 +127,7 @@ class TlsFailed(UpstreamError, Terminal):
     """The encrypted connection that the URI asks for could not be made."""
 
     code = "TLS_FAILED"
+    about = "upstream"
     meaning = "the encrypted connection could not be made"
     default_remedy = (
         "Check ssl-ca against the server's certificate and the host name against the names in it; ssl-mode says how much is checked."
@@ -128,6 +138,7 @@ class NotPermitted(UpstreamError, Terminal):
     """The login works, but may not do this."""
 
     code = "NOT_PERMITTED"
+    about = "login or statement"
     meaning = "the upstream does not permit this to the login"
     default_remedy = (
         "Log in as an administrator of account sys (role moadmin, which MatrixOne gives to root and dump only): "
@@ -136,13 +147,19 @@ class NotPermitted(UpstreamError, Terminal):
 
 
 class PublicationMissing(UpstreamError, Terminal):
+    """The publication that the subscription names does not exist in that account."""
+
     code = "PUBLICATION_MISSING"
+    about = "publication"
     meaning = "the publication does not exist"
     default_remedy = "As admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys."
 
 
 class AccountMissing(UpstreamError, Terminal):
+    """The account that is to publish the database does not exist upstream."""
+
     code = "ACCOUNT_MISSING"
+    about = "account"
     meaning = "the publishing account does not exist"
     default_remedy = "Look for the right name, as a user of account sys: SELECT account_id, account_name FROM mo_catalog.mo_account."
 
@@ -151,18 +168,25 @@ class NotCovered(UpstreamError, Terminal):
     """The publication exists but does not publish this database or table."""
 
     code = "NOT_COVERED"
+    about = "publication"
     meaning = "the publication does not cover it"
     default_remedy = "As admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys."
 
 
 class SnapshotGone(UpstreamError, Terminal):
+    """A snapshot that was recorded no longer exists upstream: somebody dropped it, or the upstream swept it."""
+
     code = "SNAPSHOT_GONE"
+    about = "snapshot"
     meaning = "the snapshot no longer exists upstream"
     default_remedy = "Nothing can be compared with it any more: see what a full resync costs with `ccpr plan`, and allow it there."
 
 
 class SnapshotExists(UpstreamError, Terminal):
+    """A snapshot of this name is there already."""
+
     code = "SNAPSHOT_EXISTS"
+    about = "snapshot"
     meaning = "a snapshot of this name exists already"
     default_remedy = "Take another name, or drop it: DROP SNAPSHOT IF EXISTS <name> FROM <publisher> PUBLICATION <publication>."
 
@@ -171,6 +195,7 @@ class StaleRead(UpstreamError, Terminal):
     """The upstream's history no longer reaches back to the older snapshot."""
 
     code = "STALE_READ"
+    about = "snapshot"
     meaning = "the upstream no longer knows what changed since the older snapshot"
     default_remedy = "Only a full list can help: see what a full resync costs with `ccpr plan`, and allow it there."
 
@@ -179,6 +204,7 @@ class ObjectGone(UpstreamError, Terminal):
     """The object's file was collected upstream: no snapshot protected it."""
 
     code = "OBJECT_GONE"
+    about = "object"
     meaning = "the object's file no longer exists upstream"
     default_remedy = "Compare with a new snapshot: `ccpr run <subscription>`; if it stays, see with `ccpr plan` what a full resync costs."
 
@@ -187,17 +213,24 @@ class ObjectSizeMismatch(UpstreamError, Terminal):
     """An object came longer, shorter or in other pieces than its list said."""
 
     code = "OBJECT_SIZE_MISMATCH"
+    about = "object"
     default_remedy = "Fetch it again; if it stays, the upstream's list and its files disagree: report it with this text."
 
 
 class DatabaseMissing(UpstreamError, Terminal):
+    """The database does not exist upstream: it was dropped or renamed, or its name is written differently."""
+
     code = "DATABASE_MISSING"
+    about = "database"
     meaning = "the database does not exist upstream"
     default_remedy = "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
 
 
 class TableMissing(UpstreamError, Terminal):
+    """The table does not exist upstream: it was dropped or renamed, or its name is written differently."""
+
     code = "TABLE_MISSING"
+    about = "table"
     meaning = "the table does not exist upstream"
     default_remedy = "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
 
@@ -206,6 +239,7 @@ class PartitionedTable(UpstreamError, Terminal):
     """The upstream cannot list the objects of a database that holds a partitioned table: it answers with an internal error."""
 
     code = "PARTITIONED_TABLE"
+    about = "table"
     meaning = "the upstream cannot list the objects of a partitioned table, nor of a database that holds one"
     default_remedy = (
         "Find them: SELECT relname FROM mo_catalog.mo_tables WHERE reldatabase = '<database>' AND partitioned = 1; "
@@ -214,9 +248,10 @@ class PartitionedTable(UpstreamError, Terminal):
 
 
 class UnsupportedTable(UpstreamError, Terminal):
-    """External, cluster and other tables that have no objects of their own."""
+    """The table is an external, cluster or other one that has no objects of its own, so there is nothing to copy."""
 
     code = "UNSUPPORTED_TABLE"
+    about = "table"
     meaning = "this kind of table cannot be replicated"
     default_remedy = "Leave it out: subscribe to the other tables, or move it into another database."
 
@@ -230,15 +265,16 @@ class StatementUnknown(UpstreamError, Terminal):
 
 
 class StatementFailed(UpstreamError, Terminal):
-    """An error that no rule knows."""
+    """The upstream answered with an error that this program does not know; its number and text are in the message."""
 
     code = "STATEMENT_FAILED"
 
 
 class BadAnswer(UpstreamError, Terminal):
-    """The answer came, but not in the shape that upstream-interface.md gives."""
+    """The answer came, but not in the shape that it has to have."""
 
     code = "BAD_ANSWER"
+    about = "answer of the upstream"
     default_remedy = "The upstream may be of another version: report this text together with the answer to SELECT version()."
 
 
@@ -249,10 +285,14 @@ class AnswerTooLong(BadAnswer):
 
 
 class BadObjectList(BadAnswer):
+    """An object list came from the upstream in a shape that cannot be read."""
+
     code = "OBJECT_LIST_MALFORMED"
 
 
 class BadCatalog(BadAnswer):
+    """The tables or columns of the database came from the upstream in a shape that cannot be read."""
+
     code = "CATALOG_MALFORMED"
 
 
