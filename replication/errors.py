@@ -1,6 +1,6 @@
 """What can go wrong in an iteration, each with a code and a remedy. The upstream and object files have theirs in `matrixone`."""
 
-from matrixone.errors import Terminal, Transient
+from matrixone.errors import Terminal, Transient, Unknown
 
 
 class BadName(Terminal):
@@ -33,6 +33,62 @@ class SubscriptionBusy(Transient):
     code = "SUBSCRIPTION_BUSY"
     about = "subscription"
     default_remedy = "Wait until the other run has ended; a dead one's lease ends by itself."
+
+
+class SubscriptionPaused(Terminal):
+    """The subscription is paused, and nothing runs it until it is resumed."""
+
+    code = "SUBSCRIPTION_PAUSED"
+    about = "subscription"
+    default_remedy = "`ccpr resume NAME`: it goes on from its checkpoint."
+
+
+class TransitionRefused(Terminal):
+    """What was asked for is not a step out of the subscription's present state (docs/states.md)."""
+
+    code = "TRANSITION_REFUSED"
+    about = "subscription"
+    default_remedy = "See `ccpr subscriptions` for its state; `ccpr resume NAME` sets it right and keeps the checkpoint."
+
+
+class ScopeOverlap(Terminal):
+    """Another subscription replicates the same tables of the same upstream already."""
+
+    code = "SCOPE_OVERLAP"
+    about = "subscription"
+    default_remedy = "Use the other subscription; or say --allow-overlap (in SQL: WITH (ALLOW_OVERLAP = TRUE)) to copy the tables twice."
+
+
+class MirrorInUse(Terminal):
+    """The place of the mirror holds files of another subscription, of one that was dropped perhaps."""
+
+    code = "MIRROR_IN_USE"
+    about = "folder or URL of a mirror"
+    default_remedy = "Choose another name, or an empty place with --mirror."
+
+
+class BadSetting(Terminal):
+    """A setting has a value that it cannot have, or cannot be changed any more."""
+
+    code = "BAD_SETTING"
+    about = "setting"
+    default_remedy = "See docs/sql.md for the settings and their values."
+
+
+class SqlSyntax(Terminal):
+    """The statement is not one of docs/sql.md; the text shows the place, without passwords."""
+
+    code = "SQL_SYNTAX"
+    about = "place in the statement"
+    default_remedy = "See docs/sql.md for the statements and an example of each."
+
+
+class UpstreamDiffers(Terminal):
+    """The new upstream does not have the snapshot of the last point: it is another cluster, or has lost it."""
+
+    code = "UPSTREAM_DIFFERS"
+    about = "subscription"
+    default_remedy = "Name the same cluster by its new address; for another cluster make another subscription."
 
 
 class LeaseLost(Transient):
@@ -125,6 +181,22 @@ class StateUnreadable(Terminal):
     code = "STATE_UNREADABLE"
     about = "file or database"
     default_remedy = "Check CCPR_HOME and the permissions of the files in it."
+
+
+class StateUnavailable(Transient):
+    """The catalog database does not answer now: it restarts, is locked, full or out of connections."""
+
+    code = "STATE_UNAVAILABLE"
+    about = "file or database"
+    default_remedy = "Wait until the database answers, then run it again: nothing that was committed is lost."
+
+
+class CommitOutcomeUnknown(Unknown):
+    """The catalog database was lost during a commit and has not come back, so whether the point was made is not known."""
+
+    code = "COMMIT_OUTCOME_UNKNOWN"
+    about = "subscription"
+    default_remedy = "When the database answers, run it again: the row of mo_ccpr_log tells, and the iteration goes on from there."
 
 
 class ScopeConflict(Terminal):
