@@ -49,14 +49,17 @@ class Program:
         return ["--no-defaults", *base, *(["--user=root"] if os.geteuid() == 0 else [])]
 
 
-@dataclass(frozen=True)
+@dataclass
 class MariaDb:
-    """A running server."""
+    """A server and its process. `restart` and `kill` are for tests of what a client bears."""
 
+    program: Program = field(repr=False)
+    folder: Path = field(repr=False)
     port: int
     password: str = field(repr=False)
     host: str = "127.0.0.1"
     user: str = _USER
+    process: subprocess.Popen | None = field(default=None, repr=False)
 
     def connect(self, database: str | None = None) -> Connection:
         return pymysql.connect(
@@ -75,6 +78,47 @@ class MariaDb:
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
 
+    def start(self) -> None:
+        """Returns when it answers. What was committed before is there."""
+        log = self.folder / "log"
+        options = {
+            "datadir": self.folder / "data",
+            "socket": self.folder / "socket",
+            "pid-file": self.folder / "pid",
+            "init-file": self.folder / "start.sql",
+            "bind-address": self.host,
+            "port": self.port,
+            "innodb-buffer-pool-size": "32M",
+            "innodb-log-file-size": "16M",
+            "innodb-flush-log-at-trx-commit": 2,
+            "performance-schema": "OFF",
+        }
+        words = [*self.program.common, "--skip-name-resolve", *(f"--{name}={value}" for name, value in options.items())]
+        with log.open("a") as output:
+            self.process = subprocess.Popen(
+                [self.program.mariadbd, *words], env=_environment(self.program), stdout=output, stderr=output, cwd=self.folder
+            )
+        _wait_until_it_answers(self, self.process, log)
+
+    def kill(self) -> None:
+        """As `kill -9`: every connection breaks, what was not committed is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def stop(self) -> None:
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
 
 def find_program(cache: Path | None = None) -> Program:
     """The first that can be had. Raises NoMariaDb."""
@@ -86,48 +130,29 @@ def find_program(cache: Path | None = None) -> Program:
 def running(program: Program) -> Iterator[MariaDb]:
     """A server until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="mariadb-"))  # not pytest's: a socket's path has at most 107 characters
-    process = None
+    server = MariaDb(program, folder, _free_port(), secrets.token_hex(16))
     try:
-        data, log = folder / "data", folder / "log"
-        install = [program.install_db, *program.common, f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db"]
-        environment = {**os.environ, **program.environment}
-        made = subprocess.run(install, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        install = [program.install_db, *program.common, f"--datadir={folder / 'data'}"]
+        install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        made = subprocess.run(install, env=_environment(program), capture_output=True, text=True, check=False, timeout=120)
         if made.returncode:
             raise NoMariaDb(f"mariadb-install-db failed:\n{made.stdout[-4000:]}{made.stderr[-4000:]}")
-        server = MariaDb(_free_port(), secrets.token_hex(16))
         start = folder / "start.sql"
         start.touch(mode=0o600)
         start.write_text(
             "DELETE FROM mysql.global_priv WHERE User IN ('root', '');\nFLUSH PRIVILEGES;\n"
-            f"CREATE USER {_USER}@127.0.0.1 IDENTIFIED BY '{server.password}';\n"
+            f"CREATE OR REPLACE USER {_USER}@127.0.0.1 IDENTIFIED BY '{server.password}';\n"
             f"GRANT ALL ON *.* TO {_USER}@127.0.0.1 WITH GRANT OPTION;\n"
         )
-        options = {
-            "datadir": data,
-            "socket": folder / "socket",
-            "pid-file": folder / "pid",
-            "init-file": start,
-            "bind-address": server.host,
-            "port": server.port,
-            "innodb-buffer-pool-size": "32M",
-            "innodb-log-file-size": "16M",
-            "innodb-flush-log-at-trx-commit": 2,
-            "performance-schema": "OFF",
-        }
-        command = [program.mariadbd, *program.common, "--skip-name-resolve", *(f"--{name}={value}" for name, value in options.items())]
-        with log.open("w") as output:
-            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=folder)
-        _wait_until_it_answers(server, process, log)
+        server.start()
         yield server
     finally:
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        server.stop()
         shutil.rmtree(folder)
+
+
+def _environment(program: Program) -> dict[str, str]:
+    return {**os.environ, **program.environment}
 
 
 def _wait_until_it_answers(server: MariaDb, process: subprocess.Popen, log: Path) -> None:
