@@ -8,10 +8,10 @@ and a re-run fetches the rest. Source: architecture.md 8 and "What bad input get
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -20,14 +20,17 @@ import pyarrow.compute as pc
 
 from matrixone.errors import Terminal
 from matrixone.objects.content import Content
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import STATS_SIZE, ObjectStats
 from matrixone.upstream.endpoint import Endpoint
+from matrixone.upstream.errors import ObjectGone, ObjectSizeMismatch
 from matrixone.upstream.malloc import keep_large_blocks
 from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.credentials import Vault
+from replication.failure import Failure
 from replication.landing import Landing
 from replication.mirror import LEDGER_SCHEMA, object_path
 from replication.store import Store, Stored, open_store
@@ -39,7 +42,16 @@ COPY_INPUT = pa.schema(
         pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
     ]
 )
-COPY_OUTPUT = pa.schema([*LEDGER_SCHEMA, pa.field("fetched", pa.bool_(), nullable=False)])
+COPY_OUTPUT = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("sha256", pa.binary(32)),
+        pa.field("fetched", pa.bool_(), nullable=False),
+        pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
+    ]
+)
+OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)  # an object's own, nobody else's
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to everybody
 READ_TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 
@@ -60,13 +72,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there (architecture 12)."""
+    """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there (architecture 12).
+
+    Attributes
+    ----------
+    collect_failures : an object that cannot be had (OBJECT_FAILURES) becomes a row with its failure, and the others go on.
+    """
 
     endpoint: Endpoint
     sealed_password: str
     publication: Publication
     store_url: str
     budget: Budget = Budget()
+    collect_failures: bool = False
 
     def connect(self) -> Session:
         return Session.connect(self.endpoint, Vault.of_worker().open(self.sealed_password), read_timeout=READ_TIMEOUT_SECONDS)
@@ -74,13 +92,28 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What copying did: a row (COPY_OUTPUT) for every object that the point needs, those found in the store included."""
+    """What copying did.
+
+    Attributes
+    ----------
+    rows : COPY_OUTPUT, every object that is there now, those found in the store included.
+    failures : by object name, why it could not be had; empty unless the job collects failures.
+    """
 
     rows: pa.Table
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "CopyReport":
+        """Out of the rows of an engine (COPY_OUTPUT). Raises ValueError for a failure that is not as it was written."""
+        failed = pc.is_valid(rows.column("failure"))
+        names, texts = (rows.filter(failed).column(column).to_pylist() for column in ("name", "failure"))
+        failures = {name: Failure.from_text(text) for name, text in zip(names, texts, strict=True)}
+        return cls(rows.filter(pc.invert(failed)), failures)
 
     @property
     def ledger(self) -> pa.Table:
-        return self.rows.select(LEDGER_SCHEMA.names)
+        return self.rows.select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA)
 
     @property
     def objects_fetched(self) -> int:
@@ -113,7 +146,8 @@ CopyEngine = Callable[[CopyJob, pa.Table], Iterable[pa.RecordBatch]]  # COPY_INP
 def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Copy the objects of each batch (COPY_INPUT) through one upstream session; yields COPY_OUTPUT rows as objects are done.
 
-    Raises what the upstream, the store or the check raises; what has been copied until then stays and is found by the next run.
+    Raises what the upstream, the store or the check raises (not OBJECT_FAILURES where the job collects them); what has been copied until
+    then stays and is found by the next run.
     """
     keep_large_blocks()
     store = open_store(job.store_url)
@@ -126,14 +160,18 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
             if fetch:
                 session = session or held.enter_context(job.connect())
                 chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
-                stored = landing.put(object_path(stats.name), chunks, partial(_check, stats))
+                try:
+                    stored = landing.put(object_path(stats.name), chunks, partial(_check, stats))
+                except OBJECT_FAILURES as error:
+                    stored = Future()
+                    stored.set_exception(error)
             else:
                 stored = landing.run(partial(_hash, store, stats))
-            under_way.append(_UnderWay(stats.name, stored, fetch))
+            under_way.append(_UnderWay(stats, stored, fetch))
             if under_way[0].stored.done():
-                yield _report(under_way)
+                yield _report(under_way, collect_failures=job.collect_failures)
         while under_way:
-            yield _report(under_way)
+            yield _report(under_way, collect_failures=job.collect_failures)
     store.sync("objects")
 
 
@@ -165,23 +203,28 @@ def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
     done = pa.Table.from_batches(batches, COPY_OUTPUT)
     if done.select(["name"]).sort_by("name") != objects.select(["name"]).sort_by("name"):
         raise AssertionError(f"{objects.num_rows} objects were asked for, {done.num_rows} accounted for")
-    return CopyReport(done)
+    return CopyReport.of(done)
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
-    name: str
+    stats: ObjectStats
     stored: Future[Stored]
     fetched: bool
 
 
-def _report(under_way: deque[_UnderWay]) -> pa.RecordBatch:
+def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.RecordBatch:
     """COPY_OUTPUT rows of the objects at the head of the queue that are done; waits for the first. Raises what its writing raised."""
     rows = []
     while under_way and (not rows or under_way[0].stored.done()):
         entry = under_way.popleft()
-        stored = entry.stored.result()
-        rows.append((entry.name, stored.size, stored.sha256, entry.fetched))
+        try:
+            stored = entry.stored.result()
+            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None))
+        except OBJECT_FAILURES as error:
+            if not collect_failures:
+                raise
+            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text()))
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
 

@@ -52,7 +52,8 @@ _COPY_ROWS = pa.schema(
         pa.field("size", pa.int64()),
         pa.field("sha256", pa.binary()),
         pa.field("fetched", pa.bool_()),
-        pa.field("failure", pa.binary()),
+        pa.field("failure", pa.string()),
+        pa.field("raised", pa.binary()),
     ]
 )
 
@@ -262,9 +263,9 @@ def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, task
         raise
     except (PySparkException, Py4JError) as error:
         raise SparkJobFailed(f"Spark gave the copying up: {_reason(error)}", subject=job.store_url) from error
-    failures = [pickle.loads(failure) for failure in rows.column("failure").drop_null().to_pylist()]
-    if failures:
-        raise next((failure for failure in failures if isinstance(failure, Terminal)), failures[0])
+    raised = [pickle.loads(error) for error in rows.column("raised").drop_null().to_pylist()]
+    if raised:
+        raise next((error for error in raised if isinstance(error, Terminal)), raised[0])
     yield from rows.select(COPY_OUTPUT.names).cast(COPY_OUTPUT).to_batches()
 
 
