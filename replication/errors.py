@@ -135,6 +135,14 @@ class BaseSnapshotLost(Terminal):
     )
 
 
+class PlanOutdated(Terminal):
+    """The world has moved on since the plan was made: what a run would do now is something else."""
+
+    code = "PLAN_OUTDATED"
+    about = "plan"
+    default_remedy = "Nothing was done. Make a new plan with `ccpr plan NAME` and look at it."
+
+
 class TableMissingInMirror(Terminal):
     """The point that was asked for has no such table, or several that are written the same way."""
 
@@ -215,3 +223,31 @@ class UpstreamClockBack(Terminal):
     default_remedy = (
         "Check that the URI names the cluster the subscription was made for, and that cluster's clock; the replica stays as it is."
     )
+
+
+class PointTooOld(Terminal):
+    """A checkpoint was to be set back: the location is before the one that was saved already, or before the global point (requirement C1)."""
+
+    code = "POINT_TOO_OLD"
+    default_remedy = "Nothing was changed. Run the iteration again: it starts from what is stored. If it stays, report it with this text."
+
+
+class CheckpointNotLoaded(Terminal):
+    """A checkpoint was to be used before it was read from its database, or after a write whose outcome is not known."""
+
+    code = "CHECKPOINT_NOT_LOADED"
+    default_remedy = "Run the iteration again: it reads what is stored first."
+
+
+class CheckpointSnapshotMissing(Terminal):
+    """A checkpoint's frozen points were to be stored that are not, or no longer, kept: stored already, rolled back, discarded."""
+
+    code = "CHECKPOINT_SNAPSHOT_MISSING"
+    default_remedy = "Nothing was stored. Run the iteration again: it starts from what is stored."
+
+
+class CheckpointUnknown(Unknown):
+    """The database failed while a checkpoint was being committed: it may be stored or not, with all that was in its transaction."""
+
+    code = "CHECKPOINT_UNKNOWN"
+    default_remedy = "Run the iteration again when the database answers: it looks up which of the two it is, and goes on from there."

@@ -31,6 +31,8 @@ class Settings:
     max_sessions, max_mb_s : what copying may take, see `copying.Budget`.
     mirror : URL of the mirror's store; empty for the folder ``mirrors/<name>`` of the state folder.
     flush : ``on_demand`` asks the upstream to flush a snapshot that is not, ``wait`` waits (architecture 5).
+    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table behind (quarantine, B4).
+    resync_limit : bytes that a full list may fetch by itself where the upstream has lost the last point's snapshot; 0 = ask first.
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
@@ -41,6 +43,12 @@ class Settings:
     max_sessions: int = Budget().sessions
     max_mb_s: float = 0.0
     mirror: str = ""
+    consistency: str = "together"
+    resync_limit: int = 0
+
+    @property
+    def isolated(self) -> bool:
+        return self.consistency == "isolated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,7 @@ class Subscription:
 
     def copy_job(self, store_url: str) -> CopyJob:
         budget = Budget(self.settings.max_sessions, self.settings.max_mb_s)
-        return CopyJob(self.endpoint, self.sealed_password, self.publication, store_url, budget)
+        return CopyJob(self.endpoint, self.sealed_password, self.publication, store_url, budget, collect_failures=self.settings.isolated)
 
     @classmethod
     def new(
