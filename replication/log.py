@@ -13,7 +13,7 @@ from enum import IntEnum
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from matrixone.errors import CcprError, Transient
+from matrixone.errors import CcprError, Terminal
 from replication.context import Context
 from replication.database import LONG_TEXT, METADATA, transaction
 from replication.errors import LeaseLost, SubscriptionBusy, SubscriptionExists, SubscriptionMissing
@@ -240,12 +240,12 @@ class CcprLog:
             write(connection)
 
     def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
-        """Write down a failure: `R:<count>:<first>:<last>:<text>` if trying again may help, else `N:<first>:<text>` and state error
-        (a paused subscription stays paused).
+        """Write down a failure: `N:<first>:<text>` and state error if a person has to act (a paused subscription stays paused), else
+        `R:<count>:<first>:<last>:<text>`. An unknown outcome is of the second kind: the next attempt looks at the recorded snapshot.
         """
         row = self.row(claim.name)
         now = round(self._clock())
-        if isinstance(error, Transient):
+        if not isinstance(error, Terminal):
             before = Failures.of(row.error_message)
             count, first = (before.count, before.first) if before else (0, now)
             message = f"R:{count + 1}:{first}:{now}:{error}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from matrixone.errors import CcprError, Transient
+from matrixone.errors import CcprError, Terminal
 from replication.iteration import Iteration
 from resources.workspace import Workspace
 
@@ -68,5 +68,5 @@ def as_failure(error: CcprError) -> dg.Failure:
     return dg.Failure(
         description=f"{error.code}: {error.message}. {error.remedy}",
         metadata={"code": error.code, "subject": error.subject, "remedy": error.remedy},
-        allow_retries=isinstance(error, Transient),
+        allow_retries=not isinstance(error, Terminal),
     )

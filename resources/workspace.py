@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from matrixone.errors import CcprError
-from matrixone.upstream.retry import DEFAULT_RETRY, Retry
+from matrixone.upstream.retry import DEFAULT_RETRY, Policy
 from matrixone.upstream.session import Session
 from replication.credentials import KEY_FILE_VARIABLE, Vault
 from replication.database import open_database
@@ -40,7 +40,7 @@ class Patience:
     connect: float = 10.0
     read: float = 60.0
     flush: float = FLUSH_TIMEOUT_SECONDS
-    retry: Retry = DEFAULT_RETRY
+    retry: Policy = DEFAULT_RETRY
 
 
 PATIENT = Patience()

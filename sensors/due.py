@@ -3,13 +3,12 @@
 import math
 from datetime import UTC, datetime
 
+from matrixone.upstream.retry import BACK_OFF
 from replication.context import Context
 from replication.log import Failures, IterationState, LogRow
 from replication.subscription import Subscription
 
-LONGEST_BACK_OFF_SECONDS = 900.0
 _SPREAD_SECONDS = 60.0  # over which subscriptions made at once are spread
-_JITTER = 0.1  # of a back-off: an upstream that comes back is not met by everybody in the same second
 _MOST_DOUBLINGS = 20
 
 
@@ -35,8 +34,8 @@ def due_at(row: LogRow) -> float:
 def back_off(row: LogRow, failures: int) -> float:
     """Seconds to wait after so many failures in a row: the interval, doubled each time, with a little more that differs by subscription."""
     interval = Subscription.from_row(row).settings.sync_interval
-    wait = min(interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_BACK_OFF_SECONDS)
-    return wait * (1 + _JITTER * _share(row))
+    wait = min(interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), BACK_OFF.longest)
+    return wait * (1 + BACK_OFF.jitter * _share(row))
 
 
 def _share(row: LogRow) -> float:

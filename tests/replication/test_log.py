@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from matrixone.errors import Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream.errors import SnapshotOutcomeUnknown
 from replication.context import Context
 from replication.database import open_database, transaction, versions
 from replication.errors import LeaseLost, StateUnreadable, SubscriptionBusy, SubscriptionExists, SubscriptionMissing
@@ -189,6 +190,17 @@ def test_a_failure_does_not_end_a_pause(log: CcprLog) -> None:
     assert row.state == State.PAUSED
     assert row.error_message is not None
     assert row.error_message.startswith("N:1000000:BROKEN: gone")
+
+
+def test_an_unknown_outcome_does_not_stop_the_subscription(log: CcprLog) -> None:
+    """The name is recorded: the next attempt looks it up, nobody has to act."""
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+    log.fail(claim, Context(), SnapshotOutcomeUnknown("cut", subject="statement"))
+    assert log.row("sub").state == State.RUNNING
+    assert Failures.of(log.row("sub").error_message) == Failures(
+        1, 1000000, 1000000, str(SnapshotOutcomeUnknown("cut", subject="statement"))
+    )
 
 
 @pytest.mark.parametrize("message", [None, "", "N:1000:gone", "R:1:2", "R:one:2:3:text", "R:1:2:-3:text"])

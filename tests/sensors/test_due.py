@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from matrixone.upstream.retry import BACK_OFF
 from replication.context import Context, SnapshotRef
 from replication.errors import StateUnreadable
 from replication.log import IterationState, LogRow
-from sensors.due import LONGEST_BACK_OFF_SECONDS, due_at
+from sensors.due import due_at
 from tests.replication.values import a_subscription
 
 CREATED = 1_000_000.0
@@ -61,7 +62,7 @@ def test_after_failures_the_wait_doubles_up_to_a_quarter_of_an_hour(count: int, 
 
 def test_a_back_off_differs_by_subscription_and_stays_the_same() -> None:
     row = a_row(0.0, HALF, error_message="R:9:1000000:1000500:CONNECTION_LOST: line down")
-    assert due_at(row) == due_at(row) == pytest.approx(1000500 + LONGEST_BACK_OFF_SECONDS * 1.05, abs=0.01)
+    assert due_at(row) == due_at(row) == pytest.approx(1000500 + BACK_OFF.longest * 1.05, abs=0.01)
 
 
 def test_what_a_killed_process_left_running_is_due_an_interval_after_its_last_sign_of_life() -> None:

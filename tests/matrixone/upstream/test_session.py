@@ -24,12 +24,15 @@ from matrixone.upstream.errors import (
     AnswerTooLong,
     BadAnswer,
     ConnectionLost,
+    NotFlushedYet,
+    SnapshotOutcomeUnknown,
     StatementFailed,
     StatementUnknown,
     TlsFailed,
+    UpstreamBusy,
     UpstreamUnreachable,
 )
-from matrixone.upstream.retry import NO_RETRY, Retry, with_retry
+from matrixone.upstream.retry import NO_RETRY, RULES, Retry, rule_for, with_retry
 from matrixone.upstream.session import Answer, Session, integer, text
 from matrixone.upstream.snapshots import create_snapshot
 from tests.matrixone.upstream.conftest import PASSWORD
@@ -356,3 +359,24 @@ def test_pauses_double_up_to_the_longest_and_the_last_error_is_raised():
     assert pauses == [1, 2, 4, 5, 5]
     with pytest.raises(ConnectionLost, match="attempt 6"):
         with_retry(fail, NO_RETRY)
+
+
+def test_the_rule_of_the_last_errors_class_decides_how_often():
+    attempts: list[int] = []
+    policy = {ConnectionLost: Retry(4, 0.0, 0.0, 0.0), SnapshotOutcomeUnknown: Retry(2, 0.0, 0.0, 0.0)}
+    errors = [ConnectionLost, SnapshotOutcomeUnknown, ConnectionLost]
+
+    def fail() -> None:
+        attempts.append(1)
+        raise errors[len(attempts) - 1]("again", subject="test")
+
+    with pytest.raises(SnapshotOutcomeUnknown):
+        with_retry(fail, policy, also=(SnapshotOutcomeUnknown,))
+    assert len(attempts) == 2
+
+
+def test_what_no_rule_names_is_not_repeated():
+    assert rule_for(StatementFailed) is NO_RETRY
+    assert rule_for(NotFlushedYet).attempts == 1
+    assert 1 < rule_for(UpstreamUnreachable).attempts < rule_for(UpstreamBusy).attempts
+    assert all(rule.attempts * rule.longest_pause <= 120 for rule in RULES.values()), "the iteration ends within minutes"
