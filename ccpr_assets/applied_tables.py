@@ -29,7 +29,7 @@ def idle_observation(subscription: str, outcome: Outcome) -> dg.AssetObservation
     shown = {
         metadata.ITERATION_LSN: outcome.lsn,
         metadata.SNAPSHOT_TS: metadata.clock(outcome.at),
-        metadata.LAG_SECONDS: round(outcome.lag_seconds, 3),
+        **metadata.lag(outcome),
         metadata.POINT_MADE: outcome.point,
     }
     return dg.AssetObservation(applied_tables.key, partition=subscription, metadata=shown, tags={metadata.LSN_TAG: str(outcome.lsn)})
@@ -47,7 +47,7 @@ mirror = dg.AssetSpec(
 
 def _numbers(outcome: Outcome) -> dict[str, int | float | bool]:
     return {
-        metadata.LAG_SECONDS: round(outcome.lag_seconds, 3),
+        **metadata.lag(outcome),
         metadata.POINT_MADE: outcome.point,
         metadata.TABLES_TOTAL: outcome.tables,
         metadata.TABLES_CHANGED: outcome.tables_changed,

@@ -12,13 +12,15 @@ import dagster as dg
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Table
 from replication.catalog_diff import TableChange
+from replication.iteration import Outcome
 
 ITERATION_LSN = "iteration_lsn"
 SNAPSHOT_NAME = "snapshot_name"
 SNAPSHOT_TS = "snapshot_ts"  # the upstream's clock
 SNAPSHOT_TS_NANOSECONDS = "snapshot_ts_nanoseconds"
 REPLICA_BEHIND_SECONDS = "replica_behind_seconds"  # from the last iteration's snapshot to this one, upstream's clock
-LAG_SECONDS = "lag_seconds"
+LAG_SECONDS = "lag_seconds"  # as `replication.lag` computes it for all who show it
+CLOCK_SKEW_SECONDS = "clock_skew_seconds"  # our clock less the upstream's
 
 TABLES_TOTAL = "tables_total"
 TABLES_CHANGED = "tables_changed"
@@ -64,6 +66,12 @@ def result(lsn: int, at: Timestamp, metadata: Mapping[str, Any], check_results: 
 
 def clock(at: Timestamp) -> dg.TimestampMetadataValue:
     return dg.MetadataValue.timestamp(datetime.fromtimestamp(at.physical / 1e9, UTC))
+
+
+def lag(outcome: Outcome) -> dict[str, float]:
+    """How old the replica was when the iteration ended, and how far the clocks are apart."""
+    skew = {} if outcome.clock_skew_seconds is None else {CLOCK_SKEW_SECONDS: round(outcome.clock_skew_seconds, 3)}
+    return {LAG_SECONDS: round(outcome.lag_seconds, 3), **skew}
 
 
 def table(rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mapping[str, str]) -> dg.TableMetadataValue:

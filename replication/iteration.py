@@ -30,6 +30,7 @@ from replication.catalog_diff import CatalogDiff, diff_catalogs
 from replication.context import Context, SnapshotRef
 from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy
 from replication.errors import NoOpenIteration, ScopeConflict, StepMissing, UpstreamClockBack
+from replication.lag import LagMeter, taken_at
 from replication.lease import Lease
 from replication.ledger import Ledger
 from replication.listing import Listing
@@ -52,7 +53,8 @@ class Outcome:
     ----------
     point : False for an idle iteration, which moves the watermark only.
     objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
-    lag_seconds : age of the replica's state when the iteration ended, by our clock since the snapshot was taken.
+    lag_seconds : age of the replica's state when the iteration ended, see `replication.lag`.
+    clock_skew_seconds : our clock less the upstream's; None if not known.
     """
 
     lsn: int
@@ -65,6 +67,7 @@ class Outcome:
     objects_total: int
     bytes_total: int
     lag_seconds: float
+    clock_skew_seconds: float | None
 
 
 class Iteration:
@@ -89,6 +92,8 @@ class Iteration:
         self.lsn = row.iteration_lsn
         self.watermark = row.watermark
         self._context = Context.from_text(row.context)
+        self._lag = LagMeter(clock)
+        self._named_here = False  # the open snapshot's name is this process's
         self._running = False  # by us; what another left running is resumed
         self._history = PointHistory(log.engine, row.task_id)
         self._ledger = Ledger(log.engine, row.task_id)
@@ -102,12 +107,14 @@ class Iteration:
         """
         if self._context.open is None:
             self._context = self._context.opened(self.subscription.uid, self.lsn)
+            self._named_here = True
         self._log.start(self._lease.claim, self._context)
         self._running = True  # from here on a failure is written down
         self.mend()
         found = self._read_open_snapshot()
         if found is None:  # it was there, and has vanished or been made anew by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
+            self._named_here = True
             self._log.remember(self._lease.claim, self._context)
             found = self._read_open_snapshot()
             assert found is not None
@@ -116,6 +123,7 @@ class Iteration:
                 f"snapshot {found.name} is of {found.at}, before the replica's watermark {self.watermark}", subject=self._subject
             )
         self._context = replace(self._context, open=found)
+        self._lag.since(self.subscription.task_id, found)
         self._log.remember(self._lease.claim, self._context)
         self._sweep(found)
         return found
@@ -147,7 +155,9 @@ class Iteration:
         name, publication = ref.name, self.subscription.publication
         if ref.physical is None:
             snapshots.create_snapshot(self._session, name, publication, self.subscription.database)
-            return replace(ref, physical=snapshots.snapshot_timestamp(self._session, name, publication).physical, taken_at=self._clock())
+            physical = snapshots.snapshot_timestamp(self._session, name, publication).physical
+            when = taken_at(physical, self._clock(), self._context.current, made_now=self._named_here)
+            return replace(ref, physical=physical, taken_at=when)
         try:
             at = snapshots.snapshot_timestamp(self._session, name, publication)
         except SnapshotGone:
@@ -277,6 +287,7 @@ class Iteration:
         self.sweep()
         after = self._history.tables(self.lsn)
         refs = [point.ref for point in after.values() if point.ref is not None]
+        lag = self._lag.since(self.subscription.task_id, ref)
         return Outcome(
             lsn=self.lsn,
             point=changed is not None,
@@ -287,7 +298,8 @@ class Iteration:
             bytes_copied=report.bytes_fetched,
             objects_total=sum(table.objects for table in refs),
             bytes_total=sum(table.bytes for table in refs),
-            lag_seconds=max(0.0, self._clock() - (ref.taken_at or 0.0)),
+            lag_seconds=lag.seconds or 0.0,
+            clock_skew_seconds=lag.skew_seconds,
         )
 
     def _commit(self, ref: SnapshotRef, changed: list[TablePoint] | None, diff: ObjectDiff, report: CopyReport) -> None:
