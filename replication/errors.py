@@ -226,9 +226,10 @@ class UpstreamClockBack(Terminal):
 
 
 class PointTooOld(Terminal):
-    """A checkpoint was to be set back: the location is before the one that was saved already, or before the global point (requirement C1)."""
+    """A checkpoint was to be set back: the location is before the saved one, or before the global point (requirement C1)."""
 
     code = "POINT_TOO_OLD"
+    about = "checkpoint"
     default_remedy = "Nothing was changed. Run the iteration again: it starts from what is stored. If it stays, report it with this text."
 
 
@@ -236,6 +237,7 @@ class CheckpointNotLoaded(Terminal):
     """A checkpoint was to be used before it was read from its database, or after a write whose outcome is not known."""
 
     code = "CHECKPOINT_NOT_LOADED"
+    about = "checkpoint"
     default_remedy = "Run the iteration again: it reads what is stored first."
 
 
@@ -243,6 +245,7 @@ class CheckpointSnapshotMissing(Terminal):
     """A checkpoint's frozen points were to be stored that are not, or no longer, kept: stored already, rolled back, discarded."""
 
     code = "CHECKPOINT_SNAPSHOT_MISSING"
+    about = "checkpoint"
     default_remedy = "Nothing was stored. Run the iteration again: it starts from what is stored."
 
 
@@ -250,4 +253,5 @@ class CheckpointUnknown(Unknown):
     """The database failed while a checkpoint was being committed: it may be stored or not, with all that was in its transaction."""
 
     code = "CHECKPOINT_UNKNOWN"
+    about = "checkpoint"
     default_remedy = "Run the iteration again when the database answers: it looks up which of the two it is, and goes on from there."
