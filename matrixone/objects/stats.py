@@ -33,6 +33,7 @@ STATS_DTYPE = np.dtype(
 )
 _APPENDABLE, _SORTED, _CREATED_BY_CN = 0x01, 0x02, 0x04
 _LEVEL_SHIFT = 5
+_FILE_NUMBER_LIMIT = 65_535
 _EXTENT = struct.Struct("<BIII")
 
 
@@ -41,6 +42,14 @@ def check_object_name(name: str) -> str:
     if OBJECT_NAME.match(name) is None:
         raise BadObjectName("not the name of an object", subject=f"name {name[:80]!r}")
     return name
+
+
+def object_id_of(name: str) -> bytes:
+    """The 18 bytes of an object's id; raises `BadObjectName` where the name is none, or its number is beyond 16 bits."""
+    segment, _, number = check_object_name(name).partition("_")
+    if int(number) > _FILE_NUMBER_LIMIT:
+        raise BadObjectName(f"file number {number}", subject=f"name {name}")
+    return bytes.fromhex(segment.replace("-", "")) + int(number).to_bytes(2, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,32 @@ class ObjectStats:
         )
         stats._check(name)
         return stats
+
+    @classmethod
+    def build(
+        cls,
+        object_id: bytes,
+        meta: Extent,
+        rows: int,
+        blocks: int,
+        *,
+        size: int,
+        origin_size: int,
+        sort_key_zonemap: bytes,
+        appendable: bool,
+        in_order: bool,
+        created_by_cn: bool,
+        level: int = 0,
+    ) -> "ObjectStats":
+        """The stats of an object that has been written; `in_order` is the flag sorted. Raises `ObjectDamaged` where they contradict
+        themselves."""
+        raw = np.zeros((), STATS_DTYPE)
+        raw["object_id"], raw["name"] = np.void(object_id), np.void(object_name(object_id).encode("ascii"))
+        raw["meta"] = (meta.algorithm, meta.offset, meta.length, meta.origin)
+        raw["rows"], raw["blocks"], raw["size"], raw["origin_size"] = rows, blocks, size, origin_size
+        raw["sort_key_zonemap"] = np.void(sort_key_zonemap)
+        raw["flags"] = appendable * _APPENDABLE | in_order * _SORTED | created_by_cn * _CREATED_BY_CN | level << _LEVEL_SHIFT
+        return cls.parse(raw.tobytes())
 
     def _check(self, name: bytes) -> None:
         fault = None

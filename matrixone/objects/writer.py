@@ -1,0 +1,285 @@
+"""Arrow in, object file out: object-format.md 5, 6, 11.
+
+An object is made of blocks of 8,192 rows, only the last one shorter; an appendable one has a single block. Rows come as the reader gives
+them (`types.arrow_type`), hidden columns included.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from matrixone.objects import types
+from matrixone.objects.encode import encode
+from matrixone.objects.encode_layout import HYBRID_FILTER, PLAIN_FILTER, ObjectParts, StoredBlock, StoredColumn, object_content
+from matrixone.objects.encode_vector import EncodedColumn
+from matrixone.objects.encode_zonemap import block_zonemap, object_zonemap, rowid_order_columns
+from matrixone.objects.errors import NotWritable
+from matrixone.objects.filters import fixed_hashes, plain_filters, rowid_filters, xxhash64
+from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
+from matrixone.objects.stats import ObjectStats, object_id_of
+from matrixone.objects.timestamp import TIMESTAMP_DTYPE
+from matrixone.objects.zonemap import ZONEMAP_SIZE
+from matrixone.schema import Column, SqlType, Table
+
+BLOCK_ROWS = 8192
+_TS, _ROWID = SqlType(types.TS), SqlType(types.ROWID)
+pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenObject:
+    """An object and what the object list says about it: name, size, rows, blocks, zone map of the sort key, flags."""
+
+    stats: ObjectStats
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """Encoded columns of all blocks, `blocks[b][c]`; which of them are special; which one the rows are sorted by, and its filters."""
+
+    seqnums: tuple[int, ...]
+    oids: tuple[int, ...]
+    special: int
+    blocks: list[list[EncodedColumn]]
+    sort_key: int | None
+    filters: list[bytes]
+    filter_kind: int
+    unique_key: bool
+
+
+def write_data(
+    table: Table,
+    blocks: Sequence[pa.RecordBatch],
+    *,
+    name: str,
+    appendable: bool,
+    by_cn: bool,
+    commit_ts: Sequence[np.ndarray] | None,
+    primary_key: int | None = None,
+    cluster_by: int | None = None,
+    level: int = 0,
+    schema_version: int = 0,
+) -> WrittenObject:
+    """A data object (5).
+
+    Parameters
+    ----------
+    table : its columns are the stored ones; each has a seqnum of its own.
+    blocks : rows, each column as `types.arrow_type` says, in the order of `table.columns`; all but the last have BLOCK_ROWS rows. With a
+        key the rows of an object that is not appendable are sorted by it (see `sorted_blocks`), those of an appendable one by commit time.
+    name : of the object, `<segment UUID>_<five digits>`.
+    by_cn : written by a compute node: its rows have no commit times, all are committed when the object is created.
+    commit_ts : for each block the commit times, TIMESTAMP_DTYPE. None leaves the column out; an appendable object must have it.
+    primary_key, cluster_by : seqnum of the column that the table is sorted by: its primary key (`__mo_cpkey_col` if composite), or else its
+        cluster-by column; neither for a table with the hidden fake key alone.
+    level : of the merge, 0..7.
+    schema_version : of the table.
+
+    Raises `NotWritable` for rows that do not fit the table, the format, or what the parameters claim of them.
+    """
+    subject = f"object {name} of table {table.qualified_name}"
+    object_id = object_id_of(name)
+    _check_blocks(blocks, appendable, subject)
+    if appendable and commit_ts is None:
+        raise NotWritable("an appendable object without commit times", subject=subject)
+    if by_cn and (appendable or commit_ts is not None):
+        raise NotWritable("a compute node writes neither appendable objects nor commit times", subject=subject)
+    encoded = [_encode_block(table.columns, block, subject) for block in blocks]
+    seqnums, oids = [column.seqnum for column in table.columns], [column.type.oid for column in table.columns]
+    key = primary_key if primary_key is not None else cluster_by
+    filters = [b""] * len(encoded)
+    if key is not None:
+        if key not in seqnums:
+            raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
+        place = seqnums.index(key)
+        if primary_key is not None:
+            filters = plain_filters([_key_hashes(columns[place], subject) for columns in encoded]) if encoded else []
+    special = 0
+    if commit_ts is not None:
+        times = _commit_columns(commit_ts, blocks, subject)
+        after = max(seqnums, default=-1) + 1
+        for number, (columns, column) in enumerate(zip(encoded, times, strict=True)):
+            columns.extend([_own_rowids(object_id, number, column.rows), column] if appendable else [column])
+        oids.extend([types.ROWID, types.TS] if appendable else [types.TS])
+        special = 2 if appendable else 1
+        seqnums.extend(range(after, after + special))
+    parts = _Columns(tuple(seqnums), tuple(oids), special, encoded, key, filters, PLAIN_FILTER, primary_key is not None)
+    flags = {"appendable": appendable, "in_order": key is not None and not appendable, "by_cn": by_cn, "level": level}
+    return _written(object_id, parts, flags, schema_version)
+
+
+def write_tombstones(
+    rowids: Sequence[pa.Array],
+    keys: Sequence[pa.Array],
+    key_column: Column,
+    *,
+    name: str,
+    appendable: bool,
+    by_cn: bool,
+    commit_ts: Sequence[np.ndarray] | None,
+    level: int = 0,
+    schema_version: int = 0,
+) -> WrittenObject:
+    """A tombstone object (6): the rows with these rowids are deleted.
+
+    Parameters
+    ----------
+    rowids : for each block the rowids, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object (see
+        `sorted_tombstones`).
+    keys : for each block the keys of the deleted rows, as `key_column` is read.
+    key_column : the table's key: the primary key, `__mo_cpkey_col` or the fake key.
+    commit_ts : as in `write_data`; None if and only if `by_cn`.
+
+    Others as in `write_data`. Raises `NotWritable`.
+    """
+    subject = f"tombstones {name}"
+    object_id = object_id_of(name)
+    names = ["rowid", "key"]
+    columns = (Column("__mo_%1_delete_rowid", 0, _ROWID), replace(key_column, seqnum=1))
+    if (commit_ts is None) != by_cn or (by_cn and appendable):
+        raise NotWritable("tombstones have commit times unless a compute node wrote them", subject=subject)
+    blocks = [pa.RecordBatch.from_arrays([*pair], names=names) for pair in zip(rowids, keys, strict=True)]
+    _check_blocks(blocks, appendable, subject)
+    encoded = [_encode_block(columns, block, subject) for block in blocks]
+    if any(column.null is not None for block in encoded for column in block):
+        raise NotWritable("a rowid or a key is null", subject=subject)
+    plain = [block[0].slots.reshape(-1).view(np.uint8).reshape(-1, ROWID_SIZE) for block in encoded]
+    if not _ascending(plain):
+        raise NotWritable("the rowids do not ascend", subject=subject)
+    filters = rowid_filters(plain) if plain else []
+    seqnums, oids = [0, 1], [types.ROWID, key_column.type.oid]
+    if commit_ts is not None:
+        for block, column in zip(encoded, _commit_columns(commit_ts, blocks, subject), strict=True):
+            block.append(column)
+        seqnums.append(2)
+        oids.append(types.TS)
+    parts = _Columns(tuple(seqnums), tuple(oids), len(seqnums) - 2, encoded, 0, filters, HYBRID_FILTER, True)
+    flags = {"appendable": appendable, "in_order": True, "by_cn": by_cn, "level": level}
+    return _written(object_id, parts, flags, schema_version)
+
+
+def sorted_blocks(table: Table, rows: pa.Table | pa.RecordBatch, key: int | None) -> list[pa.RecordBatch]:
+    """Rows cut into blocks for `write_data`, sorted by the column of seqnum `key` if there is one: nulls first, as the server orders."""
+    columns = {column.seqnum: column.name for column in table.columns}
+    if key is not None:
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[(columns[key], "ascending", "at_start")]))
+    return cut_blocks(rows)
+
+
+def cut_blocks(rows: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Blocks of BLOCK_ROWS rows, the last one shorter; none without rows."""
+    whole = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    return whole.combine_chunks().to_batches(max_chunksize=BLOCK_ROWS) if len(whole) else []
+
+
+def rowid_sort(rowids: pa.Array) -> np.ndarray:
+    """Indices that sort rowids (fixed binary of 24 bytes, without nulls) in the order of 7.2."""
+    return np.lexsort(rowid_order_columns(_rowid_bytes(rowids))[::-1])
+
+
+def _rowid_bytes(rowids: pa.Array) -> np.ndarray:
+    return np.frombuffer(rowids.buffers()[1], np.uint8, len(rowids) * ROWID_SIZE, rowids.offset * ROWID_SIZE).reshape(-1, ROWID_SIZE)
+
+
+def _ascending(blocks: list[np.ndarray]) -> bool:
+    """Whether rowids never go down, over all blocks."""
+    if not blocks:
+        return True
+    whole = np.concatenate(blocks)
+    equal = np.ones(max(len(whole) - 1, 0), bool)
+    for numbers in rowid_order_columns(whole):
+        before, after = numbers[:-1], numbers[1:]
+        if (equal & (after < before)).any():
+            return False
+        equal &= after == before
+    return True
+
+
+def _check_blocks(blocks: Sequence[pa.RecordBatch], appendable: bool, subject: str) -> None:
+    if appendable and len(blocks) != 1:
+        raise NotWritable(f"an appendable object of {len(blocks)} blocks", subject=subject)
+    sizes = [block.num_rows for block in blocks]
+    if any(size != BLOCK_ROWS for size in sizes[:-1]) or any(not 0 < size <= BLOCK_ROWS for size in sizes[-1:]):
+        raise NotWritable(f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one", subject=subject)
+
+
+def _encode_block(columns: Sequence[Column], block: pa.RecordBatch, subject: str) -> list[EncodedColumn]:
+    if block.num_columns != len(columns):
+        raise NotWritable(f"{block.num_columns} columns where {len(columns)} are stored", subject=subject)
+    return [encode(values, column) for values, column in zip(block.columns, columns, strict=True)]
+
+
+def _key_hashes(column: EncodedColumn, subject: str) -> np.ndarray:
+    """Hashes of the keys of a block, in the bytes in which they are stored."""
+    if column.null is not None:
+        raise NotWritable("a primary key is null", subject=subject)
+    if column.values is None:
+        return fixed_hashes(column.slots.reshape(-1).view(np.uint8).reshape(column.rows, -1))
+    _, offsets, data = column.values.buffers()
+    ends = np.frombuffer(offsets, np.int32, column.rows + 1, 4 * column.values.offset).astype(np.int64)
+    return xxhash64(np.frombuffer(data or b"", np.uint8), ends[:-1], np.diff(ends))
+
+
+def _own_rowids(object_id: bytes, block: int, rows: int) -> EncodedColumn:
+    """The rowids of a block's own rows, as appendable objects hold them."""
+    rowids = np.zeros(rows, ROWID_DTYPE)
+    rowids["object"], rowids["block"], rowids["row"] = np.void(object_id), block, np.arange(rows)
+    return EncodedColumn(_ROWID, rows, rowids.view(np.uint8))
+
+
+def _commit_columns(commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str) -> list[EncodedColumn]:
+    if [len(times) for times in commit_ts] != [block.num_rows for block in blocks]:
+        raise NotWritable("not one commit time for each row", subject=subject)
+    return [EncodedColumn(_TS, len(times), times.astype(TIMESTAMP_DTYPE).view(np.uint8)) for times in commit_ts]
+
+
+def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:
+    stored = [
+        StoredBlock(block[0].rows, [StoredColumn(column.entry(), column.null_count, block_zonemap(column)) for column in block], filter_)
+        for block, filter_ in zip(columns.blocks, columns.filters, strict=True)
+    ]
+    zonemaps = [
+        object_zonemap([block.columns[place].zonemap for block in stored], oid, columns.blocks[0][place].type.scale if stored else 0)
+        for place, oid in enumerate(columns.oids)
+    ]
+    rows = sum(block.rows for block in stored)
+    parts = ObjectParts(
+        object_id=object_id,
+        oids=columns.oids,
+        seqnums=columns.seqnums,
+        special=columns.special,
+        blocks=stored,
+        appendable=flags["appendable"],
+        sort_key=columns.sort_key,
+        filter_kind=columns.filter_kind,
+        zonemaps=zonemaps,
+        distinct=_distinct(columns, rows),
+        nulls=[sum(block.columns[place].nulls for block in stored) for place in range(len(columns.oids))],
+        schema_version=schema_version,
+    )
+    file = object_content(parts)
+    key = None if columns.sort_key is None else columns.seqnums.index(columns.sort_key)
+    stats = ObjectStats.build(
+        object_id,
+        file.meta,
+        rows,
+        len(stored),
+        size=len(file.content),
+        origin_size=file.origin_size,
+        sort_key_zonemap=bytes(ZONEMAP_SIZE) if key is None else zonemaps[key],
+        appendable=flags["appendable"],
+        in_order=flags["in_order"],
+        created_by_cn=flags["by_cn"],
+        level=flags["level"],
+    )
+    return WrittenObject(stats, file.content)
+
+
+def _distinct(columns: _Columns, rows: int) -> list[int]:
+    """Of each column how many distinct values: exact for a unique key, else not counted (0), as for the server's special columns."""
+    return [rows if columns.unique_key and seqnum == columns.sort_key else 0 for seqnum in columns.seqnums]
