@@ -3,8 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from emulator.recording import Recording
-from emulator.state import internal
+from emulator.backing import Backing, internal
 from emulator.wire import StatementError
 
 
@@ -58,14 +57,10 @@ def can_be_publication(name: str) -> bool:
     return bool(name) and name == name.lower() and re.search(r"[\s'\"`;]", name) is None
 
 
-def require_publication(recording: Recording, login: Login, publisher: str, publication: str, *, strict: bool) -> None:
-    """Names are compared as they are: who calls has lowered them where the upstream does.
-
-    Unless `strict`, every publication name that can exist is taken as the recorded one. One with a capital, a quote or a semicolon cannot:
-    such a word shows a client that quotes or ends its commands wrongly.
-    """
-    known = publication == recording.publication.name if strict else can_be_publication(publication)
-    if publisher != recording.publisher or not known:
+def require_publication(backing: Backing, login: Login, publisher: str, publication: str) -> None:
+    """Names are compared as they are: who calls has lowered them where the upstream does."""
+    known = backing.publication(publisher, publication)
+    if known is None:
         raise internal(f"publication {publisher}.{publication} does not exist")
-    if not recording.publication.admits(login.account):
+    if not known.admits(login.account):
         raise internal(f"account {login.account} does not have permission to access publication {publisher}.{publication}")

@@ -1,17 +1,16 @@
-"""`mo_catalog` of a replayed upstream: recorded tables as they were, and the few that follow from the recording.
+"""`mo_catalog`: databases, tables and columns as the backing has them, and the few tables that follow from it.
 
-Without `{mo_ts = …}` a statement sees the state where the recording stands: that of the newest snapshot taken, or of the first one before
-any was taken.
+Without `{mo_ts = …}` a statement sees the present; of a recording that is the state of the newest snapshot taken, or of the first one
+before any was taken.
 """
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from emulator.access import Login, can_be_publication
-from emulator.recording import Answer
-from emulator.state import internal
+from emulator.access import Login
+from emulator.backing import Answer, Catalog, internal
 from emulator.statements import Condition, Literal_, Select
 from emulator.upstream import Upstream
 from emulator.wire import BIGINT, BLOB_TEXT, INT, STRING, TIMESTAMP, TINY, VAR_STRING, Cell, Column, Result, StatementError
@@ -87,81 +86,63 @@ def _table(upstream: Upstream, login: Login, statement: Select) -> Answer:
     makers: dict[str, Callable[[Upstream, Login], Answer]] = {"mo_account": _mo_account, "mo_snapshots": _mo_snapshots}
     if statement.table in makers:
         return makers[statement.table](upstream, login)
-    index = _index(upstream, login, statement)
-    recorded = upstream.recording.snapshots[max(0, index)]
-    answer = {"mo_database": recorded.mo_database, "mo_tables": recorded.mo_tables, "mo_columns": recorded.mo_columns}[statement.table]
-    # An account sees its own rows, sys sees all.
-    visible = index >= 0 and (login.is_sys or login.account == upstream.recording.publisher)
-    return answer if visible else Answer(answer.columns, answer.types, ())
+    catalog = _catalog(upstream, login, statement)
+    if catalog is None:
+        catalog = upstream.backing.catalog(login.account)
+        return Answer(_named(catalog, statement.table).columns, _named(catalog, statement.table).types, ())
+    return _named(catalog, statement.table)
 
 
-def _index(upstream: Upstream, login: Login, statement: Select) -> int:
-    """The recorded snapshot to read from: the newest whose timestamp is not after the one asked for; -1 before the first."""
-    if statement.snapshot is not None:
-        if login.account != upstream.recording.publisher:
-            raise internal(f"find 0 snapshot records by name({statement.snapshot}), expect only 1")
-        return upstream.state.find(statement.snapshot.lower()).index
-    if statement.mo_ts is None:
-        return upstream.state.now
-    ts = statement.mo_ts
-    return sum(snapshot.ts <= ts for snapshot in upstream.recording.snapshots) - 1
+def _named(catalog: Catalog, table: str) -> Answer:
+    return {"mo_database": catalog.mo_database, "mo_tables": catalog.mo_tables, "mo_columns": catalog.mo_columns}[table]
+
+
+def _catalog(upstream: Upstream, login: Login, statement: Select) -> Catalog | None:
+    """An account sees its own rows, sys sees all."""
+    backing = upstream.backing
+    if statement.snapshot is None:
+        return backing.catalog_at(None if login.is_sys else login.account, statement.mo_ts)
+    if not backing.owns_data(login.account):
+        raise internal(f"find 0 snapshot records by name({statement.snapshot}), expect only 1")
+    return backing.catalog(login.account, backing.find_snapshot(login.account, statement.snapshot.lower()))
 
 
 def _mo_account(upstream: Upstream, login: Login) -> Answer:
     if not login.is_sys:
         raise internal("do not have privilege to execute the statement")
-    accounts = {0: "sys", upstream.recording.account_id: upstream.recording.publisher}
-    return _answer(MO_ACCOUNT, [tuple(account) for account in sorted(accounts.items())])
+    return _answer(MO_ACCOUNT, sorted((number, name) for name, number in upstream.backing.accounts().items()))
 
 
 def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> Answer:
-    """One row, the recorded publication. Where any name is accepted, a name that is asked for has a row as well: a client that looks its
-    publication up must find what the other statements take."""
     if not login.is_sys:
         raise internal("do not have privilege to execute the statement")
-    recording = upstream.recording
-    publication = recording.publication
     asked = [v for c in statement.conditions if c.column == "pub_name" and c.test in ("=", "in") for v in c.values if isinstance(v, str)]
-    names = (
-        [publication.name] if upstream.strict_publication else list(dict.fromkeys(filter(can_be_publication, [publication.name, *asked])))
-    )
-    rest = (
-        publication.database,
-        _database_id(upstream, publication.database),
-        int(not publication.tables),
-        ",".join(publication.tables) or "*",
-        ",".join(publication.accounts),
-        CREATED,
-        None,
-        0,
-        0,
-        "",
-    )
-    return _answer(MO_PUBS, [(recording.account_id, recording.publisher, name, *rest) for name in names])
+    accounts = upstream.backing.accounts()
+    rows: list[tuple[Cell, ...]] = []
+    for publisher, publication in upstream.backing.publications(asked):
+        database_id = 0 if publication.database == "*" else upstream.backing.catalog(publisher).database_id(publication.database)
+        tables = ",".join(publication.tables) or "*"
+        rest = (int(not publication.tables), tables, ",".join(publication.accounts), CREATED, None, 0, 0, "")
+        rows.append((accounts[publisher], publisher, publication.name, publication.database, database_id, *rest))
+    return _answer(MO_PUBS, rows)
 
 
 def _mo_snapshots(upstream: Upstream, login: Login) -> Answer:
     """Each account has a table of its own, and a publication's snapshots are in the publisher's (spec 4.3): other logins see none."""
-    recording = upstream.recording
-    if login.account != recording.publisher:
-        return _answer(MO_SNAPSHOTS, [])
     rows: list[tuple[Cell, ...]] = []
-    for snapshot in upstream.state.snapshots():
-        table = upstream.state.recorded(snapshot.index).table(snapshot.database, snapshot.table)
-        object_id = table.logical_id if table is not None else _database_id(upstream, snapshot.database)
+    for snapshot in upstream.backing.snapshots(login.account):
+        object_id: Cell = snapshot.object_id
+        if object_id is None:
+            catalog = upstream.backing.catalog(login.account, snapshot)
+            table = catalog.table(snapshot.database, snapshot.table)
+            object_id = table.logical_id if table is not None else upstream.backing.catalog(login.account).database_id(snapshot.database)
         unique = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{snapshot.name} {snapshot.ts}"))
-        names = (recording.publisher, snapshot.database, snapshot.table)
+        names = (login.account, snapshot.database, snapshot.table)
         rows.append((unique, snapshot.name, snapshot.ts, snapshot.level, *names, object_id, "user"))
     return _answer(MO_SNAPSHOTS, rows)
 
 
-def _database_id(upstream: Upstream, database: str) -> Cell:
-    answer = upstream.state.recorded().mo_database
-    name, id_ = answer.position("datname"), answer.position("dat_id")
-    return next((row[id_] for row in answer.rows if row[name] == database.encode()), 0)
-
-
-def _answer(columns: dict[str, int], rows: list[tuple[Cell, ...]]) -> Answer:
+def _answer(columns: dict[str, int], rows: Sequence[tuple[Cell, ...]]) -> Answer:
     cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
     return Answer(tuple(columns), tuple(columns.values()), cells)
 

@@ -1,16 +1,12 @@
 """The `__++__internal_*` commands (spec/upstream-interface.md 5): told by their first byte, split at white space, nothing quoted."""
 
-import mmap
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
-from emulator import differences, faults
+from emulator import faults
 from emulator.access import Login, require_publication, require_sys
-from emulator.recording import RecordedSnapshot
-from emulator.state import Snapshot, internal
+from emulator.backing import Catalog, Snapshot, internal
 from emulator.upstream import Upstream
 from emulator.wire import BIGINT, BLOB_TEXT, INT, STRING, TINY, VAR_STRING, VARCHAR, Column, Cut, Result, StatementError
 
@@ -57,10 +53,10 @@ def answer(upstream: Upstream, login: Login, session: int, command: str, words: 
         raise internal(f"invalid {command} command format, expected {PREFIX}{command} {expected}")
     require_sys(login, command)
     publisher, publication = _named(expected, words, "<publisher>"), _named(expected, words, "<publication>")
-    require_publication(upstream.recording, login, publisher, publication, strict=upstream.strict_publication)
+    require_publication(upstream.backing, login, publisher, publication)
     if command == "get_object":
         return _get_object(upstream, session, words[2], words[3])
-    handlers: dict[str, Callable[[Upstream, list[str]], Result]] = {
+    handlers: dict[str, Callable[[Upstream, str, list[str]], Result]] = {
         "get_snapshot_ts": _get_snapshot_ts,
         "get_databases": _get_databases,
         "get_ddl": _get_ddl,
@@ -68,39 +64,40 @@ def answer(upstream: Upstream, login: Login, session: int, command: str, words: 
         "check_snapshot_flushed": _check_snapshot_flushed,
         "object_list": _object_list,
     }
-    return handlers[command](upstream, words)
+    return handlers[command](upstream, publisher, words)
 
 
 def _named(expected: str, words: list[str], name: str) -> str:
     return words[expected.split().index(name)]
 
 
-def _recorded(upstream: Upstream, word: str) -> RecordedSnapshot:
-    """The recorded snapshot that a word names; `-` is the present."""
-    return upstream.state.recorded(None if word == "-" else upstream.state.find(word).index)
+def _catalog(upstream: Upstream, publisher: str, word: str) -> Catalog:
+    """The catalog at the snapshot that a word names; `-` is the present."""
+    snapshot = None if word == "-" else upstream.backing.find_snapshot(publisher, word)
+    return upstream.backing.catalog(publisher, snapshot)
 
 
-def _get_snapshot_ts(upstream: Upstream, words: list[str]) -> Result:
-    return Result((Column("snapshotts", BIGINT),), ((upstream.state.find(words[0]).ts,),))
+def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+    return Result((Column("snapshotts", BIGINT),), ((upstream.backing.find_snapshot(publisher, words[0]).ts,),))
 
 
-def _get_databases(upstream: Upstream, words: list[str]) -> Result:
+def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> Result:
     snapshot, _, _, level, database, _ = words
-    recorded = _recorded(upstream, snapshot)
+    catalog = _catalog(upstream, publisher, snapshot)
     if level in ("database", "table"):
         return Result((Column("datname", VARCHAR),), (("" if database == "-" else database,),))
-    return recorded.databases.result()
+    return catalog.databases.result()
 
 
-def _get_ddl(upstream: Upstream, words: list[str]) -> Result:
+def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> Result:
     snapshot, _, _, _, database, table = words
-    recorded = _recorded(upstream, snapshot)
-    if database != "-" and not recorded.has_database(database):
+    catalog = _catalog(upstream, publisher, snapshot)
+    if database != "-" and not catalog.has_database(database):
         raise internal(f"failed to get database: database {database} does not exist")
-    if table != "-" and (database == "-" or recorded.table(database, table) is None):
+    if table != "-" and (database == "-" or catalog.table(database, table) is None):
         raise internal(f"failed to get table: table {database}.{table} does not exist")
-    whole = recorded.ddl.result()
-    in_database, in_table = recorded.ddl.position("dbname"), recorded.ddl.position("tablename")
+    whole = catalog.ddl.result()
+    in_database, in_table = catalog.ddl.position("dbname"), catalog.ddl.position("tablename")
     rows = [
         row
         for row in whole.rows
@@ -109,52 +106,24 @@ def _get_ddl(upstream: Upstream, words: list[str]) -> Result:
     return Result(whole.columns, rows)
 
 
-def _get_mo_indexes(upstream: Upstream, words: list[str]) -> Result:
+def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> Result:
     table_id, _, _, snapshot = words
     if not table_id.isdecimal() or len(table_id) > 20:
         raise internal(f"invalid table id: {table_id}")
-    return _recorded(upstream, snapshot).indexes_of(int(table_id))
+    return _catalog(upstream, publisher, snapshot).indexes_of(int(table_id))
 
 
-def _check_snapshot_flushed(upstream: Upstream, words: list[str]) -> Result:
-    snapshot = upstream.state.find(words[0])
-    scope = _scope(upstream, snapshot)
-    recorded = upstream.state.recorded(snapshot.index)
-    ids = None if scope is None else {table.id for table in recorded.tables if (table.database, table.name) in scope}
-    return Result((Column("result", TINY),), ((int(upstream.state.is_flushed(snapshot.index, ids)),),))
+def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+    snapshot = upstream.backing.find_snapshot(publisher, words[0])
+    return Result((Column("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
 
 
-def _scope(upstream: Upstream, snapshot: Snapshot) -> set[tuple[bytes, bytes]] | None:
-    """(database, table) names that the snapshot's level covers; None for all."""
-    recorded = upstream.state.recorded(snapshot.index)
-    database = snapshot.database.encode()
-    if snapshot.level == "account":
-        return None
-    if snapshot.level == "database":
-        return {(table.database, table.name) for table in recorded.tables if table.database == database}
-    table = recorded.table(snapshot.database, snapshot.table)
-    indexes = recorded.index_table_names(table.id) if table is not None else set()
-    return {(database, snapshot.table.encode())} | {(database, name) for name in indexes}
-
-
-def _object_list(upstream: Upstream, words: list[str]) -> Result:
-    state, recorded = upstream.state, upstream.recording.snapshots
-    target = _resolve(upstream, words[0], "snapshot")
-    base = None if words[1] == "-" else _resolve(upstream, words[1], "against snapshot")
+def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+    target = _resolve(upstream, publisher, words[0], "snapshot")
+    base = None if words[1] == "-" else _resolve(upstream, publisher, words[1], "against snapshot")
     if base is not None and base.ts > target.ts:
         raise internal("invalid timestamp")
-    shown = state.shown(target.index)
-    asked = recorded[target.index : target.index + 1] if base is None else recorded[base.index : target.index + 1]
-    for snapshot in asked:
-        if snapshot.list_error is not None:
-            raise StatementError(*snapshot.list_error)
-    if base is None:
-        rows = differences.full_list(recorded, shown, target.index)
-    else:
-        rows = differences.difference(recorded, base.index, shown, target.index)
-    scope = _scope(upstream, target)
-    if scope is not None:
-        rows = differences.of_tables(rows, scope)
+    rows = upstream.backing.object_list(publisher, target, base)
     cut = None
     for fault in upstream.faults.strike(lambda fault: isinstance(fault, faults.CutObjectList) and fault.after_rows < len(rows)):
         if isinstance(fault, faults.CutObjectList):
@@ -162,9 +131,9 @@ def _object_list(upstream: Upstream, words: list[str]) -> Result:
     return Result(OBJECT_LIST_COLUMNS, rows, cut)
 
 
-def _resolve(upstream: Upstream, word: str, role: str) -> Snapshot:
+def _resolve(upstream: Upstream, publisher: str, word: str, role: str) -> Snapshot:
     try:
-        return upstream.state.find(word)
+        return upstream.backing.find_snapshot(publisher, word)
     except StatementError as error:
         raise internal(f"failed to resolve {role} '{word}': {error.text}") from error
 
@@ -188,19 +157,19 @@ def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) ->
             return least < len(data)
         return False
 
-    path = upstream.recording.object_path(name)
-    size = path.stat().st_size if path is not None else 0
+    stored = upstream.backing.object_size(name)
+    size = stored or 0
     chunks = max(1, -(-size // upstream.chunk_bytes))
     data: bytes | memoryview = b""
-    if path is not None and chunk:
+    if stored is not None and chunk:
         if chunk > chunks:
             raise StatementError(20301, f"invalid input: invalid chunk_index: {chunk}, file has only {chunks} data chunks")
-        data = _read(path, (chunk - 1) * upstream.chunk_bytes, upstream.chunk_bytes)
+        data = upstream.backing.read_object(name, (chunk - 1) * upstream.chunk_bytes, upstream.chunk_bytes)
     cut = None
     shown_size, shown_chunks = size, chunks
     for fault in upstream.faults.strike(about_this):
         if isinstance(fault, faults.MissingObject):
-            path = None
+            stored = None
         elif isinstance(fault, faults.WrongTotalSize):
             shown_size += fault.difference
         elif isinstance(fault, faults.WrongTotalChunks):
@@ -211,17 +180,8 @@ def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) ->
             data = bytes(data[: max(0, len(data) + fault.difference)]) + bytes(max(0, fault.difference))
         elif isinstance(fault, faults.DamagedByte):
             data = b"".join((data[: fault.offset], bytes((data[fault.offset] ^ 0xFF,)), data[fault.offset + 1 :]))
-    if path is None:
+    if stored is None:
         raise StatementError(20405, f"file {name} is not found")
     if chunk:
         upstream.counters.object_served(session, name, len(data))
     return Result(OBJECT_COLUMNS, ((data, shown_size, chunk, shown_chunks, int(chunk == chunks)),), cut)
-
-
-def _read(path: Path, offset: int, size: int) -> bytes | memoryview:
-    """A part of a file, mapped: a hundred MiB go to the socket without a copy in this process. A recording's files do not change while it
-    is served."""
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return b""
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[offset : offset + size]

@@ -7,13 +7,13 @@ opened, so that a bad file is named then and not in the middle of a statement.
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from emulator.wire import Cell, Column, Result
+from emulator.backing import Answer, Catalog, CatalogTable, Publication
+from emulator.wire import Cell
 from matrixone.errors import Terminal
 
 OBJECT_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}_[0-9]{5}")
@@ -24,7 +24,6 @@ _PUBLICATION = re.compile(
 )
 _OBJECT_LIST = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
 _TABLE_COLUMNS = ("rel_id", "rel_logical_id", "reldatabase", "relname", "relkind")
-_INDEX_COLUMNS = (Column("table_id", 8), Column("name", 15), Column("algo_table_type", 15), Column("index_table_name", 15))
 
 
 class BadRecording(Terminal):
@@ -35,48 +34,8 @@ class BadRecording(Terminal):
     default_remedy = "Point --recording at a folder with about.json and snapshot-001; if a file in it is damaged, take the recording again."
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What the recorded upstream published. `tables` is empty for a whole database; `database` is `*` for a whole account; `accounts` may
-    be `all`."""
-
-    name: str
-    database: str
-    tables: tuple[str, ...]
-    accounts: tuple[str, ...]
-
-    def admits(self, account: str) -> bool:
-        return account in self.accounts or any(name.lower() == "all" for name in self.accounts)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One recorded result set; cells are bytes, int or None."""
-
-    columns: tuple[str, ...]
-    types: tuple[int, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-    def result(self, charset: int = 0) -> Result:
-        return Result(tuple(Column(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)), self.rows)
-
-    def position(self, column: str) -> int:
-        return self.columns.index(column)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTable:
-    """A row of `mo_tables`, as far as serving needs it."""
-
-    id: int
-    logical_id: int
-    database: bytes
-    name: bytes
-    kind: bytes
-
-
-@dataclass(frozen=True)
-class RecordedSnapshot:
+@dataclass(frozen=True, kw_only=True)
+class RecordedSnapshot(Catalog):
     """The answers at one snapshot.
 
     Attributes
@@ -89,39 +48,9 @@ class RecordedSnapshot:
 
     index: int
     ts: int
-    databases: Answer
-    ddl: Answer
-    indexes: Mapping[int, Answer]
-    mo_database: Answer
-    mo_tables: Answer
-    mo_columns: Answer
     object_list: Answer | None
     against_previous: Answer | None
     list_error: tuple[int, str] | None
-    tables: tuple[RecordedTable, ...] = field(default=())
-
-    @property
-    def id_of(self) -> dict[tuple[bytes, bytes], int]:
-        return {(table.database, table.name): table.id for table in self.tables}
-
-    def index_table_names(self, table_id: int) -> set[bytes]:
-        answer = self.indexes.get(table_id)
-        if answer is None:
-            return set()
-        names = (row[answer.position("index_table_name")] for row in answer.rows)
-        return {name for name in names if isinstance(name, bytes) and name}
-
-    def table(self, database: str, name: str) -> RecordedTable | None:
-        key = (database.encode(), name.encode())
-        return next((table for table in self.tables if (table.database, table.name) == key), None)
-
-    def has_database(self, database: str) -> bool:
-        name = database.encode()
-        return any(row[self.mo_database.position("datname")] == name for row in self.mo_database.rows)
-
-    def indexes_of(self, table_id: int) -> Result:
-        answer = self.indexes.get(table_id)
-        return Result(_INDEX_COLUMNS, ()) if answer is None else answer.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +153,16 @@ def _list_error(path: Path) -> tuple[int, str]:
     raise BadRecording("there is neither object_list.json nor object_list_error.txt", subject=str(path))
 
 
-def _tables(answer: Answer, path: Path) -> tuple[RecordedTable, ...]:
+def _tables(answer: Answer, path: Path) -> tuple[CatalogTable, ...]:
     places = [answer.position(column) for column in _TABLE_COLUMNS]
-    tables: list[RecordedTable] = []
+    tables: list[CatalogTable] = []
     for row in answer.rows:
         id_, logical_id, database, name, kind = (row[place] for place in places)
         if not isinstance(id_, int) or not isinstance(logical_id, int):
             raise BadRecording("a table id is no number", subject=str(path))
         if not isinstance(database, bytes) or not isinstance(name, bytes) or not isinstance(kind, bytes):
             raise BadRecording("a name is no text", subject=str(path))
-        tables.append(RecordedTable(id_, logical_id, database, name, kind))
+        tables.append(CatalogTable(id_, logical_id, database, name, kind))
     return tuple(tables)
 
 

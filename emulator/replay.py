@@ -23,11 +23,11 @@ import ssl
 from pathlib import Path
 from types import TracebackType
 
-from emulator.access import parse_login
+from emulator.backing import Snapshot
 from emulator.faults import Fault
 from emulator.recording import Recording, open_recording
-from emulator.session import ReplaySession
-from emulator.state import Snapshot, State
+from emulator.session import Logins
+from emulator.state import State
 from emulator.status import Logged, Status
 from emulator.upstream import CHUNK_BYTES, Upstream
 from emulator.wire import Server
@@ -66,8 +66,9 @@ class Emulator:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         opened = recording if isinstance(recording, Recording) else open_recording(recording)
-        self._upstream = Upstream(opened, State(opened, flush_after=flush_after), chunk_bytes, may_flush, strict_publication)
-        self._server = Server(_Replay(self._upstream), port=port, password=password, tls=tls)
+        self._state = State(opened, flush_after=flush_after, strict_publication=strict_publication)
+        self._upstream = Upstream(self._state, chunk_bytes, may_flush)
+        self._server = Server(Logins(self._upstream), port=port, password=password, tls=tls)
 
     @property
     def port(self) -> int:
@@ -75,7 +76,7 @@ class Emulator:
 
     @property
     def recording(self) -> Recording:
-        return self._upstream.recording
+        return self._state.recording
 
     def start(self) -> None:
         self._server.start()
@@ -101,11 +102,11 @@ class Emulator:
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots that exist, oldest first."""
-        return self._upstream.state.snapshots()
+        return tuple(self._state.snapshots(self.recording.publisher))
 
     def drop_snapshot(self, name: str) -> None:
         """Take a snapshot away as another client would; nothing happens if it is not there."""
-        self._upstream.state.drop(name, if_exists=True)
+        self._state.drop_snapshot(self.recording.publisher, name, if_exists=True)
 
     def inject(self, *faults: Fault) -> None:
         self._upstream.faults.put(*faults)
@@ -116,13 +117,3 @@ class Emulator:
     def disconnect_all(self) -> int:
         """Break every open connection; returns how many. New ones are served."""
         return self._server.disconnect_all()
-
-
-class _Replay:
-    """See `emulator.wire.Engine`."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
-
-    def open(self, user: str, connection_id: int) -> ReplaySession:
-        return ReplaySession(self.upstream, parse_login(user), connection_id)

@@ -1,13 +1,13 @@
-"""One login on a replayed upstream: what kind a statement is, and who answers it."""
+"""One login on an upstream: what kind a statement is, and who answers it."""
 
 import json
 import re
 from typing import Final
 
 from emulator import catalog, faults, internal
-from emulator.access import Login, require_admin, require_publication
+from emulator.access import Login, parse_login, require_admin, require_publication
+from emulator.backing import internal as internal_error
 from emulator.packets import CutByFault
-from emulator.state import internal as internal_error
 from emulator.statements import (
     CreateSnapshot,
     DropSnapshot,
@@ -50,13 +50,13 @@ VARIABLES: Final[dict[str, str | int]] = {
     "transaction_read_only": 0,
     "tx_isolation": "REPEATABLE-READ",
     "version": SERVER_VERSION,
-    "version_comment": "emulator of MatrixOne, playing a recording",
+    "version_comment": "emulator of MatrixOne",
     "wait_timeout": 28800,
 }
 _BAD_NAME = re.compile(r"[\s'\"`]")
 
 
-class ReplaySession:
+class UpstreamSession:
     """See `emulator.wire.Session`."""
 
     def __init__(self, upstream: Upstream, login: Login, number: int) -> None:
@@ -71,10 +71,14 @@ class ReplaySession:
         self.upstream.counters.session_closed()
 
     def use(self, database: str) -> None:
-        known = database.lower() in SYSTEM_DATABASES or any(s.has_database(database) for s in self.upstream.recording.snapshots)
+        known = database.lower() in SYSTEM_DATABASES or self._has_database(database)
         if not known:
             raise StatementError(1049, f"Unknown database {database}", "42000")
         self.database = database
+
+    def _has_database(self, name: str) -> bool:
+        catalog = self.upstream.backing.catalog_at(None if self.login.is_sys else self.login.account, None)
+        return catalog is not None and catalog.has_database(name)
 
     def query(self, text: bytes) -> Result | None:
         """Answers one statement. Raises `StatementError`, counted as an error."""
@@ -121,8 +125,8 @@ class ReplaySession:
             case CreateSnapshot():
                 self._create_snapshot(statement)
             case DropSnapshot():
-                self._may_change_snapshots(statement.publisher, statement.publication)
-                self.upstream.state.drop(statement.name, if_exists=statement.if_exists)
+                owner = self._may_change_snapshots(statement.publisher, statement.publication)
+                self.upstream.backing.drop_snapshot(owner, statement.name, if_exists=statement.if_exists)
             case Select():
                 return catalog.select(self.upstream, self.login, self.database, statement)
             case SelectValues():
@@ -139,23 +143,31 @@ class ReplaySession:
                     self.in_transaction = statement.what == "begin"
         return None
 
-    def _may_change_snapshots(self, publisher: str, publication: str) -> None:
+    def _may_change_snapshots(self, publisher: str, publication: str) -> str:
+        """The account whose snapshots are meant."""
         if self.in_transaction:
             raise internal_error("a snapshot cannot be created or dropped in an open transaction")
         require_admin(self.login)
         if publisher:
-            require_publication(self.upstream.recording, self.login, publisher, publication, strict=self.upstream.strict_publication)
-        elif self.login.account != self.upstream.recording.publisher:
+            require_publication(self.upstream.backing, self.login, publisher, publication)
+        elif not self.upstream.backing.owns_data(self.login.account):
             raise internal_error(f"account {self.login.account} has nothing in this recording: name its publisher and publication")
+        return publisher or self.login.account
 
     def _create_snapshot(self, statement: CreateSnapshot) -> None:
         if _BAD_NAME.search(statement.name) or len(statement.name) > 64:
             raise StatementError(20301, f"invalid input: snapshot name {statement.name}")
-        self._may_change_snapshots(statement.publisher, statement.publication)
+        owner = self._may_change_snapshots(statement.publisher, statement.publication)
         if statement.database in SYSTEM_DATABASES:
             raise internal_error(f"can not create snapshot for system database {statement.database}")
-        self.upstream.state.create(
-            statement.name, statement.level, statement.database, statement.table, if_not_exists=statement.if_not_exists
+        self.upstream.backing.create_snapshot(
+            owner,
+            statement.name,
+            statement.level,
+            statement.database,
+            statement.table,
+            caller=self.login.account,
+            if_not_exists=statement.if_not_exists,
         )
 
     def _value(self, value: Value) -> tuple[Column, Cell]:
@@ -194,34 +206,40 @@ class ReplaySession:
         if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
             raise internal_error("do not have privilege to execute the statement")
         if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in ("flush", "checkpoint"):
-            raise internal_error("invalid operation: a recording knows mo_ctl('dn','flush',…) and mo_ctl('dn','checkpoint','') only")
-        method, target = arguments[1].lower(), arguments[2]
-        recording, state = self.upstream.recording, self.upstream.state
-        tables = state.recorded().tables
+            raise internal_error("invalid operation: the emulator knows mo_ctl('dn','flush',…) and mo_ctl('dn','checkpoint','') only")
+        method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
+        tables = {account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)}
+        ids = {table.id for entries in tables.values() for table in entries}
         if method == "checkpoint":
-            state.flush({table.id for table in tables})
-        elif target.isdecimal() and any(table.id == int(target) for table in tables):
-            state.flush({int(target)})
+            backing.flush(ids)
+        elif target.isdecimal() and int(target) in ids:
+            backing.flush({int(target)})
         else:
-            names = {f"{t.database.decode()}.{t.name.decode()}.{recording.account_id}": t.id for t in tables}
-            if self.login.account == recording.publisher:
-                names |= {f"{t.database.decode()}.{t.name.decode()}": t.id for t in tables}
+            names: dict[str, int] = {}
+            for account, entries in tables.items():
+                for table in entries:
+                    name = f"{table.database.decode()}.{table.name.decode()}"
+                    names[f"{name}.{backing.accounts()[account]}"] = table.id
+                    if account == self.login.account:
+                        names[name] = table.id
             if target not in names:
                 raise internal_error(f"no such table {target}")
-            state.flush({names[target]})
+            backing.flush({names[target]})
         return json.dumps({"method": method.capitalize(), "result": [{"ReturnStr": "OK"}]}, indent=2)
 
     def _show(self, statement: Show) -> Result:
         match statement.what:
             case "emulator status":
-                rows: list[tuple[Cell, ...]] = [("recording", self.upstream.recording.name), *self.upstream.status().rows()]
+                rows: list[tuple[Cell, ...]] = [("recording", self.upstream.backing.name), *self.upstream.status().rows()]
                 return _texts(("name", "value"), rows)
             case "publications":
                 return self._show_publications(statement.like)
             case "publication coverage":
                 return self._show_coverage(statement.name)
             case "databases":
-                names = [row[0] for row in self.upstream.state.recorded().databases.rows] if self._sees_publisher() else []
+                account = self.login.account
+                owns = self.upstream.backing.owns_data(account)
+                names = [row[0] for row in self.upstream.backing.catalog(account).databases.rows] if owns else []
                 return _texts(("Database",), [(name,) for name in (*names, *SYSTEM_DATABASES)])
             case "warnings":
                 return _texts(("Level", "Code", "Message"), [])
@@ -232,24 +250,24 @@ class ReplaySession:
             case _:
                 raise StatementError(1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000")
 
-    def _sees_publisher(self) -> bool:
-        return self.login.account == self.upstream.recording.publisher
-
     def _show_publications(self, like: str | None) -> Result:
-        publication = self.upstream.recording.publication
-        shown = self._sees_publisher() and re.fullmatch(catalog.like_pattern("%" if like is None else like), publication.name) is not None
-        accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
-        tables = ",".join(publication.tables) or "*"
-        row = (publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, "")
+        pattern = catalog.like_pattern("%" if like is None else like)
+        rows: list[tuple[Cell, ...]] = []
+        for publisher, publication in self.upstream.backing.publications():
+            if publisher != self.login.account or re.fullmatch(pattern, publication.name) is None:
+                continue
+            accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
+            tables = ",".join(publication.tables) or "*"
+            rows.append((publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, ""))
         names = ("publication", "database", "tables", "sub_account", "subscribed_accounts", "create_time", "update_time", "comments")
         types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
-        return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), [row] if shown else [])
+        return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), rows)
 
     def _show_coverage(self, name: str) -> Result:
         """Searched by name only, over all accounts (spec 3.3)."""
-        recording = self.upstream.recording
-        publication = recording.publication
-        if self.upstream.strict_publication and name != publication.name:
+        backing = self.upstream.backing
+        publisher, publication = next(((p, found) for p, found in backing.publications((name,)) if found.name == name), ("", None))
+        if publication is None:
             raise internal_error(f"publication {name} does not exist")
         if not publication.admits(self.login.account):
             raise internal_error(f"account '{self.login.account}' is not allowed to access publication '{name}'")
@@ -258,9 +276,19 @@ class ReplaySession:
             rows = [("*", "*")]
         elif not rows:
             database = publication.database.encode()
-            tables = self.upstream.state.recorded().tables
+            tables = backing.catalog(publisher).tables
             rows = [(database, "*"), *((database, table.name) for table in tables if table.database == database and table.kind != b"v")]
         return Result((Column("Database", VARCHAR), Column("Table", VARCHAR)), rows)
+
+
+class Logins:
+    """See `emulator.wire.Engine`."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+
+    def open(self, user: str, connection_id: int) -> UpstreamSession:
+        return UpstreamSession(self.upstream, parse_login(user), connection_id)
 
 
 def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> Result:

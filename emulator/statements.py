@@ -1,4 +1,4 @@
-"""The SQL that a replayed upstream understands, as values.
+"""The SQL that every emulated upstream understands, as values.
 
 `parse` turns one statement into a value or raises 1064. It knows the statements of a replication client and what MySQL clients send when
 they connect; nothing else. The `__++__internal_*` commands are no SQL and never come here (spec/upstream-interface.md 5.1).

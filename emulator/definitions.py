@@ -1,0 +1,233 @@
+"""A table's definition as SQL writes it: columns from type texts, hidden key columns, CREATE TABLE text.
+
+Widths, scales and hidden columns are those of recorded catalogs (spec/object-format.md 3.1, 5.1; upstream-interface.md 5.4).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from matrixone.objects import types
+from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, SqlType
+
+_TYPE = re.compile(
+    r"""\s*(?P<name>[a-z0-9]+)
+    (?:\s*\((?P<arguments>(?:[^')]|'(?:[^'\\]|\\.|'')*')*)\))?
+    (?P<unsigned>\s+unsigned)?(?P<rest>.*)""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_LABEL = re.compile(r"'((?:[^'\\]|\\.|'')*)'")
+_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "integer": 32, "bigint": 64}
+_SIGNED = {8: types.INT8, 16: types.INT16, 32: types.INT32, 64: types.INT64}
+_UNSIGNED = {8: types.UINT8, 16: types.UINT16, 32: types.UINT32, 64: types.UINT64}
+_SCALED = {"time": types.TIME, "datetime": types.DATETIME, "timestamp": types.TIMESTAMP}
+_SIZED = {
+    "char": (types.CHAR, 1),
+    "varchar": (types.VARCHAR, 65535),
+    "binary": (types.BINARY, 1),
+    "varbinary": (types.VARBINARY, 65535),
+    "vecf32": (types.VECF32, 1),
+    "vecf64": (types.VECF64, 1),
+    "bit": (types.BIT, 1),
+}
+_PLAIN = {
+    "bool": types.BOOL,
+    "boolean": types.BOOL,
+    "date": types.DATE,
+    "text": types.TEXT,
+    "blob": types.BLOB,
+    "json": types.JSON,
+    "uuid": types.UUID,
+    "datalink": types.DATALINK,
+    "geometry": types.GEOMETRY,
+    "enum": types.ENUM,
+    "set": types.UINT64,
+}
+_PACKED = SqlType(types.VARCHAR, 65535, 0)
+
+
+class BadDefinition(ValueError):
+    """A column type or a table's definition that the engine does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index. `table` is the name of its hidden table."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a table is called and what it consists of, at a time.
+
+    Attributes
+    ----------
+    columns : stored columns, the user's first; seqnums are permanent.
+    type_texts : of each user column, as DDL prints it.
+    primary_key, cluster_by : names of user columns; at most one of both is not empty.
+    create_sql : what `rel_createsql` shows.
+    version : grows with every change in place.
+    """
+
+    database: str
+    name: str
+    columns: tuple[Column, ...]
+    type_texts: Mapping[str, str]
+    primary_key: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    comment: str = ""
+    create_sql: str = ""
+    version: int = 0
+
+    @property
+    def user_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if not column.hidden)
+
+    @property
+    def key(self) -> Column:
+        """The column by which tombstones name a row: the primary key, `__mo_cpkey_col` or `__mo_fake_pk_col`."""
+        names = self.primary_key if len(self.primary_key) == 1 else (COMPOSITE_KEY,) if self.primary_key else (FAKE_KEY,)
+        return self.column(names[0])
+
+    @property
+    def sort_key(self) -> Column | None:
+        """The column that merged objects are sorted by; None where there is neither a primary nor a cluster key."""
+        if self.primary_key:
+            return self.key
+        if len(self.cluster_by) == 1:
+            return self.column(self.cluster_by[0])
+        return self.column(cluster_key(self.cluster_by)) if self.cluster_by else None
+
+    def column(self, name: str) -> Column:
+        found = next((column for column in self.columns if column.name == name), None)
+        if found is None:
+            raise BadDefinition(f"table {self.name} has no column {name}")
+        return found
+
+
+def cluster_key(names: Sequence[str]) -> str:
+    return CLUSTER_KEY_PREFIX + "".join(f"{len(name):03}{name}" for name in names)
+
+
+def parse_type(text: str) -> tuple[SqlType, tuple[str, ...], str]:
+    """A type and its labels from SQL text such as ``decimal(10,2)`` or ``enum('a','b')``; what follows the type is returned, too."""
+    found = _TYPE.fullmatch(text)
+    if found is None:
+        raise BadDefinition(f"not a column type: {text[:60]!r}")
+    name, arguments = found["name"].lower(), found["arguments"] or ""
+    if name in ("enum", "set"):
+        labels = tuple(re.sub(r"\\(.)", r"\1", label.replace("''", "'")) for label in _LABEL.findall(arguments))
+        if not labels:
+            raise BadDefinition(f"{name} without members")
+        return SqlType(_PLAIN[name]), labels, found["rest"]
+    try:
+        numbers = [int(part) for part in arguments.split(",")] if arguments.strip() else []
+    except ValueError as error:
+        raise BadDefinition(f"not a column type: {text[:60]!r}") from error
+    return _type(name, numbers, bool(found["unsigned"])), (), found["rest"]
+
+
+def _type(name: str, numbers: list[int], unsigned: bool) -> SqlType:
+    if name in _INTEGERS:
+        bits = _INTEGERS[name]
+        return SqlType((_UNSIGNED if unsigned else _SIGNED)[bits], bits, -1)
+    if name in ("float", "double"):
+        width, scale = numbers if len(numbers) == 2 else (0, -1)
+        return SqlType(types.FLOAT32 if name == "float" else types.FLOAT64, width, scale)
+    if name in ("decimal", "numeric"):
+        precision, scale = [*numbers, *(38, 0)[len(numbers) :]]
+        if not 0 < precision <= 65 or not 0 <= scale <= precision:
+            raise BadDefinition(f"decimal({precision},{scale})")
+        oid = types.DECIMAL64 if precision <= 16 else types.DECIMAL128 if precision <= 38 else types.DECIMAL256
+        return SqlType(oid, precision, scale)
+    if name in _SCALED:
+        scale = numbers[0] if numbers else 0
+        return SqlType(_SCALED[name], scale, scale)
+    if name in _SIZED:
+        oid, default = _SIZED[name]
+        return SqlType(oid, numbers[0] if numbers else default, -1 if oid == types.BIT else 0)
+    if name == "year":
+        return SqlType(types.YEAR, 4, 0)
+    if name in _PLAIN:
+        return SqlType(_PLAIN[name])
+    raise BadDefinition(f"unknown column type {name}")
+
+
+def define(
+    database: str,
+    name: str,
+    columns: Mapping[str, str],
+    *,
+    primary_key: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    indexes: Sequence[Index] = (),
+    comment: str = "",
+) -> Definition:
+    """A new table's definition: `columns` maps names to type texts, with ``not null`` behind the type where it applies.
+
+    Raises `BadDefinition`.
+    """
+    if not columns:
+        raise BadDefinition("a table needs a column")
+    if primary_key and cluster_by:
+        raise BadDefinition("a table has a primary key or a cluster key, not both")
+    stored: list[Column] = []
+    texts: dict[str, str] = {}
+    for column, text in columns.items():
+        made, texts[column] = make_column(column, text, len(stored), not_null=column in primary_key)
+        stored.append(made)
+    unknown = [key for key in (*primary_key, *cluster_by) if key not in columns]
+    if unknown:
+        raise BadDefinition(f"column {unknown[0]} does not exist")
+    if not primary_key:
+        stored.append(Column(FAKE_KEY, len(stored), SqlType(types.UINT64), hidden=True, nullable=False))
+    elif len(primary_key) > 1:
+        stored.append(Column(COMPOSITE_KEY, len(stored), _PACKED, hidden=True, nullable=False))
+    if len(cluster_by) > 1:
+        stored.append(Column(cluster_key(cluster_by), len(stored), _PACKED, hidden=True))
+    definition = Definition(database, name, tuple(stored), texts, tuple(primary_key), tuple(cluster_by), tuple(indexes), comment)
+    return replace(definition, create_sql=create_table(definition))
+
+
+def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) -> tuple[Column, str]:
+    """A user column and its type as DDL prints it."""
+    kind, labels, rest = parse_type(text)
+    if rest.strip().lower() not in ("", "null", "not null"):
+        raise BadDefinition(f"column {name}: {rest.strip()[:60]!r} is not known here")
+    not_null = not_null or rest.strip().lower() == "not null"
+    printed = text[: len(text) - len(rest)].strip()
+    printed = printed if labels else re.sub(r"\s*,\s*", ",", printed.lower())
+    return Column(name, seqnum, kind, labels=labels, nullable=not not_null), printed
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def create_table(definition: Definition, *, published: bool = False) -> str:
+    """CREATE TABLE as `get_ddl` prints it; `published` adds the clause that it puts in."""
+    lines = []
+    for column in definition.user_columns:
+        text = definition.type_texts[column.name]
+        nullable = ("NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL") if column.nullable else "NOT NULL"
+        lines.append(f"  {quoted(column.name)} {text} {nullable}")
+    if definition.primary_key:
+        lines.append(f"  PRIMARY KEY ({_names(definition.primary_key)})")
+    lines += [f"  {'UNIQUE ' if index.unique else ''}KEY {quoted(index.name)} ({_names(index.columns)})" for index in definition.indexes]
+    tail = "\n)"
+    if definition.comment:
+        tail += " COMMENT='" + definition.comment.replace("'", "''") + "'"
+    if published:
+        tail += ' PROPERTIES("from_publication" = "true")'
+    if definition.cluster_by:
+        tail += f" CLUSTER BY ({', '.join(quoted(name) for name in definition.cluster_by)})"
+    return f"CREATE TABLE {quoted(definition.database)}.{quoted(definition.name)} (\n" + ",\n".join(lines) + tail
+
+
+def _names(names: Sequence[str]) -> str:
+    return ",".join(quoted(name) for name in names)
