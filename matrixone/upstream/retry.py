@@ -8,7 +8,7 @@ subscription until a person runs it.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -49,15 +49,16 @@ class BackOff:
     jitter: float = 0.1
 
 
-Policy: TypeAlias = Retry | Mapping[type[Exception], Retry]
+Rules: TypeAlias = tuple[tuple[type[Exception], Retry], ...]
+Policy: TypeAlias = Retry | Rules
 NO_RETRY = Retry(attempts=1)
-RULES: Mapping[type[Exception], Retry] = {
-    UpstreamUnreachable: Retry(attempts=4, first_pause=0.5, longest_pause=4.0),  # a restart takes seconds; what takes longer is an outage
-    UpstreamBusy: Retry(attempts=7, first_pause=0.5, longest_pause=15.0),
-    ConnectionLost: Retry(),
-    SnapshotOutcomeUnknown: Retry(),  # only for statements with IF [NOT] EXISTS on a recorded name
-    NotFlushedYet: NO_RETRY,  # `snapshots.wait_until_flushed` has waited already
-}
+RULES: Rules = (
+    (UpstreamUnreachable, Retry(attempts=4, first_pause=0.5, longest_pause=4.0)),  # a restart takes seconds; what takes longer is an outage
+    (UpstreamBusy, Retry(attempts=7, first_pause=0.5, longest_pause=15.0)),
+    (ConnectionLost, Retry()),
+    (SnapshotOutcomeUnknown, Retry()),  # only for statements with IF [NOT] EXISTS on a recorded name
+    (NotFlushedYet, NO_RETRY),  # `snapshots.wait_until_flushed` has waited already
+)
 DEFAULT_RETRY: Policy = RULES
 BACK_OFF = BackOff()
 
@@ -66,7 +67,7 @@ def rule_for(kind: type[BaseException], policy: Policy = RULES) -> Retry:
     """What a policy says of a class of errors; NO_RETRY if nothing."""
     if isinstance(policy, Retry):
         return policy
-    return next((rule for known, rule in policy.items() if issubclass(kind, known)), NO_RETRY)
+    return next((rule for known, rule in policy if issubclass(kind, known)), NO_RETRY)
 
 
 def with_retry(action: Callable[[], Result], policy: Policy = DEFAULT_RETRY, *, also: tuple[type[Exception], ...] = ()) -> Result:

@@ -363,7 +363,7 @@ def test_pauses_double_up_to_the_longest_and_the_last_error_is_raised():
 
 def test_the_rule_of_the_last_errors_class_decides_how_often():
     attempts: list[int] = []
-    policy = {ConnectionLost: Retry(4, 0.0, 0.0, 0.0), SnapshotOutcomeUnknown: Retry(2, 0.0, 0.0, 0.0)}
+    policy = (ConnectionLost, Retry(4, 0.0, 0.0, 0.0)), (SnapshotOutcomeUnknown, Retry(2, 0.0, 0.0, 0.0))
     errors = [ConnectionLost, SnapshotOutcomeUnknown, ConnectionLost]
 
     def fail() -> None:
@@ -379,4 +379,4 @@ def test_what_no_rule_names_is_not_repeated():
     assert rule_for(StatementFailed) is NO_RETRY
     assert rule_for(NotFlushedYet).attempts == 1
     assert 1 < rule_for(UpstreamUnreachable).attempts < rule_for(UpstreamBusy).attempts
-    assert all(rule.attempts * rule.longest_pause <= 120 for rule in RULES.values()), "the iteration ends within minutes"
+    assert all(rule.attempts * rule.longest_pause <= 120 for _, rule in RULES), "the iteration ends within minutes"
