@@ -70,6 +70,10 @@ class Context:
         due = () if self.previous is None else (self.previous.name,)
         return replace(self, open=None, current=self.open, previous=self.current, to_drop=(*self.to_drop, *due), attempts=0)
 
+    def released(self) -> "Context":
+        """Nothing is needed any more: every recorded name is due to be dropped."""
+        return Context(to_drop=tuple(self.recorded()))
+
     def dropped(self, names: set[str]) -> "Context":
         return replace(self, to_drop=tuple(name for name in self.to_drop if name not in names))
 

@@ -14,7 +14,7 @@ from typing import Self
 
 import structlog
 
-from replication.errors import LeaseLost, StateUnreadable
+from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
 from replication.log import CcprLog, Claim
 
 TTL_SECONDS = 30.0
@@ -82,7 +82,6 @@ class Lease:
                 if not self._log.renew(self.claim, self._ttl):
                     self._lost.set()
                     return
-            except (
-                StateUnreadable
-            ) as error:  # the guarded commit decides in the end; a database that is away for a moment is no reason to stop
+            except (StateUnavailable, StateUnreadable) as error:
+                # the guarded commit decides in the end; a database that is away for a moment is no reason to stop
                 _log.warning("lease not renewed", subscription=self.claim.name, error=error.message)

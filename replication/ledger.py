@@ -4,13 +4,13 @@ that nobody names any more. Written in the transaction that commits a point, so 
 An object may stand in several tables (CLONE); it is garbage when the last reference has ended before the oldest point that is kept.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from replication.database import METADATA, transaction
+from replication.database import METADATA, TABLE_OPTIONS, transaction
 from replication.object_diff import ObjectDiff
 
 _BATCH = 10_000
@@ -22,6 +22,7 @@ objects = sa.Table(
     sa.Column("object_name", sa.String(42), primary_key=True),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.LargeBinary(32), nullable=False),
+    **TABLE_OPTIONS,
 )
 references = sa.Table(
     "ccpr_object_references",
@@ -33,6 +34,7 @@ references = sa.Table(
     sa.Column("until_lsn", sa.BigInteger),  # the first point that no longer names it; null = it is live
     sa.Index("ccpr_references_by_table", "task_id", "table_id"),
     sa.Index("ccpr_references_by_end", "task_id", "until_lsn"),
+    **TABLE_OPTIONS,
 )
 garbage = sa.Table(
     "ccpr_garbage",
@@ -40,6 +42,7 @@ garbage = sa.Table(
     sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("path", sa.String(255), primary_key=True),
     sa.Column("due_at", sa.BigInteger, nullable=False),  # seconds since 1970: readers of a dropped point have time until then
+    **TABLE_OPTIONS,
 )
 
 
@@ -124,6 +127,15 @@ class Ledger:
             if len(page) < _BATCH:
                 return
             last = page[-1].object_name
+
+    def look_up(self, names: Sequence[str]) -> dict[str, StoredObject]:
+        """Those of some names that the ledger has."""
+        found = {}
+        for start in range(0, len(names), 500):
+            query = sa.select(objects).where(objects.c.task_id == self.task_id, objects.c.object_name.in_(names[start : start + 500]))
+            with transaction(self.engine) as connection:
+                found |= {row.object_name: StoredObject(row.object_name, row.size, row.sha256) for row in connection.execute(query)}
+        return found
 
     def stored_bytes(self) -> int:
         with transaction(self.engine) as connection:

@@ -7,16 +7,18 @@ changed, and time travel is one query. Source: architecture.md, "One commit".
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind, Table
-from replication.database import LONG_TEXT, METADATA, transaction
+from matrixone.schema import Kind, Table, integer_of, text_of
+from replication.database import LONG_TEXT, METADATA, TABLE_OPTIONS, UTC_TIME, fetch, repeatable, transaction
+from replication.errors import StateUnreadable
 from replication.log import mo_ccpr_log
-from replication.mirror import Head, Point, TableRef
+from replication.mirror import Behind, Head, Point, TableRef
 
 points = sa.Table(
     "ccpr_points",
@@ -25,11 +27,12 @@ points = sa.Table(
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
     sa.Column("snapshot", sa.String(64), nullable=False),
-    sa.Column("committed_at", sa.DateTime, nullable=False),
+    sa.Column("committed_at", UTC_TIME, nullable=False),
     sa.Column("ledger", sa.String(255), nullable=False),
     sa.Column("tables_changed", sa.BigInteger, nullable=False),
     sa.Column("objects_copied", sa.BigInteger, nullable=False),
     sa.Column("bytes_copied", sa.BigInteger, nullable=False),
+    **TABLE_OPTIONS,
 )
 table_points = sa.Table(
     "ccpr_table_points",
@@ -38,8 +41,8 @@ table_points = sa.Table(
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("gone", sa.Boolean, nullable=False),
-    sa.Column("database_name", sa.String(5000), nullable=False),
-    sa.Column("table_name", sa.String(5000), nullable=False),
+    sa.Column("database_name", LONG_TEXT, nullable=False),
+    sa.Column("table_name", LONG_TEXT, nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("table_schema", LONG_TEXT, nullable=False),
     sa.Column("manifest", sa.String(255), nullable=False),
@@ -47,6 +50,7 @@ table_points = sa.Table(
     sa.Column("appendable", sa.BigInteger, nullable=False),
     sa.Column("row_count", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
+    **TABLE_OPTIONS,
 )
 
 
@@ -87,27 +91,36 @@ class PointHistory:
         self.engine = engine
         self.task_id = task_id
 
+    @repeatable
     def head(self) -> Head:
-        """The committed state, read at one moment."""
+        """The committed state, read at one moment: in one statement."""
+        mine = points.c.task_id == mo_ccpr_log.c.task_id
+        oldest, newest = (sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max))
+        query = sa.select(oldest, newest, mo_ccpr_log.c.iteration_lsn, mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == self.task_id)
         with transaction(self.engine) as connection:
-            log = connection.execute(sa.select(mo_ccpr_log).where(mo_ccpr_log.c.task_id == self.task_id)).one()
-            range_of = sa.select(sa.func.min(points.c.lsn), sa.func.max(points.c.lsn)).where(points.c.task_id == self.task_id)
-            oldest, newest = connection.execute(range_of).one()
-        return Head(oldest, newest, log.iteration_lsn, log.watermark)
+            found = fetch(connection, query)
+        if not found:
+            raise StateUnreadable(
+                "its row is gone from mo_ccpr_log", subject=f"task {self.task_id}", remedy="Restore the catalog database."
+            )
+        return Head(*found[0])
 
+    @repeatable
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
         """Those of a greater lsn, oldest first."""
         query = sa.select(points).where(points.c.task_id == self.task_id, points.c.lsn > after).order_by(points.c.lsn)
         with transaction(self.engine) as connection:
-            rows = connection.execute(query).all()
+            rows = fetch(connection, query)
         return [_global_point(row._mapping) for row in rows]
 
+    @repeatable
     def newest(self) -> GlobalPoint | None:
         with transaction(self.engine) as connection:
             query = sa.select(points).where(points.c.task_id == self.task_id).order_by(points.c.lsn.desc()).limit(1)
-            row = connection.execute(query).one_or_none()
-        return None if row is None else _global_point(row._mapping)
+            found = fetch(connection, query)
+        return _global_point(found[0]._mapping) if found else None
 
+    @repeatable
     def tables(self, at_lsn: int) -> dict[int, TablePoint]:
         """The tables that exist at a point, by id."""
         newest = (
@@ -119,21 +132,23 @@ class PointHistory:
         join = table_points.join(newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn))
         query = sa.select(table_points).select_from(join).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         with transaction(self.engine) as connection:
-            rows = connection.execute(query).all()
+            rows = fetch(connection, query)
         return {row.table_id: _table_point(row._mapping) for row in rows}
 
+    @repeatable
     def states(self) -> Iterator[TablePoint]:
         """Every state of every table that some point shows, one manifest each."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         with transaction(self.engine) as connection:
-            rows = connection.execute(query.order_by(table_points.c.table_id, table_points.c.lsn)).all()
+            rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
         return (_table_point(row._mapping) for row in rows)
 
+    @repeatable
     def changed(self, lsn: int) -> dict[int, TablePoint]:
         """What one point wrote, tables that went included."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
         with transaction(self.engine) as connection:
-            rows = connection.execute(query).all()
+            rows = fetch(connection, query)
         return {row.table_id: _table_point(row._mapping) for row in rows}
 
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
@@ -194,22 +209,36 @@ class PointHistory:
         }
 
 
-def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint]) -> Point:
-    """The point as the mirror publishes it."""
-    refs = {table_id: table.ref for table_id, table in tables.items() if table.ref is not None}
-    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs)
+def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, Behind]) -> Point:
+    """The point as the mirror publishes it: of tables that are behind, it shows nothing."""
+    refs = {table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind}
+    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind)
 
 
 def _global_point(row: Mapping) -> GlobalPoint:
-    committed_at = row["committed_at"].replace(tzinfo=UTC)
-    numbers = (row["tables_changed"], row["objects_copied"], row["bytes_copied"])
-    return GlobalPoint(row["lsn"], Timestamp(row["snapshot_ts"]), row["snapshot"], committed_at, row["ledger"], *numbers)
+    with _understood(row):
+        committed_at = row["committed_at"].replace(tzinfo=UTC)
+        numbers = (integer_of(row["tables_changed"]), integer_of(row["objects_copied"]), integer_of(row["bytes_copied"]))
+        at = Timestamp(integer_of(row["snapshot_ts"]))
+        return GlobalPoint(integer_of(row["lsn"]), at, text_of(row["snapshot"]), committed_at, text_of(row["ledger"]), *numbers)
 
 
 def _table_point(row: Mapping) -> TablePoint:
-    table = Table.from_json(json.loads(row["table_schema"]))
-    if row["gone"]:
-        return TablePoint(table, None, row["lsn"])
-    numbers = (row["objects"], row["row_count"], row["bytes"])
-    ref = TableRef(table.id, table.database, table.name, Kind(row["kind"]), row["lsn"], row["manifest"], *numbers)
-    return TablePoint(table, ref, row["lsn"], row["appendable"])
+    with _understood(row):
+        table, lsn = Table.from_json(json.loads(row["table_schema"])), integer_of(row["lsn"])
+        if row["gone"]:
+            return TablePoint(table, None, lsn)
+        numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
+        ref = TableRef(table.id, table.database, table.name, Kind(row["kind"]), lsn, text_of(row["manifest"]), *numbers)
+        return TablePoint(table, ref, lsn, integer_of(row["appendable"]))
+
+
+@contextmanager
+def _understood(row: Mapping) -> Iterator[None]:
+    """A row that this program would not have written is told as such."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = f"table {row['table_id']}, " if "table_id" in row else ""
+        subject = f"task {row['task_id']}, {what}point {row['lsn']}"
+        raise StateUnreadable(f"a stored point cannot be read: {error}", subject=subject, remedy="Restore the catalog database.") from error

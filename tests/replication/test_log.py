@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from matrixone.errors import Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
-from matrixone.upstream.errors import SnapshotOutcomeUnknown
 from replication.context import Context
-from replication.database import open_database, transaction, versions
+from replication.database import open_database, transaction
 from replication.errors import LeaseLost, StateUnreadable, SubscriptionBusy, SubscriptionExists, SubscriptionMissing
-from replication.log import CcprLog, Failures, IterationState, State, mo_ccpr_log
+from replication.log import CcprLog, Failures, IterationState, State
+from replication.migrations import versions
 from replication.points import GlobalPoint, PointHistory
 from tests.replication.values import NOW, a_subscription
 
@@ -100,9 +100,14 @@ def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> Non
         log.commit(claim, Context(), 7, nothing)
     log.start(claim, Context())
     log.commit(claim, Context(), 7, nothing)
-    log.start(claim, Context())
-    with pytest.raises(LeaseLost):
-        log.commit(claim, Context(), 8, nothing)
+    for step in (
+        lambda: log.start(claim, Context()),
+        lambda: log.fail(claim, Context(), Broken("late", subject="upstream")),
+        lambda: log.commit(claim, Context(), 8, nothing),
+    ):
+        with pytest.raises(LeaseLost):
+            step()
+    assert (log.row("sub").watermark, log.row("sub").error_message) == (7, None)
 
 
 def test_a_refused_commit_writes_nothing_of_the_point(log: CcprLog) -> None:
@@ -168,39 +173,16 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path}/catalog.db")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [(State.RUNNING, State.RUNNING), (State.ERROR, State.RUNNING), (State.PAUSED, State.PAUSED)],
-)
-def test_running_ends_state_error_but_not_a_pause(before: State, after: State, log: CcprLog) -> None:
-    in_state(log, before)
-    claim = log.claim("sub", "a", TTL, nobody_is_dead)
-    log.start(claim, Context())
-    assert (log.row("sub").state, log.row("sub").iteration_state) == (after, IterationState.RUNNING)
-    log.commit(claim, Context(), 7, nothing)
-    assert log.row("sub").state == after
-
-
-def test_a_failure_does_not_end_a_pause(log: CcprLog) -> None:
-    in_state(log, State.PAUSED)
+def test_running_ends_state_error(log: CcprLog) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     log.start(claim, Context())
     log.fail(claim, Context(), Broken("gone", subject="upstream"))
-    row = log.row("sub")
-    assert row.state == State.PAUSED
-    assert row.error_message is not None
-    assert row.error_message.startswith("N:1000000:BROKEN: gone")
-
-
-def test_an_unknown_outcome_does_not_stop_the_subscription(log: CcprLog) -> None:
-    """The name is recorded: the next attempt looks it up, nobody has to act."""
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    assert log.row("sub").pair == (State.ERROR, IterationState.ERROR)
     log.start(claim, Context())
-    log.fail(claim, Context(), SnapshotOutcomeUnknown("cut", subject="statement"))
-    assert log.row("sub").state == State.RUNNING
-    assert Failures.of(log.row("sub").error_message) == Failures(
-        1, 1000000, 1000000, str(SnapshotOutcomeUnknown("cut", subject="statement"))
-    )
+    assert log.row("sub").pair == (State.RUNNING, IterationState.RUNNING)
+    log.commit(claim, Context(), 7, nothing)
+    assert log.row("sub").pair == (State.RUNNING, IterationState.COMPLETE)
 
 
 @pytest.mark.parametrize("message", [None, "", "N:1000:gone", "R:1:2", "R:one:2:3:text", "R:1:2:-3:text"])
@@ -210,8 +192,3 @@ def test_what_is_no_row_of_retryable_failures_reads_as_none(message: str | None)
 
 def test_a_row_of_failures_is_read_back() -> None:
     assert Failures.of("R:2:1000000:1000010:FLAKY: line: down") == Failures(2, 1000000, 1000010, "FLAKY: line: down")
-
-
-def in_state(log: CcprLog, state: State) -> None:
-    with transaction(log.engine) as connection:
-        connection.execute(mo_ccpr_log.update().values(state=state))

@@ -1,0 +1,88 @@
+"""The states of a subscription and which event leads from one to another, as data (requirements N1, O4, O5, B11; drawn in docs/states.md).
+
+`CcprLog` looks each change up here before it writes, so a state that is not drawn is never stored. Codes are MatrixOne's
+(native-behaviour.md 2), whose table never says `cancel`: here it is an iteration that was cut off by a pause or a drop.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from replication.errors import SubscriptionMissing, SubscriptionPaused, TransitionRefused
+
+
+class State(IntEnum):
+    RUNNING = 0
+    ERROR = 1
+    PAUSED = 2
+    DROPPED = 3
+
+
+class IterationState(IntEnum):
+    PENDING = 0
+    RUNNING = 1
+    COMPLETE = 2
+    ERROR = 3
+    CANCEL = 4
+
+
+class Event(StrEnum):
+    """What happens to a subscription."""
+
+    CLAIM = "claim"  # an executor becomes the owner
+    START = "start"  # its iteration runs
+    COMMIT = "commit"
+    RETRY = "fail, trying again may help"
+    FAIL = "fail, a person has to act"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REROUTE = "alter upstream"
+    DROP = "drop"
+
+
+class Pair(NamedTuple):
+    """`state` and `iteration_state` of a row."""
+
+    state: State
+    iteration: IterationState
+
+
+_R, _E, _P, _D = State.RUNNING, State.ERROR, State.PAUSED, State.DROPPED
+_PENDING, _RUNS, _COMPLETE, _FAILED, _CANCEL = IterationState
+IDLE = Pair(_R, _COMPLETE)  # what a new subscription is in
+_WORKS = Pair(_R, _RUNS)
+_WAITS = Pair(_R, _PENDING)  # never written here; MatrixOne's name for an iteration that was chosen and has not begun
+_STOPPED = Pair(_E, _FAILED)
+_CUT = {_PENDING: _CANCEL, _RUNS: _CANCEL}  # what becomes of an iteration that may not go on
+# What a person does is possible in every state that is not dropped, in one that nobody ever wrote too: there is always a way out.
+_LIVE = tuple(Pair(state, iteration) for state in (_R, _E, _P) for iteration in IterationState)
+
+TRANSITIONS: Mapping[Event, Mapping[Pair, Pair]] = MappingProxyType(
+    {
+        # An iteration that a dead owner left pending or running is complete: running it again gives the same (O4).
+        Event.CLAIM: {IDLE: IDLE, _WORKS: IDLE, _WAITS: IDLE, _STOPPED: _STOPPED},
+        Event.START: {IDLE: _WORKS, _WORKS: _WORKS, _STOPPED: _WORKS},
+        Event.COMMIT: {_WORKS: IDLE},
+        Event.RETRY: {_WORKS: IDLE, IDLE: IDLE},
+        Event.FAIL: {_WORKS: _STOPPED, IDLE: _STOPPED, _STOPPED: _STOPPED},
+        Event.PAUSE: {pair: Pair(_P, _CUT.get(pair.iteration, pair.iteration)) for pair in _LIVE},
+        Event.RESUME: {**dict.fromkeys(_LIVE, IDLE), _WORKS: _WORKS},
+        Event.REROUTE: {**{pair: pair for pair in _LIVE}, _WORKS: IDLE, _WAITS: IDLE},
+        Event.DROP: {pair: Pair(_D, _CUT.get(pair.iteration, pair.iteration)) for pair in _LIVE},
+    }
+)
+
+
+def after(event: Event, now: Pair, name: str) -> Pair:
+    """The states after an event. Raises SubscriptionPaused, SubscriptionMissing (it was dropped), TransitionRefused."""
+    found = TRANSITIONS[event].get(now)
+    if found is not None:
+        return found
+    subject = f"subscription {name}"
+    if now.state is State.PAUSED:
+        raise SubscriptionPaused("it is paused", subject=subject, remedy=f"`ccpr resume {name}`: it goes on from its checkpoint.")
+    if now.state is State.DROPPED:
+        raise SubscriptionMissing("it was dropped", subject=subject)
+    text = f"{event} is no step out of state {now.state.name.lower()}, iteration {now.iteration.name.lower()}"
+    raise TransitionRefused(text, subject=subject, remedy=f"`ccpr resume {name}` sets it right and keeps the checkpoint.")
