@@ -3,11 +3,12 @@
 import json
 import re
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 
 from matrixone.schema import Kind, Table
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
+from matrixone.upstream.errors import BadUri
 from matrixone.upstream.publications import Publication
 from replication.context import Context
 from replication.copying import Budget, CopyJob
@@ -49,6 +50,19 @@ class Settings:
     @property
     def isolated(self) -> bool:
         return self.consistency == "isolated"
+
+    @classmethod
+    def from_text(cls, text: str) -> "Settings":
+        """Raises TypeError or ValueError for what was not written here."""
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("sync_config is not a JSON object")
+        for setting in fields(cls):
+            wanted = float | int if isinstance(setting.default, float) else type(setting.default)
+            found = value.get(setting.name, setting.default)
+            if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(setting.default, bool):
+                raise TypeError(f"{setting.name} in sync_config is {found!r:.40}")
+        return cls(**value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +127,11 @@ class Subscription:
     @classmethod
     def from_row(cls, row: LogRow) -> "Subscription":
         try:
-            settings = Settings(**json.loads(row.sync_config))
-        except (TypeError, ValueError) as error:
-            raise StateUnreadable(f"sync_config cannot be read: {error}", subject=f"subscription {row.subscription_name}") from error
-        endpoint, sealed = parse_uri(row.upstream_conn)
+            settings = Settings.from_text(row.sync_config)
+            endpoint, sealed = parse_uri(row.upstream_conn)
+        except (TypeError, ValueError, RecursionError, BadUri) as error:
+            text = error.message if isinstance(error, BadUri) else error
+            raise StateUnreadable(f"its row cannot be read: {text}", subject=f"subscription {row.subscription_name}") from error
         publication = Publication(row.publication_name, row.subscription_account_name, row.account_id)
         return cls(row.task_id, row.subscription_name, endpoint, sealed or "", publication, row.db_name, row.table_name or None, settings)
 

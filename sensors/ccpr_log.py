@@ -18,7 +18,7 @@ from ccpr_assets.partitions import SUBSCRIPTIONS
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import NotFlushedYet
 from matrixone.upstream.retry import NO_RETRY
-from replication.errors import StateUnreadable, SubscriptionBusy, SubscriptionMissing
+from replication.errors import StateUnavailable, StateUnreadable, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused
 from replication.iteration import Outcome
 from replication.log import LogRow, State
 from replication.subscription import Subscription
@@ -51,7 +51,7 @@ def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replicatio
     end = time.monotonic() + TICK_SECONDS
     try:
         rows = replication.workspace.log.rows()
-    except StateUnreadable as error:
+    except (StateUnavailable, StateUnreadable) as error:
         return dg.SensorResult(skip_reason=f"mo_ccpr_log cannot be read: {error}")
     in_flight = _in_flight(context.instance)
     tick = _Tick()
@@ -142,6 +142,8 @@ def _serve(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow, end:
         outcome = _finish_if_idle(workspace, row, end)
     except SubscriptionBusy:
         tick.running.append(name)
+    except SubscriptionPaused:
+        tick.paused += 1
     except SubscriptionMissing:
         return  # dropped meanwhile; the next tick takes its partition away
     except CcprError as error:
