@@ -1,8 +1,9 @@
 """A CREATE TABLE statement as a value, and back to text.
 
 The text is what MatrixOne gives (`get_ddl`, SHOW CREATE TABLE): upstream-interface.md 5.4. `format_create_table` writes the same form, so a
-text of the server's comes out as it went in, but for: space between tokens, string literals (written with `''`, `\\\\`, `\\n`, `\\r`, `\\0`
-only) and a missing DEFAULT NULL. Expressions (defaults, checks, generated columns, partitions, index options) are kept as the text they are.
+text of the server's comes out as it went in, but for: space between tokens, string literals (only quote, backslash, newline, return
+and the zero byte are escaped) and a missing DEFAULT NULL. Expressions (defaults, checks, generated columns, partitions, index options) are
+kept as the text they are.
 Reading is in `matrixone.ddl_parser`.
 """
 
@@ -293,8 +294,8 @@ def format_create_table(table: CreateTable) -> str:
     lines = [f"  {column}" for column in table.columns]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({quote_names(table.primary_key)})")
-    for index in table.indexes:  # full-text ones stand one place to the left, as the server has them
-        lines.append(f"{'' if index.kind in (IndexKind.FULLTEXT, IndexKind.FULLTEXT2) else ' '} {index}")
+    # Full-text indexes stand one place to the left, as the server has them.
+    lines += [f"{'' if index.kind in (IndexKind.FULLTEXT, IndexKind.FULLTEXT2) else ' '} {index}" for index in table.indexes]
     lines += [f"  {constraint}" for constraint in (*table.foreign_keys, *table.checks)]
     clauses = [f"{name}={value}" for name, value in table.options]
     if table.comment:

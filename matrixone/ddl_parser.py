@@ -1,13 +1,11 @@
 """CREATE TABLE text to a `CreateTable`: recursive descent over tokens, in one pass.
 
-Understands what MatrixOne writes (upstream-interface.md 5.4; awkward names, comments that the server forgot to quote) and the same statement
-as MySQL and MariaDB write it. Brackets are counted, never recursed into, so depth costs nothing.
+Understands what MatrixOne writes (upstream-interface.md 5.4; awkward names, comments that the server forgot to quote) and the same
+statement as MySQL and MariaDB write it. Brackets are counted, never recursed into, so depth costs nothing.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Never, TypeVar
 
 from matrixone.ddl import (
     Check,
@@ -20,10 +18,10 @@ from matrixone.ddl import (
     IndexKind,
     KeyPart,
 )
-from matrixone.ddl_text import DdlUnreadable, Token, tokens
+from matrixone.ddl_cursor import MAX_DIGITS, Cursor
+from matrixone.ddl_text import DdlUnreadable, Token
 from matrixone.schema import Table
 
-_MAX_DIGITS = 9
 _MAX_REPAIRS = 100  # of comments: each costs reading the rest again
 # Where a comment ends that was written without quoting it: the server puts each definition on a line of its own, the comment last.
 _COMMENT_END = re.compile(r"'(?=,\n|\n\))")
@@ -31,7 +29,6 @@ _INDEX_WORDS = ("UNIQUE", "KEY", "INDEX", "FULLTEXT", "FULLTEXT2", "SPATIAL")
 _ACTIONS = ("CASCADE", "RESTRICT")
 _ATTRIBUTES = ("NOT", "NULL", "DEFAULT", "ON", "AUTO_INCREMENT", "GENERATED", "AS", "COLLATE", "CHARACTER", "INVISIBLE", "VISIBLE")
 _ATTRIBUTES += ("PRIMARY", "UNIQUE", "CHECK", "COMMENT")
-_Item = TypeVar("_Item")
 
 
 def parse_create_table(text: str, *, comment: str | None = None, subject: str = "CREATE TABLE text") -> CreateTable:
@@ -66,51 +63,48 @@ def create_table_of(table: Table) -> CreateTable:
     return replace(created, database=table.database, name=table.name, comment=table.comment, columns=tuple(columns))
 
 
-class _Parser:
-    """A list of tokens and a place in it."""
+class _Parser(Cursor):
+    """One statement, read once from its first word to its last."""
 
     def __init__(self, text: str, comment: str | None, subject: str) -> None:
-        self._text = text
-        self._tokens = list(tokens(text))
-        self._next = 0
+        super().__init__(text, subject)
         self._comment = comment
-        self._subject = subject
         self._repairs = 0
 
     def statement(self) -> CreateTable:
-        self._expect("CREATE")
-        if not self._at("TABLE"):
-            self._fail("an ordinary CREATE TABLE is expected")
-        self._expect("TABLE")
-        if self._take("IF"):
-            self._expect("NOT")
-            self._expect("EXISTS")
-        database, name = self._qualified_name()
+        self.expect("CREATE")
+        if not self.at("TABLE"):
+            self.fail("an ordinary CREATE TABLE is expected")
+        self.expect("TABLE")
+        if self.take("IF"):
+            self.expect("NOT")
+            self.expect("EXISTS")
+        database, name = self.qualified_name()
         body = _Body()
-        self._sign("(")
+        self.sign("(")
         while True:
             self._definition(body)
-            if not self._take_sign(","):
+            if not self.take_sign(","):
                 break
-        self._sign(")")
+        self.sign(")")
         if not body.columns:
-            self._fail("the statement has no columns")
+            self.fail("the statement has no columns")
         options: list[tuple[str, str]] = []
         comment, partition_by, properties, cluster_by = "", "", (), ()
-        while not self._at_end():
-            if self._take("COMMENT"):
+        while not self.at_end():
+            if self.take("COMMENT"):
                 comment = self._table_comment()
-            elif self._take("PARTITION"):
-                self._expect("BY")
-                partition_by = self._slice(self._ends_partitions)
-            elif self._take("PROPERTIES"):
-                properties = self._in_brackets(self._property)
-            elif self._take("CLUSTER"):
-                self._expect("BY")
-                cluster_by = self._in_brackets(self._name)
-            elif self._take_sign(";") and self._at_end():
+            elif self.take("PARTITION"):
+                self.expect("BY")
+                partition_by = self.slice(self._ends_partitions)
+            elif self.take("PROPERTIES"):
+                properties = self.in_brackets(self._property)
+            elif self.take("CLUSTER"):
+                self.expect("BY")
+                cluster_by = self.in_brackets(self.name)
+            elif self.take_sign(";") and self.at_end():
                 break
-            elif not self._take_sign(","):  # MySQL allows commas between options
+            elif not self.take_sign(","):  # MySQL allows commas between options
                 options.append(self._option())
         keys = frozenset(body.primary_key)  # of a primary key, whether NOT NULL is said or not
         return CreateTable(
@@ -132,76 +126,76 @@ class _Parser:
 
     def _definition(self, body: "_Body") -> None:
         constraint = ""
-        if self._take("CONSTRAINT") and not self._at("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
-            constraint = self._name()
-        if self._take("PRIMARY"):
-            self._expect("KEY")
+        if self.take("CONSTRAINT") and not self.at("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+            constraint = self.name()
+        if self.take("PRIMARY"):
+            self.expect("KEY")
             self._using()
             if body.primary_key:
-                self._fail("a second primary key")
-            body.primary_key = tuple(part.column for part in self._in_brackets(self._key_part))
+                self.fail("a second primary key")
+            body.primary_key = tuple(part.column for part in self.in_brackets(self._key_part))
             self._using()
-        elif self._take("FOREIGN"):
-            self._expect("KEY")
+        elif self.take("FOREIGN"):
+            self.expect("KEY")
             body.foreign_keys.append(self._foreign_key(constraint))
-        elif self._take("CHECK"):
-            body.checks.append(Check(constraint, self._bracketed_text()))
-        elif self._at(*_INDEX_WORDS):
+        elif self.take("CHECK"):
+            body.checks.append(Check(constraint, self.bracketed_text()))
+        elif self.at(*_INDEX_WORDS):
             body.indexes.append(self._index(constraint))
         elif constraint:
-            self._fail("a constraint of an unknown kind")
+            self.fail("a constraint of an unknown kind")
         else:
             self._column(body)
 
     def _column(self, body: "_Body") -> None:
-        name = self._name()
+        name = self.name()
         kind = self._type()
         nullable, default = True, None
         on_update = comment = charset = collation = ""
         auto_increment = invisible = False
         generated = None
-        while not self._at_sign(",") and not self._at_sign(")"):
-            if self._take("NOT"):
-                self._expect("NULL")
+        while not self.at_sign(",") and not self.at_sign(")"):
+            if self.take("NOT"):
+                self.expect("NULL")
                 nullable = False
-            elif self._take("NULL", "VISIBLE"):
+            elif self.take("NULL", "VISIBLE"):
                 pass
-            elif self._take("DEFAULT"):
-                default = self._slice(self._ends_expression)
-            elif self._take("ON"):
-                self._expect("UPDATE")
-                on_update = self._slice(self._ends_expression)
-            elif self._take("AUTO_INCREMENT"):
+            elif self.take("DEFAULT"):
+                default = self.slice(self._ends_expression)
+            elif self.take("ON"):
+                self.expect("UPDATE")
+                on_update = self.slice(self._ends_expression)
+            elif self.take("AUTO_INCREMENT"):
                 auto_increment, nullable = True, False
-            elif self._take("GENERATED"):
-                self._expect("ALWAYS")
-            elif self._take("AS"):
-                expression = self._bracketed_text()
-                stored = self._at("STORED", "PERSISTENT")
-                if stored or self._at("VIRTUAL"):
-                    self._next += 1
+            elif self.take("GENERATED"):
+                self.expect("ALWAYS")
+            elif self.take("AS"):
+                expression = self.bracketed_text()
+                stored = self.at("STORED", "PERSISTENT")
+                if stored or self.at("VIRTUAL"):
+                    self.place += 1
                 generated = Generated(expression, stored)
-            elif self._take("COMMENT"):
+            elif self.take("COMMENT"):
                 comment = self._column_comment()
-            elif self._take("COLLATE"):
-                collation = self._name()
-            elif self._take("CHARACTER"):
-                self._expect("SET")
-                charset = self._name()
-            elif self._take("INVISIBLE"):
+            elif self.take("COLLATE"):
+                collation = self.name()
+            elif self.take("CHARACTER"):
+                self.expect("SET")
+                charset = self.name()
+            elif self.take("INVISIBLE"):
                 invisible = True
-            elif self._take("PRIMARY"):
-                self._expect("KEY")
+            elif self.take("PRIMARY"):
+                self.expect("KEY")
                 if body.primary_key:
-                    self._fail("a second primary key")
+                    self.fail("a second primary key")
                 body.primary_key = (name,)
-            elif self._take("UNIQUE"):
-                self._take("KEY")
+            elif self.take("UNIQUE"):
+                self.take("KEY")
                 body.indexes.append(Index(IndexKind.UNIQUE, name, (KeyPart(name),)))
-            elif self._take("CHECK"):
-                body.checks.append(Check("", self._bracketed_text()))
+            elif self.take("CHECK"):
+                body.checks.append(Check("", self.bracketed_text()))
             else:
-                self._fail(f"an unknown word in column {name}")
+                self.fail(f"an unknown word in column {name}")
         if default is not None and default.upper() == "NULL":
             default = None
         body.columns.append(
@@ -209,135 +203,135 @@ class _Parser:
         )
 
     def _type(self) -> ColumnType:
-        token = self._token()
+        token = self.token()
         if token.kind != "word":
-            self._fail("a type is expected")
-        self._next += 1
+            self.fail("a type is expected")
+        self.place += 1
         parameters: list[int] = []
         members: list[str] = []
-        if self._at_sign("("):
-            for item in self._in_brackets(self._take_token):
+        if self.at_sign("("):
+            for item in self.in_brackets(self.take_token):
                 if item.kind == "text":
                     members.append(item.value)
-                elif item.kind == "number" and item.value.isdecimal() and len(item.value) <= _MAX_DIGITS:
+                elif item.kind == "number" and item.value.isdecimal() and len(item.value) <= MAX_DIGITS:
                     parameters.append(int(item.value))
                 else:
-                    self._fail("a type has an unknown parameter", item)
+                    self.fail("a type has an unknown parameter", item)
         if members and (parameters or token.value.lower() not in ("enum", "set")):
-            self._fail("a type has an unknown parameter", token)
-        unsigned = self._take("UNSIGNED")
-        srid = self._number() if self._take("SRID") else None
+            self.fail("a type has an unknown parameter", token)
+        unsigned = self.take("UNSIGNED")
+        srid = self.number() if self.take("SRID") else None
         return ColumnType(token.value.lower(), tuple(parameters), tuple(members), unsigned, srid)
 
     def _index(self, constraint: str) -> Index:
-        word = self._take_token().value.upper()
+        word = self.take_token().value.upper()
         kind = IndexKind.KEY if word in ("KEY", "INDEX") else next(kind for kind in IndexKind if kind.split()[0] == word)
         if kind is not IndexKind.KEY:
-            self._take("KEY", "INDEX")
-        name = constraint if self._at_sign("(") or self._at("USING") else self._name()
+            self.take("KEY", "INDEX")
+        name = constraint if self.at_sign("(") or self.at("USING") else self.name()
         algorithm = self._using()
-        parts = self._in_brackets(self._key_part)
+        parts = self.in_brackets(self._key_part)
         algorithm = algorithm or self._using()
-        options = "" if self._ends_index(self._token()) else self._slice(self._ends_index)
-        comment = self._column_comment() if self._take("COMMENT") else ""
+        options = "" if self._ends_index(self.token()) else self.slice(self._ends_index)
+        comment = self._column_comment() if self.take("COMMENT") else ""
         return Index(kind, name, parts, algorithm, options, comment)
 
     def _using(self) -> str:
-        return self._take_token().value if self._take("USING") else ""
+        return self.take_token().value if self.take("USING") else ""
 
     def _key_part(self) -> KeyPart:
-        name = self._name()
+        name = self.name()
         length = None
-        if self._take_sign("("):
-            length = self._number()
-            self._sign(")")
-        descending = self._take("DESC")
+        if self.take_sign("("):
+            length = self.number()
+            self.sign(")")
+        descending = self.take("DESC")
         if not descending:
-            self._take("ASC")
+            self.take("ASC")
         return KeyPart(name, length, descending)
 
     def _foreign_key(self, constraint: str) -> ForeignKey:
-        name = constraint if self._at_sign("(") else self._name()
-        columns = self._in_brackets(self._name)
-        self._expect("REFERENCES")
-        database, table = self._qualified_name()
-        referenced = self._in_brackets(self._name)
+        name = constraint if self.at_sign("(") else self.name()
+        columns = self.in_brackets(self.name)
+        self.expect("REFERENCES")
+        database, table = self.qualified_name()
+        referenced = self.in_brackets(self.name)
         actions = {"DELETE": "", "UPDATE": ""}
-        while self._take("ON"):
-            event = self._take_token()
+        while self.take("ON"):
+            event = self.take_token()
             if not event.is_word(*actions):
-                self._fail("DELETE or UPDATE is expected", event)
+                self.fail("DELETE or UPDATE is expected", event)
             actions[event.value.upper()] = self._action()
         return ForeignKey(name, columns, table, referenced, database, actions["DELETE"], actions["UPDATE"])
 
     def _action(self) -> str:
-        first = self._take_token()
+        first = self.take_token()
         if first.is_word("SET", "NO"):
-            second = self._take_token()
+            second = self.take_token()
             if second.is_word("NULL", "DEFAULT", "ACTION"):
                 return f"{first.value} {second.value}".upper()
         if not first.is_word(*_ACTIONS):
-            self._fail("an unknown action of a foreign key", first)
+            self.fail("an unknown action of a foreign key", first)
         return first.value.upper()
 
     # Options of the table
 
     def _option(self) -> tuple[str, str]:
         words = []
-        while self._token().kind == "word" and len(words) < 3:
-            words.append(self._take_token().value.upper())
+        while self.token().kind == "word" and len(words) < 3:
+            words.append(self.take_token().value.upper())
             if words[-1] not in ("DEFAULT", "CHARACTER", "DATA", "INDEX"):
                 break
         if not words:
-            self._fail("an unknown option of the table")
-        self._take_sign("=")
-        if self._at_sign("("):
-            return " ".join(words), f"({self._bracketed_text()})"
-        value = self._take_token()
+            self.fail("an unknown option of the table")
+        self.take_sign("=")
+        if self.at_sign("("):
+            return " ".join(words), f"({self.bracketed_text()})"
+        value = self.take_token()
         if value.kind == "sign":
-            self._fail("an option of the table has no value", value)
-        return " ".join(words), self._text[value.start : value.end]
+            self.fail("an option of the table has no value", value)
+        return " ".join(words), self.text[value.start : value.end]
 
     def _property(self) -> tuple[str, str]:
         key = self._literal()
-        self._sign("=")
+        self.sign("=")
         return key, self._literal()
 
     def _literal(self) -> str:
-        token = self._take_token()
+        token = self.take_token()
         if token.kind != "text":
-            self._fail("a text in quotes is expected", token)
+            self.fail("a text in quotes is expected", token)
         return token.value
 
     def _table_comment(self) -> str:
-        self._take_sign("=")
-        start = self._token().start
+        self.take_sign("=")
+        start = self.token().start
         raw = f"'{self._comment}'"
-        if self._comment is not None and self._text.startswith(raw, start):
-            self._go_on_at(start + len(raw))
+        if self._comment is not None and self.text.startswith(raw, start):
+            self.go_on_at(start + len(raw))
             return self._comment
         return self._literal()
 
     def _column_comment(self) -> str:
         """The literal; if what follows it makes no sense, the server did not quote it, and it goes to the end of its definition."""
-        token = self._token()
-        following = self._tokens[self._next + 1] if self._next + 1 < len(self._tokens) else None
+        token = self.token()
+        following = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else None
         if token.kind == "text" and (following is None or following.value in (",", ")") or following.is_word(*_ATTRIBUTES)):
             return self._literal()
-        end = _COMMENT_END.search(self._text, token.start + 1)
+        end = _COMMENT_END.search(self.text, token.start + 1)
         if token.kind not in ("text", "broken") or end is None or self._repairs >= _MAX_REPAIRS:
-            self._fail("a comment has no end", token)
+            self.fail("a comment has no end", token)
         self._repairs += 1
-        self._go_on_at(end.end())
-        return self._text[token.start + 1 : end.start()]
+        self.go_on_at(end.end())
+        return self.text[token.start + 1 : end.start()]
 
     # Places at which a text that is kept as it is ends: outside brackets
 
     def _ends_expression(self, token: Token) -> bool:
         if token.is_sign(","):
             return True
-        following = self._tokens[self._next + 1] if self._next + 1 < len(self._tokens) else token
-        previous = self._tokens[self._next - 1]
+        following = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else token
+        previous = self.tokens[self.place - 1]
         return (
             (token.is_word("ON") and following.is_word("UPDATE"))
             or (token.is_word("COMMENT") and following.kind in ("text", "broken"))
@@ -352,104 +346,6 @@ class _Parser:
 
     def _ends_partitions(self, token: Token) -> bool:
         return token.is_word("PROPERTIES", "CLUSTER") or token.is_sign(";")
-
-    def _slice(self, ends: Callable[[Token], bool]) -> str:
-        """The text up to where it ends, outside brackets; not empty."""
-        first, depth = self._token(), 0
-        while self._next < len(self._tokens):
-            token = self._tokens[self._next]
-            if depth == 0 and (token.is_sign(")") or (token is not first and ends(token))):
-                break
-            if token.kind == "broken":
-                self._fail("a text or name has no end", token)
-            depth += token.is_sign("(") - token.is_sign(")")
-            self._next += 1
-        last = self._tokens[self._next - 1]
-        if depth or last.end <= first.start or first.is_sign(","):
-            self._fail("an expression has no end", first)
-        return self._text[first.start : last.end]
-
-    def _bracketed_text(self) -> str:
-        self._sign("(")
-        text = self._slice(lambda _: False)
-        self._sign(")")
-        return text
-
-    # Tokens
-
-    def _token(self) -> Token:
-        if self._at_end():
-            raise DdlUnreadable("the CREATE TABLE text breaks off", subject=self._subject)
-        return self._tokens[self._next]
-
-    def _take_token(self) -> Token:
-        token = self._token()
-        if token.kind == "broken":
-            self._fail("a text or name has no end", token)
-        self._next += 1
-        return token
-
-    def _at_end(self) -> bool:
-        return self._next >= len(self._tokens)
-
-    def _at(self, *words: str) -> bool:
-        return not self._at_end() and self._tokens[self._next].is_word(*words)
-
-    def _take(self, *words: str) -> bool:
-        found = self._at(*words)
-        self._next += found
-        return found
-
-    def _at_sign(self, sign: str) -> bool:
-        return self._token().is_sign(sign)
-
-    def _take_sign(self, sign: str) -> bool:
-        found = not self._at_end() and self._tokens[self._next].is_sign(sign)
-        self._next += found
-        return found
-
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            self._fail(f"{word} is expected")
-
-    def _sign(self, sign: str) -> None:
-        if not self._take_sign(sign):
-            self._fail(f"'{sign}' is expected")
-
-    def _name(self) -> str:
-        token = self._take_token()
-        if token.kind not in ("name", "word") or not token.value or "\0" in token.value:
-            self._fail("a name is expected", token)
-        return token.value
-
-    def _qualified_name(self) -> tuple[str, str]:
-        first = self._name()
-        return (first, self._name()) if self._take_sign(".") else ("", first)
-
-    def _number(self) -> int:
-        token = self._take_token()
-        if not (token.kind == "number" and token.value.isdecimal() and len(token.value) <= _MAX_DIGITS):
-            self._fail("a number is expected", token)
-        return int(token.value)
-
-    def _in_brackets(self, item: Callable[[], _Item]) -> tuple[_Item, ...]:
-        self._sign("(")
-        items = [item()]
-        while self._take_sign(","):
-            items.append(item())
-        self._sign(")")
-        return tuple(items)
-
-    def _go_on_at(self, place: int) -> None:
-        self._tokens[self._next :] = tokens(self._text, place)
-
-    def _fail(self, problem: str, token: Token | None = None) -> Never:
-        if token is None and self._at_end():
-            raise DdlUnreadable(f"the CREATE TABLE text breaks off: {problem}", subject=self._subject)
-        token = token or self._tokens[self._next]
-        line = self._text.count("\n", 0, token.start) + 1
-        found = self._text[token.start : token.start + 40]
-        raise DdlUnreadable(f"{problem}, at character {token.start} in line {line}: {found!r}", subject=self._subject)
 
 
 class _Body:

@@ -1,7 +1,7 @@
 """The letters of SQL text: tokens with their places, names and literals read and written.
 
-The text is data from a server or a person: whatever it holds, reading it ends after one pass. Comments of SQL count as space; what stands in
-a versioned comment (``/*!80023 INVISIBLE */``) counts as written out, since that is how MySQL and MariaDB read it.
+The text is data from a server or a person: whatever it holds, reading it ends after one pass. Comments of SQL count as space; what stands
+in a versioned comment (``/*!80023 INVISIBLE */``) counts as written out, since that is how MySQL and MariaDB read it.
 """
 
 import re

@@ -1,3 +1,4 @@
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from matrixone.ddl import (
 )
 from matrixone.ddl_parser import create_table_of, parse_create_table
 from matrixone.ddl_text import DdlUnreadable, quote_name, quote_text, tokens
-from matrixone.schema import Kind, Table
+from matrixone.schema import Column, Kind, SqlType, Table
 from tests.matrixone.ddl_strategies import TEXT, create_tables
 from tests.recorded import snapshots
 
@@ -60,9 +61,9 @@ def test_all_that_the_server_can_write_is_a_value():
   UNIQUE KEY `u` (`n`(5),`id`) COMMENT 'once',
   KEY `iv` USING ivfflat (`v`) lists = 3  op_type 'vector_l2_ops' ,
  FULLTEXT `f`(`n`) WITH PARSER ngram,
-  CONSTRAINT `fk` FOREIGN KEY (`id`,`g`) REFERENCES `other`.`p` (`a`,`b`) ON DELETE SET NULL ON UPDATE RESTRICT,
+  CONSTRAINT `fk` FOREIGN KEY (`id`,`g`) REFERENCES `other`.`p` (`a`,`b`) ON DELETE SET NULL ON UPDATE CASCADE,
   CONSTRAINT `c` CHECK (`id` > 0)
-) COLLATE=utf8mb4_bin COMMENT='the ''t''' partition by key(`id`) partitions 2 PROPERTIES("from_publication" = "true") CLUSTER BY (`n`, `g`)"""
+) COLLATE=utf8mb4_bin COMMENT='the ''t''' partition by key(`id`) partitions 2 PROPERTIES("k" = "v") CLUSTER BY (`n`, `g`)"""
     table = parse_create_table(text)
     assert table == CreateTable(
         "t",
@@ -81,11 +82,11 @@ def test_all_that_the_server_can_write_is_a_value():
             Index(IndexKind.KEY, "iv", (KeyPart("v"),), "ivfflat", "lists = 3  op_type 'vector_l2_ops'"),
             Index(IndexKind.FULLTEXT, "f", (KeyPart("n"),), "", "WITH PARSER ngram"),
         ),
-        foreign_keys=(ForeignKey("fk", ("id", "g"), "p", ("a", "b"), "other", "SET NULL", "RESTRICT"),),
+        foreign_keys=(ForeignKey("fk", ("id", "g"), "p", ("a", "b"), "other", "SET NULL", "CASCADE"),),
         checks=(Check("c", "`id` > 0"),),
         comment="the 't'",
         partition_by="key(`id`) partitions 2",
-        properties=(("from_publication", "true"),),
+        properties=(("k", "v"),),
         cluster_by=("n", "g"),
         options=(("COLLATE", "utf8mb4_bin"),),
     )
@@ -171,10 +172,8 @@ def test_what_cannot_be_read_is_an_error_that_names_the_place(text: str, place: 
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str):
-    try:
+    with contextlib.suppress(DdlUnreadable):
         parse_create_table(text)
-    except DdlUnreadable:
-        pass
 
 
 @settings(max_examples=300, deadline=None)
@@ -183,10 +182,8 @@ def test_a_damaged_statement_is_read_or_refused(table: CreateTable, data: st.Dat
     text = format_create_table(table)
     at = data.draw(st.integers(0, len(text)))
     piece = data.draw(st.sampled_from(["", "'", "`", "(", ")", ",", "\\", "/*!", "COMMENT '", "DEFAULT ", "9" * 5000, "\0"]))
-    try:
+    with contextlib.suppress(DdlUnreadable):
         parse_create_table(text[:at] + piece + text[at + data.draw(st.integers(0, 5)) :])
-    except DdlUnreadable:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -208,10 +205,8 @@ def test_long_texts_take_no_longer_than_their_length(unit: str):
     def seconds(repeats: int) -> float:
         text = "CREATE TABLE t (" + unit * repeats
         start = time.process_time()
-        try:
+        with contextlib.suppress(DdlUnreadable):
             parse_create_table(text)
-        except DdlUnreadable:
-            pass
         return time.process_time() - start
 
     seconds(100)
@@ -232,8 +227,6 @@ def test_names_that_no_server_takes_are_refused():
 
 
 def _table(ddl: str, **changes: object) -> Table:
-    from matrixone.schema import Column, SqlType
-
     columns = (Column("a", 0, SqlType(22, 32, -1)), Column("e", 1, SqlType(66), labels=("x,y", "z")))
     return replace(Table(1, 1, "d", "t", Kind.TABLE, columns, ddl, "c"), **changes)  # pyright: ignore[reportArgumentType]
 
