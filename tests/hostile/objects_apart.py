@@ -203,6 +203,9 @@ def _retype(work: Apart, chance: random.Random) -> None:
         work.entries[at] = bytes(entry)
 
 
+_MOST_SLOTS, _MOST_BYTES = 70_000, 4 << 20  # what a case writes; what it claims has no limit
+
+
 def _more_or_fewer_rows(work: Apart, chance: random.Random) -> None:
     """Another number of rows wherever it is written, and in half of the cases in the vectors too."""
     if len(work.meta) < _DATA_META + 40:
@@ -218,7 +221,9 @@ def _more_or_fewer_rows(work: Apart, chance: random.Random) -> None:
             changed = bytearray(entry)
             sections = _sections(entry)
             if len(sections) == 3 and rows and len(sections[0]) % rows == 0:
-                slots = (sections[0] * (1 + wanted // rows))[: len(sections[0]) // rows * min(wanted, 70_000)]
+                width = len(sections[0]) // rows
+                count = min(wanted, _MOST_SLOTS, _MOST_BYTES // max(1, width))
+                slots = (sections[0] * (1 + count // rows))[: width * count]
                 struct.pack_into("<I", changed, _ROWS_AT, wanted)
                 rest = b"".join(struct.pack("<I", len(part)) + part for part in (slots, *sections[1:]))
                 work.entries[at] = bytes(changed[: _SLOTS_AT - 4]) + rest + b"\0"
