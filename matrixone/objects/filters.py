@@ -1,6 +1,6 @@
 """Filters that tell which keys a block cannot hold: binary fuse filters with fingerprints of 8 bits over xxHash64. object-format.md 2.7.
 
-A filter answers every key that it was built from with yes, and some 0.4 % of all others. Those of all blocks of an object are built
+A filter answers every key that it was built from with yes, and some 0.4 % of all others. Those of several blocks are built
 together, round by round over numpy arrays: a round takes every key that stands alone in one of its three places.
 """
 
@@ -22,6 +22,9 @@ _STRIPE = 32
 _HEAD = struct.Struct("<QIIII")
 _SEGMENT_LIMIT = 262_144
 _ATTEMPTS = 100
+_TOGETHER = 8  # filters built at once: more of them share the cost of a round, until their tables leave the processor's cache
+_KEY_BITS = 40
+_ONE_KEY, _KEY_MASK = 1 << _KEY_BITS, (1 << _KEY_BITS) - 1
 _OBJECT_PREFIX, _BLOCK_PREFIX = (0, 18), (1, 20)  # id of the prefix function, bytes
 _LENGTHS = struct.Struct("<III")
 _U = np.uint64
@@ -141,12 +144,14 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
     built: list[bytes | None] = [None] * len(hashes)
     groups, open_ = list(hashes), list(range(len(hashes)))
     for attempt, seed in enumerate(_SEEDS):
-        tables = _build([groups[number] for number in open_], [sizes[number] for number in open_], seed)
-        for number, table in zip(open_, tables, strict=True):
-            if table is not None:
-                size = sizes[number]
-                head = _HEAD.pack(seed, size.length, size.length - 1, size.segments, size.segments * size.length)
-                built[number] = head + table.tobytes()
+        for start in range(0, len(open_), _TOGETHER):
+            some = open_[start : start + _TOGETHER]
+            tables = _build([groups[number] for number in some], [sizes[number] for number in some], seed)
+            for number, table in zip(some, tables, strict=True):
+                if table is not None:
+                    size = sizes[number]
+                    head = _HEAD.pack(seed, size.length, size.length - 1, size.segments, size.segments * size.length)
+                    built[number] = head + table.tobytes()
         open_ = [number for number in open_ if built[number] is None]
         if not open_:
             return [entry for entry in built if entry is not None]
@@ -157,45 +162,47 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
 
 
 def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.ndarray | None]:
-    """The fingerprints of each group, uint8; None where some of its keys are never alone. All tables lie behind one another."""
+    """The fingerprints of each group, uint8; None where some of its keys are never alone. The tables lie behind one another."""
     bases = np.cumsum([0, *(size.total for size in sizes)])
-    counts = [len(group) for group in groups]
+    counts = np.array([len(group) for group in groups])
+    keys = int(counts.sum())
     places, fingerprints = _places(np.concatenate(groups), sizes, counts, bases[:-1], seed)
-    total, keys = int(bases[-1]), len(fingerprints)
-    degree = np.bincount(places.reshape(-1), minlength=total)
-    # Of a place with one key the sum is that key.
-    key_sum = np.bincount(places.reshape(-1), np.repeat(np.arange(keys, dtype=np.float64), 3), minlength=total).astype(np.int64)
-    claim = np.empty(keys, np.int64)
-    taken: list[tuple[np.ndarray, np.ndarray]] = []
-    alone = np.flatnonzero(degree == 1)
+    # Of each place how many keys it has, above the sum of their numbers: of one key, that is its number. Doubles hold it exactly.
+    weights = np.repeat(np.arange(_ONE_KEY, _ONE_KEY + keys, dtype=np.float64), 3)
+    held = np.bincount(places.reshape(-1), weights, minlength=int(bases[-1])).astype(np.int64)
+    claim, order = np.empty(keys, np.int64), np.arange(int(bases[-1]))
+    taken: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    alone = np.flatnonzero(held >> _KEY_BITS == 1)
     while alone.size:
-        found = key_sum[alone]
-        order = np.arange(len(found))
-        claim[found] = order
-        first = claim[found] == order  # a key that is alone in two places, or a place listed twice, counts once
-        found, alone = found[first], alone[first]
-        taken.append((found, alone))
-        touched = places[found].reshape(-1)
-        np.subtract.at(degree, touched, 1)
-        np.subtract.at(key_sum, touched, np.repeat(found, 3))
-        alone = touched[degree[touched] == 1]
-    table = np.zeros(total, np.uint8)
-    # The last keys first: of a key's places only its own is still zero, so that it can make the three agree.
-    for found, own in reversed(taken):
-        three = table[places[found]]
-        table[own] = fingerprints[found] ^ three[:, 0] ^ three[:, 1] ^ three[:, 2]
-    left = degree.astype(bool)
-    results: list[np.ndarray | None] = []
-    for start, stop in itertools.pairwise(bases):
-        results.append(None if left[start:stop].any() else table[start:stop])
-    return results
+        found = held.take(alone) & _KEY_MASK
+        number = order[: len(found)]
+        claim[found] = number
+        first = claim.take(found) == number  # a key that is alone in two places, or a place named twice, counts once
+        found, own = found[first], alone[first]
+        three = places.take(found, axis=0)
+        others = three[three != own[:, None]]
+        taken.append((found, own, others))
+        np.subtract.at(held, others, np.repeat(found + _ONE_KEY, 2))
+        alone = others[held.take(others) >> _KEY_BITS == 1]
+    table = np.zeros(int(bases[-1]), np.uint8)
+    # The last keys first: of a key's places its own is still zero, so that it can make the three agree.
+    for found, own, others in reversed(taken):
+        two = table.take(others).reshape(-1, 2)
+        table[own] = fingerprints.take(found) ^ two[:, 0] ^ two[:, 1]
+    complete = np.ones(len(groups), bool)
+    if sum(len(found) for found, _, _ in taken) < keys:
+        owners = np.searchsorted(np.cumsum(counts), np.concatenate([found for found, _, _ in taken] or [order[:0]]), side="right")
+        complete = np.bincount(owners, minlength=len(groups)) == counts
+    return [table[start:stop] if done else None for start, stop, done in zip(bases[:-1], bases[1:], complete, strict=True)]
 
 
-def _places(hashes: np.ndarray, sizes: list[_Size], counts: list[int], bases: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _places(
+    hashes: np.ndarray, sizes: list[_Size], counts: np.ndarray, bases: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Three places of each key, int64 of shape (keys, 3), and its fingerprint."""
 
-    def each(values: list[int]) -> np.ndarray:
-        return np.repeat(np.array(values, np.uint64), counts)
+    def each(values: list[int]) -> np.ndarray | np.uint64:
+        return _U(values[0]) if len(set(values)) == 1 else np.repeat(np.array(values, np.uint64), counts)
 
     with np.errstate(over="ignore"):
         mixed = hashes + _U(seed)
@@ -205,9 +212,10 @@ def _places(hashes: np.ndarray, sizes: list[_Size], counts: list[int], bases: np
     span, length, base = each([size.segments * size.length for size in sizes]), each([size.length for size in sizes]), each(bases.tolist())
     mask = length - _U(1)
     first = ((mixed >> _U(32)) * span + ((mixed & _U(0xFFFFFFFF)) * span >> _U(32))) >> _U(32)
-    second = first + length ^ (mixed >> _U(18) & mask)
-    third = first + (length << _U(1)) ^ (mixed & mask)
-    places = np.stack([first + base, second + base, third + base], axis=1).astype(np.int64)
+    places = np.empty((len(mixed), 3), np.int64)
+    places[:, 0] = first + base
+    places[:, 1] = (first + length ^ (mixed >> _U(18) & mask)) + base
+    places[:, 2] = (first + (length << _U(1)) ^ (mixed & mask)) + base
     return places, (mixed ^ mixed >> _U(32)).astype(np.uint8)
 
 
