@@ -1,0 +1,499 @@
+"""A small storage engine that behaves like the upstream's: an upstream to which anything can happen, and whose truth is known.
+
+Use::
+
+    storage = Storage()
+    storage.create_database("shop")
+    storage.create_table("shop", "orders", {"id": "bigint", "note": "varchar(40)"}, primary_key=["id"])
+    with storage.begin() as txn:
+        txn.insert("shop", "orders", {"id": [1, 2], "note": ["a", None]})
+    storage.flush("shop", "orders")
+    storage.rows_at("shop", "orders", storage.now)      # the truth, at any time since the table exists
+    storage.create_publication("p", "shop")             # then serve it: `emulator.living`
+
+How it behaves is taken from recordings of a real upstream (spec/object-format.md, upstream-interface.md). Rows of a commit lie in memory
+until a flush; larger inserts and deletes become objects of a compute node at once (see `emulator.stored_table`). DDL is a transaction of
+its own. Table ids follow architecture 6. What it does not have: views, sequences, foreign keys, fulltext and vector indexes, partitions,
+defaults and auto-increment. Truth is kept for ever, so a long life costs memory: the rows once, and the files that are not yet collected.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from emulator.backing import Publication, internal
+from emulator.clock import Clock
+from emulator.definitions import BadDefinition, Definition, Index, create_table, define, make_column
+from emulator.entries import INDEX, TABLE, DatabaseEntry, TableEntry, index_definition
+from emulator.shelf import OBJECT_ROWS, Shelf
+from emulator.stored_table import ALIVE, MergeConflict, StoredObject, StoredTable
+from emulator.transaction import Transaction
+from emulator.wire import StatementError
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import arrow_type
+
+SYS = "sys"
+CN_ROWS = 8192
+FIRST_ID = 300_000
+SYSTEM_DATABASES = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSnapshot:
+    """`protects` is the `obj_id` that garbage collection goes by (upstream-interface.md 4.3); `tick` is the state that it shows."""
+
+    name: str
+    account: str
+    tick: int
+    level: str
+    database: str
+    table: str
+    protects: int
+
+
+@dataclass(eq=False)
+class Merge:
+    """A merge under way: it sees the rows as of its start. `commit` puts its objects in the place of the old ones."""
+
+    storage: "Storage"
+    entry: TableEntry
+    sources: list[StoredObject]
+    started: int
+    by_cn: bool
+
+    def commit(self) -> None:
+        """Raises MergeConflict if another merge, or the table's end, was first."""
+        with self.storage.lock:
+            if self.entry.dropped != ALIVE:
+                raise MergeConflict("the table is gone")
+            tick = self.storage.clock.next()
+            self.entry.stored.merge(self.entry.definition, self.sources, self.started, tick, by_cn=self.by_cn)
+
+
+class Storage:
+    """An upstream's accounts, databases, tables, rows, objects and snapshots. Thread-safe; a name is `database`, `table` and an account.
+
+    Parameters
+    ----------
+    now : the clock, nanoseconds since 1970.
+    seed : of object and index names.
+    cn_rows : inserts and deletes of so many rows in one transaction are written as objects by the compute node.
+    flush_rows : a table with so many rows and deletes in memory is flushed after a commit.
+    flush_after : seconds (of `now`) after which what is in memory is flushed by `flush_due`; None = only when asked.
+    object_rows : rows that an object of a merge holds at most.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], int] = time.time_ns,
+        seed: int = 0,
+        cn_rows: int = CN_ROWS,
+        flush_rows: int = 100_000,
+        flush_after: float | None = None,
+        object_rows: int = OBJECT_ROWS,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.clock = Clock(now)
+        self.shelf = Shelf(self.clock, seed, object_rows)
+        self.cn_rows, self.flush_rows, self.flush_after = cn_rows, flush_rows, flush_after
+        self.accounts: dict[str, int] = {SYS: 0}
+        self.databases: list[DatabaseEntry] = []
+        self.tables: list[TableEntry] = []
+        self.publications: dict[tuple[str, str], Publication] = {}
+        self.snapshots: dict[tuple[str, str], TakenSnapshot] = {}
+        self.snapshots_created = 0
+        self._now = now
+        self._last_id = FIRST_ID
+
+    @property
+    def now(self) -> Timestamp:
+        """The time of the newest event."""
+        with self.lock:
+            return self.clock.time(self.clock.last)
+
+    # ---- transactions and truth
+
+    def begin(self, account: str = SYS) -> Transaction:
+        with self.lock:
+            return Transaction(self, account)
+
+    def rows_at(self, database: str, table: str, at: Timestamp, *, account: str = SYS) -> pa.Table:
+        """The truth: the user columns of the rows that were there at a time. The names are those of that time.
+
+        Raises StatementError 1146 if there was no such table.
+        """
+        with self.lock:
+            tick = self.clock.tick(at)
+            for entry in self.tables:
+                definition = entry.definition_at(tick)
+                if definition is not None and (entry.database.account, definition.database, definition.name) == (account, database, table):
+                    return entry.stored.values(entry.stored.visible(tick), definition.user_columns)
+        raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+
+    def tables_at(self, at: Timestamp, *, account: str = SYS, kinds: Iterable[str] = (TABLE,)) -> list[tuple[TableEntry, Definition]]:
+        """The tables that there were at a time."""
+        with self.lock:
+            tick = self.clock.tick(at)
+            found = [
+                (entry, entry.definition_at(tick)) for entry in self.tables if entry.kind in kinds and entry.database.account == account
+            ]
+            return [(entry, definition) for entry, definition in found if definition is not None]
+
+    def table(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
+        """Raises StatementError 1146."""
+        for entry in self.tables:
+            names = (entry.definition.database, entry.definition.name)
+            if entry.dropped == ALIVE and entry.kind == TABLE and names == (database, table) and entry.database.account == account:
+                return entry
+        raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+
+    # ---- accounts, databases, publications
+
+    def create_account(self, name: str) -> int:
+        with self.lock:
+            if name in self.accounts:
+                raise internal(f"the tenant {name} exists")
+            self.accounts[name] = max(self.accounts.values()) + 1
+            return self.accounts[name]
+
+    def create_database(self, name: str, *, account: str = SYS) -> DatabaseEntry:
+        with self.lock:
+            if account not in self.accounts:
+                raise internal(f"there is no tenant {account}")
+            if name in SYSTEM_DATABASES or any(entry.name == name for entry in self._databases(account)):
+                raise StatementError(1007, f"database {name} already exists")
+            entry = DatabaseEntry(self._new_id(), account, name, self.clock.next())
+            self.databases.append(entry)
+            return entry
+
+    def drop_database(self, name: str, *, account: str = SYS) -> None:
+        """Raises 20101 while the database is published, 1049 if it is not there."""
+        with self.lock:
+            database = self.database(name, account=account)
+            if any(publisher == account and p.database == name for (publisher, _), p in self.publications.items()):
+                raise internal(f"can not drop database '{name}' which is publishing")
+            database.dropped = self.clock.next()
+            for entry in self.tables:
+                if entry.database is database and entry.dropped == ALIVE:
+                    entry.dropped = database.dropped
+
+    def database(self, name: str, *, account: str = SYS) -> DatabaseEntry:
+        """Raises StatementError 1049."""
+        found = next((entry for entry in self._databases(account) if entry.name == name), None)
+        if found is None:
+            raise StatementError(1049, f"Unknown database {name}", "42000")
+        return found
+
+    def create_publication(
+        self, name: str, database: str, *, tables: Sequence[str] = (), accounts: Sequence[str] = ("all",), account: str = SYS
+    ) -> None:
+        """`database` may be `*`. Raises 1062, 20101."""
+        with self.lock:
+            if (account, name.lower()) in self.publications:
+                raise StatementError(1062, f"Duplicate entry '({self.accounts[account]},{name})' for key '(account_id,pub_name)'", "23000")
+            if database != "*":
+                self.database(database, account=account)
+            elif tables:
+                raise internal("account level publication (DATABASE *) cannot specify tables")
+            missing = [table for table in tables if not self._exists(database, table, account)]
+            if missing:
+                raise internal(f"table '{missing[0]}' not exists")
+            admitted = tuple(sorted(name.lower() for name in accounts))
+            if account in admitted:
+                raise internal("can't publish to self")
+            self.publications[account, name.lower()] = Publication(name.lower(), database, tuple(sorted(tables)), admitted)
+
+    def drop_publication(self, name: str, *, account: str = SYS) -> None:
+        with self.lock:
+            if self.publications.pop((account, name.lower()), None) is None:
+                raise internal(f"publication '{name}' does not exist")
+
+    # ---- tables
+
+    def create_table(
+        self,
+        database: str,
+        table: str,
+        columns: Mapping[str, str],
+        *,
+        primary_key: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
+        indexes: Mapping[str, Sequence[str]] | None = None,
+        unique: Mapping[str, Sequence[str]] | None = None,
+        comment: str = "",
+        account: str = SYS,
+    ) -> TableEntry:
+        """`columns` maps names to type texts, with ``not null`` behind them; `indexes` and `unique` map index names to columns.
+
+        Raises 1050 if the name is taken, `BadDefinition` for a type or a column that is not known.
+        """
+        with self.lock:
+            owner = self.database(database, account=account)
+            if self._exists(database, table, account):
+                raise StatementError(1050, f"table {table} already exists", "42S01")
+            made = [
+                Index(name, tuple(names), is_unique, self._index_table(is_unique))
+                for given, is_unique in ((unique or {}, True), (indexes or {}, False))
+                for name, names in given.items()
+            ]
+            definition = define(database, table, columns, primary_key=primary_key, cluster_by=cluster_by, indexes=made, comment=comment)
+            return self._new_table(owner, definition, self.clock.next())
+
+    def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
+        with self.lock:
+            self._drop(self.table(database, table, account=account), self.clock.next())
+
+    def truncate(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
+        """A new id, the old logical id."""
+        with self.lock:
+            old = self.table(database, table, account=account)
+            tick = self.clock.next()
+            self._drop(old, tick)
+            return self._new_table(old.database, old.definition, tick, predecessor=old)
+
+    def rename_table(self, database: str, table: str, name: str, *, account: str = SYS) -> None:
+        """The id stays, and so do the objects."""
+        with self.lock:
+            if self._exists(database, name, account):
+                raise StatementError(1050, f"table {name} already exists", "42S01")
+            self._redefine(self.table(database, table, account=account), lambda old: replace(old, name=name))
+
+    def rename_column(self, database: str, table: str, column: str, name: str, *, account: str = SYS) -> None:
+        """In place; columns of keys and indexes cannot be renamed here."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            self._refuse_key_column(old, column)
+            texts = {name if known == column else known: text for known, text in old.type_texts.items()}
+            columns = tuple(replace(known, name=name) if known.name == column else known for known in old.columns)
+            self._redefine(entry, lambda old: replace(old, columns=columns, type_texts=texts))
+
+    def comment_table(self, database: str, table: str, comment: str, *, account: str = SYS) -> None:
+        with self.lock:
+            self._redefine(self.table(database, table, account=account), lambda old: replace(old, comment=comment))
+
+    def add_column(
+        self, database: str, table: str, column: str, type_text: str, *, in_place: bool = False, account: str = SYS
+    ) -> TableEntry:
+        """As SQL does it now, the table is copied to a new id; `in_place` it keeps its id, and the column takes a new seqnum. Old rows
+        read as null.
+        """
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            if any(known.name == column for known in old.columns):
+                raise StatementError(1060, f"Duplicate column name '{column}'", "42S21")
+            made, printed = make_column(column, type_text, entry.next_seqnum)
+            if not made.nullable and len(entry.stored.visible(self.clock.last)):
+                raise BadDefinition(f"column {column}: NOT NULL needs a default, which is not known here")
+            hidden = tuple(known for known in old.columns if known.hidden)
+            new = replace(old, columns=(*old.user_columns, made, *hidden), type_texts={**old.type_texts, column: printed})
+            return self._altered(entry, new, in_place=in_place)
+
+    def drop_column(self, database: str, table: str, column: str, *, in_place: bool = False, account: str = SYS) -> TableEntry:
+        """See `add_column`. Columns of keys and indexes cannot be dropped here."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            self._refuse_key_column(old, column)
+            columns = tuple(known for known in old.columns if known.name != column)
+            if not any(not known.hidden for known in columns):
+                raise StatementError(1090, "You can't delete all columns with ALTER TABLE", "42000")
+            texts = {name: text for name, text in old.type_texts.items() if name != column}
+            return self._altered(entry, replace(old, columns=columns, type_texts=texts), in_place=in_place)
+
+    def clone_table(self, database: str, table: str, name: str, *, account: str = SYS) -> TableEntry:
+        """A new table of the same objects, which from then on are listed under both."""
+        with self.lock:
+            source = self.table(database, table, account=account)
+            if source.definition.indexes:
+                raise BadDefinition("a table with indexes cannot be cloned here")
+            if self._exists(database, name, account):
+                raise StatementError(1050, f"table {name} already exists", "42S01")
+            source.stored.flush(source.definition, self.clock.next())
+            tick = self.clock.next()
+            entry = self._new_table(source.database, replace(source.definition, name=name), tick)
+            entry.stored = source.stored.clone(tick)
+            entry.next_seqnum, entry.next_fake_key = source.next_seqnum, source.next_fake_key
+            return entry
+
+    # ---- flush, merge, collect
+
+    def flush(self, database: str, table: str, *, account: str = SYS) -> bool:
+        """Write the table, index tables included, into objects; False if there was nothing in memory."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            return self.flush_ids({entry.id, *(index.id for index in entry.indexes.values())})
+
+    def flush_ids(self, table_ids: Iterable[int]) -> bool:
+        wanted = set(table_ids)
+        with self.lock:
+            flushed = [self._flush(entry) for entry in self.tables if entry.id in wanted]
+            return any(flushed)
+
+    def flush_due(self) -> None:
+        """Flush what has been in memory for `flush_after` seconds."""
+        if self.flush_after is None:
+            return
+        with self.lock:
+            limit = Timestamp(self._now() - int(self.flush_after * 1e9))
+            for entry in self.tables:
+                oldest = entry.stored.oldest_in_memory()
+                if oldest != ALIVE and self.clock.time(oldest) <= limit:
+                    self._flush(entry)
+
+    def flush_full(self, entries: Iterable[TableEntry]) -> None:
+        """Flush those that have too much in memory."""
+        for entry in entries:
+            for part in (entry, *entry.indexes.values()):
+                if part.stored.in_memory >= self.flush_rows:
+                    self._flush(part)
+
+    def start_merge(self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS) -> Merge | None:
+        """Begin to merge the table's data objects (or only the newest few); None if there are none. Commits may come in between."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            sources = entry.stored.mergeable()
+            sources = sources if newest is None else sources[-newest:]
+            return Merge(self, entry, sources, self.clock.last, by_cn) if sources else None
+
+    def merge(self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS) -> bool:
+        """Merge at once; False if there is nothing to merge."""
+        with self.lock:
+            started = self.start_merge(database, table, by_cn=by_cn, newest=newest, account=account)
+            if started is not None:
+                started.commit()
+            return started is not None
+
+    def merge_tombstones(self, database: str, table: str, *, account: str = SYS) -> bool:
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            return entry.stored.merge_tombstones(entry.definition, self.clock.next())
+
+    def collect(self) -> int:
+        """Garbage collection: forget deleted objects, and those of dropped tables, that no snapshot protects. Returns how many."""
+        with self.lock:
+            return sum(self._collect(entry) for entry in self.tables)
+
+    def _collect(self, entry: TableEntry) -> int:
+        ticks = [snapshot.tick for snapshot in self.snapshots.values() if self._protects(snapshot, entry)]
+
+        def is_needed(stored: StoredObject) -> bool:
+            end = min(stored.deleted, entry.dropped)
+            return end == ALIVE or any(stored.created <= tick < end for tick in ticks)
+
+        return entry.stored.collect(is_needed)
+
+    def _protects(self, snapshot: TakenSnapshot, entry: TableEntry) -> bool:
+        """By level and number, as upstream-interface.md 4.3 has it: an account snapshot protects the account that took it, a table snapshot
+        the database of the table whose *physical* id is the recorded logical one."""
+        if snapshot.level == "account":
+            return self.accounts[entry.database.account] == snapshot.protects
+        if snapshot.level == "database":
+            return entry.database.id == snapshot.protects
+        return any(other.id == snapshot.protects and other.database is entry.database for other in self.tables)
+
+    # ---- snapshots
+
+    def create_snapshot(
+        self, name: str, level: str = "database", database: str = "", table: str = "", *, account: str = SYS, caller: str | None = None
+    ) -> TakenSnapshot:
+        """`caller` is the account that asks, if it is another (through a publication). Raises 20101."""
+        with self.lock:
+            if (account, name) in self.snapshots:
+                raise internal(f"snapshot {name} already exists")
+            protects = self.accounts[caller or account]
+            if level != "account":
+                found = next((entry for entry in self._databases(account) if entry.name == database), None)
+                if found is None:
+                    raise internal(f"database {database} does not exist")
+                protects = found.id
+            if level == "table":
+                if not self._exists(database, table, account):
+                    raise internal(f"table {database}.{table} does not exist")
+                protects = self.table(database, table, account=account).logical_id
+            snapshot = TakenSnapshot(name, account, self.clock.next(whole=True), level, database, table, protects)
+            self.snapshots[account, name] = snapshot
+            self.snapshots_created += 1
+            return snapshot
+
+    def drop_snapshot(self, name: str, *, account: str = SYS) -> None:
+        with self.lock:
+            if self.snapshots.pop((account, name), None) is None:
+                raise internal(f"snapshot {name} does not exist")
+
+    # ----
+
+    def _databases(self, account: str) -> list[DatabaseEntry]:
+        return [entry for entry in self.databases if entry.account == account and entry.dropped == ALIVE]
+
+    def _exists(self, database: str, table: str, account: str) -> bool:
+        return any(
+            entry.dropped == ALIVE
+            and (entry.definition.database, entry.definition.name) == (database, table)
+            and entry.database.account == account
+            for entry in self.tables
+        )
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _index_table(self, unique: bool) -> str:
+        return f"__mo_index_{'unique' if unique else 'secondary'}_{uuid.UUID(bytes=self.shelf.new_uuid())}"
+
+    def _new_table(self, owner: DatabaseEntry, definition: Definition, tick: int, *, predecessor: TableEntry | None = None) -> TableEntry:
+        indexes = {}
+        for index in definition.indexes:
+            id_ = self._new_id()
+            hidden = index_definition(definition, index)
+            indexes[index.name] = TableEntry(id_, id_, owner, INDEX, tick, [(tick, hidden)], StoredTable(self.shelf))
+        id_ = self._new_id()
+        logical_id = id_ if predecessor is None else predecessor.logical_id
+        entry = TableEntry(id_, logical_id, owner, TABLE, tick, [(tick, definition)], StoredTable(self.shelf), indexes=indexes)
+        entry.next_seqnum = max(column.seqnum for column in definition.columns) + 1
+        self.tables += [*indexes.values(), entry]
+        return entry
+
+    def _drop(self, entry: TableEntry, tick: int) -> None:
+        for part in (entry, *entry.indexes.values()):
+            part.dropped = tick
+
+    def _refuse_key_column(self, definition: Definition, column: str) -> None:
+        definition.column(column)
+        if column in (*definition.primary_key, *definition.cluster_by, *(name for index in definition.indexes for name in index.columns)):
+            raise BadDefinition(f"column {column} belongs to a key or an index")
+
+    def _redefine(self, entry: TableEntry, change: Callable[[Definition], Definition]) -> None:
+        """A new definition under the same id."""
+        new = change(entry.definition)
+        entry.definitions.append((self.clock.next(), replace(new, version=new.version + 1)))
+
+    def _altered(self, entry: TableEntry, new: Definition, *, in_place: bool) -> TableEntry:
+        if in_place:
+            entry.next_seqnum = max(entry.next_seqnum, max(column.seqnum for column in new.columns) + 1)
+            self._redefine(entry, lambda _: new)
+            return entry
+        kept = [column for column in new.columns if any(column.seqnum == old.seqnum for old in entry.definition.columns)]
+        visible = entry.stored.visible(self.clock.last)
+        values = entry.stored.values(visible, kept)
+        for column in new.columns:
+            if column not in kept:
+                values = values.append_column(column.name, pa.nulls(len(visible), arrow_type(column)))
+        copied = replace(new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0)
+        copied = replace(copied, create_sql=create_table(copied))
+        tick = self.clock.next()
+        self._drop(entry, tick)
+        made = self._new_table(entry.database, copied, tick, predecessor=entry)
+        made.next_fake_key = entry.next_fake_key
+        if len(visible):
+            made.insert(values.select([column.name for column in copied.columns]), tick, by_cn=len(visible) >= self.cn_rows)
+        return made
+
+    def _flush(self, entry: TableEntry) -> bool:
+        return entry.dropped == ALIVE and bool(entry.stored.in_memory) and entry.stored.flush(entry.definition, self.clock.next())
