@@ -14,11 +14,11 @@ from replication.database import METADATA, TABLE_OPTIONS, alone, place, typed
 from replication.errors import StateUnreadable
 from replication.log import mo_ccpr_log
 
-__all__ = ["SCHEMA_VERSION", "VIEW", "migrate", "versions"]
+__all__ = ["SCHEMA_VERSION", "VIEW", "VIEW_COLUMNS", "migrate", "versions"]
 
 SCHEMA_VERSION = 2
 VIEW = "mo_sync_configs"
-_SHOWN = (
+VIEW_COLUMNS = (
     "task_id",
     "subscription_name",
     "sync_level",
@@ -83,7 +83,7 @@ def _missing(connection: sa.Connection) -> bool:
 def _create_view(connection: sa.Connection) -> None:
     """What is configured, under the outline design's name (O3)."""
     if VIEW not in sa.inspect(connection).get_view_names():
-        connection.exec_driver_sql(f"CREATE VIEW {VIEW} AS SELECT {', '.join(_SHOWN)} FROM mo_ccpr_log WHERE live_name IS NOT NULL")
+        connection.exec_driver_sql(f"CREATE VIEW {VIEW} AS SELECT {', '.join(VIEW_COLUMNS)} FROM mo_ccpr_log WHERE live_name IS NOT NULL")
 
 
 def _has_column(connection: sa.Connection, table: str, column: str) -> bool:

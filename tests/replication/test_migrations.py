@@ -185,7 +185,7 @@ def test_the_view_shows_what_is_not_dropped(url: str) -> None:
     query = sa.text("SELECT * FROM mo_sync_configs")
     with transaction(log.engine) as connection:
         (row,) = connection.execute(query).mappings().all()
-    assert list(row) == list(migrations._SHOWN)
+    assert list(row) == list(migrations.VIEW_COLUMNS)
     assert (row["subscription_name"], row["sync_level"], row["db_name"]) == ("sub", "database", "db")
     log.drop("sub")
     with transaction(log.engine) as connection:
