@@ -33,7 +33,7 @@ from replication.credentials import Vault
 from replication.failure import Failure
 from replication.landing import Landing
 from replication.mirror import LEDGER_SCHEMA, object_path
-from replication.store import Store, Stored, open_store
+from replication.store import Chunk, Store, Stored, open_store
 
 COPY_INPUT = pa.schema(
     [
@@ -53,7 +53,7 @@ COPY_OUTPUT = pa.schema(
 )
 OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)  # an object's own, nobody else's
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to everybody
-READ_TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
+TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ class CopyJob:
     collect_failures: bool = False
 
     def connect(self) -> Session:
-        return Session.connect(self.endpoint, Vault.of_worker().open(self.sealed_password), read_timeout=READ_TIMEOUT_SECONDS)
+        return Session.connect(
+            self.endpoint, Vault.of_worker().open(self.sealed_password), read_timeout=TIMEOUT_SECONDS, write_timeout=TIMEOUT_SECONDS
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class Pace:
         self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
         self._started, self._bytes = clock(), 0
 
-    def slow_down(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def slow_down(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
             self._bytes += len(chunk)
             yield chunk
@@ -161,7 +163,7 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
                 session = session or held.enter_context(job.connect())
                 chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
                 try:
-                    stored = landing.put(object_path(stats.name), chunks, partial(_check, stats))
+                    stored = landing.put(object_path(stats.name), stats.size, chunks, partial(_check, stats))
                 except OBJECT_FAILURES as error:
                     stored = Future()
                     stored.set_exception(error)

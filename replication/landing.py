@@ -1,5 +1,4 @@
-"""Objects on their way into the store: written, hashed and checked on a thread of their own, while the next bytes are read from the
-upstream.
+"""Objects on their way into the store: written, hashed and checked on threads of their own, while the next bytes are read from upstream.
 
 The memory of it is bounded: what is read ahead of the writing is at most AHEAD_BYTES. A larger chunk is written before the next is asked
 for.
@@ -13,10 +12,13 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
-from matrixone.objects.content import Content
-from replication.store import Store, Stored
+import pyarrow as pa
 
-AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB, and PyMySQL holds it about twice while it arrives
+from matrixone.objects.content import Content
+from replication.store import Chunk, Store, Stored
+
+AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
+_THREADS = 3  # while one waits for the disk, others hash and check
 
 
 class Abandoned(Exception):
@@ -27,51 +29,54 @@ class Abandoned(Exception):
 class _Arrival:
     """An object between the two threads: chunks, then True for a good end or False for none; and the bytes not written yet."""
 
-    items: "SimpleQueue[bytes | bool]" = field(default_factory=SimpleQueue)
+    items: "SimpleQueue[Chunk | bool]" = field(default_factory=SimpleQueue)
     held: int = 0
 
 
 class Landing:
-    """A store's writing thread. A context manager: leaving it waits until what was handed over is written."""
+    """A store's writing threads. A context manager: leaving it waits until what was handed over is written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held = 0  # bytes handed over and not written
         self._changed = threading.Condition()
-        self._thread = ThreadPoolExecutor(1, "landing")
+        self._threads = ThreadPoolExecutor(_THREADS, "landing")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._thread.shutdown()
+        self._threads.shutdown()
 
     def run(self, action: Callable[[], Stored]) -> "Future[Stored]":
-        """Something else for the thread to do, in its turn."""
-        return self._thread.submit(action)
+        """Something else for a thread to do, in its turn."""
+        return self._threads.submit(action)
 
-    def put(self, name: str, chunks: Iterable[bytes], check: Callable[[Content], None]) -> "Future[Stored]":
-        """Read the chunks here while they are written there; returns when all are read. The future raises what the store or the check
-        raises.
+    def put(self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]) -> "Future[Stored]":
+        """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The future raises what the
+        store or the check raises. An object that comes in one chunk is checked in memory, before it is written.
 
         An error in reading is raised here, and nothing appears under the name.
         """
+        chunks = iter(chunks)
+        chunk = next(chunks, None)
         arrival = _Arrival()
-        stored = self._thread.submit(self._store.put, name, self._written(arrival), check=check)
+        if chunk is not None and len(chunk) == size:
+            stored = self._threads.submit(self._store.put, name, self._written(arrival, check))
+        else:
+            stored = self._threads.submit(self._store.put, name, self._written(arrival), check=check)
         stored.add_done_callback(lambda _: self._let_go(arrival, arrival.held))  # whatever way it ended, nobody waits for its bytes
         complete = False
         try:
-            for chunk in chunks:
-                wanted = self._hand_over(arrival, chunk, stored)
-                del chunk
-                if not wanted:
-                    break
+            while chunk is not None and self._hand_over(arrival, chunk, stored):
+                chunk = None  # a chunk is large: it must not be held while the next one arrives
+                chunk = next(chunks, None)
             complete = True
         finally:
             arrival.items.put(complete)
         return stored
 
-    def _hand_over(self, arrival: _Arrival, chunk: bytes, stored: "Future[Stored]") -> bool:
+    def _hand_over(self, arrival: _Arrival, chunk: Chunk, stored: "Future[Stored]") -> bool:
         """Give a chunk to the writer and wait until little enough is left to be written; False if the writing has failed, and the rest is
         not wanted.
         """
@@ -83,9 +88,11 @@ class Landing:
             self._changed.wait_for(lambda: stored.done() or self._held <= AHEAD_BYTES)
         return not stored.done()
 
-    def _written(self, arrival: _Arrival) -> Iterator[bytes]:
+    def _written(self, arrival: _Arrival, check: Callable[[Content], None] | None = None) -> Iterator[Chunk]:
         while not isinstance(item := arrival.items.get(), bool):
             size = len(item)
+            if check is not None:
+                check(pa.py_buffer(item))
             yield item
             del item
             self._let_go(arrival, size)

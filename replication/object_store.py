@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import BadName, MirrorDamaged, StoreFailed
-from replication.store import Stored, check_name
+from replication.store import Chunk, Stored, check_name
 
 CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 _OPTIONS = ("endpoint_override", "region", "scheme")
@@ -43,7 +43,7 @@ class ObjectStore:
         self._root = root.strip("/")
         self.url = url
 
-    def put(self, name: str, chunks: Iterable[bytes], *, check: Callable[[Content], None] | None = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
         path = self._path(name)
         digest, size = hashlib.sha256(), 0
         try:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from matrixone.objects.content import Content, FileContent
 from replication.errors import BadName, MirrorDamaged, StoreFailed
 
 _NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
+Chunk: TypeAlias = bytes | memoryview
 _UNFINISHED = ".unfinished"  # a folder: what killed writers leave is found without looking at every file
 
 
@@ -46,7 +47,7 @@ class Store(Protocol):
 
     url: str
 
-    def put(self, name: str, chunks: Iterable[bytes], *, check: Callable[[Content], None] | None = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
         """Write an immutable name. `check` sees the whole content before the name appears and raises to refuse it."""
         ...
 
@@ -92,7 +93,7 @@ class LocalStore:
     def path(self, name: str) -> Path:
         return self.root / check_name(name)
 
-    def put(self, name: str, chunks: Iterable[bytes], *, check: Callable[[Content], None] | None = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
         path = self.path(name)
         temporary = self.root / _UNFINISHED / secrets.token_hex(8)
         digest, size, placed = hashlib.sha256(), 0, False
@@ -206,7 +207,7 @@ def _map(path: Path) -> pa.Buffer:
         return source.read_buffer()
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: Chunk) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

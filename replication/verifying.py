@@ -125,7 +125,7 @@ class Verifier:
 
         digest = hashlib.sha256()
 
-        def hashed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        def hashed(chunks: Iterator[memoryview]) -> Iterator[memoryview]:
             for chunk in chunks:
                 digest.update(chunk)
                 yield chunk

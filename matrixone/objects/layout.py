@@ -7,6 +7,7 @@ believed only within LZ4's best ratio and the caller's limit. Every fault is an 
 import struct
 from dataclasses import dataclass
 
+import cramjam
 import numpy as np
 import pyarrow as pa
 
@@ -31,9 +32,7 @@ COLUMN_META_DTYPE = np.dtype(
 COLUMN_META_SIZE = COLUMN_META_DTYPE.itemsize
 BLOCK_HEADER_SIZE = 179
 
-_LZ4 = pa.Codec("lz4_raw")
 _LZ4_BEST_RATIO = 255  # one byte of input extends a match by 255 bytes at most
-_LZ4_LAST_LITERALS = 5
 _RAW, _COMPRESSED = 0, 1
 _META_LIMIT_BASE, _META_LIMIT_PER_BYTE = 16 << 20, 4  # 124 bytes describe a (block, column) whose payload is hardly ever below 31 bytes
 
@@ -109,23 +108,37 @@ def read_header(content: Content, subject: str) -> Header:
     return Header(meta, _U32.unpack_from(raw, 23)[0])
 
 
-def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
-    """The bytes of an extent, inflated; `limit` is the greatest origin length that the caller can justify.
-
-    The codec says nothing when a stream inflates to less than its origin length, and leaves the rest of the buffer as it was. An LZ4 block
-    ends in five literals, so its last bytes stand at the end of both forms: that finds such a stream, unless the stale bytes are equal by
-    chance (zeros often are). `inflates_exactly` is the full check.
+class Scratch:
+    """Memory that one extent after another is inflated into: each takes the place of the one before. Fresh memory for each would cost as
+    much as the inflating.
     """
-    return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject)
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> memoryview:
+        if size > len(self._memory):
+            self._memory = np.empty(0, np.uint8)  # not both at once
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size].data
 
 
-def inflate_column(content: Content, block: Block, seqnum: int, limit: int, subject: str) -> pa.Buffer:
-    """As `inflate`, for a stored column of a block; without the cost of an Extent for each of a million."""
+def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
+    """The bytes of an extent, inflated to exactly its origin length; `limit` is the greatest one that the caller can justify."""
+    return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject, None)
+
+
+def inflate_column(content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None) -> pa.Buffer:
+    """As `inflate`, for a stored column of a block; without the cost of an Extent for each of a million. With `scratch` the bytes are good
+    until the next use of it.
+    """
     algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT)
-    return _inflate(content, algorithm, offset, length, origin, limit, subject)
+    return _inflate(content, algorithm, offset, length, origin, limit, subject, scratch)
 
 
-def _inflate(content: Content, algorithm: int, offset: int, length: int, origin: int, limit: int, subject: str) -> pa.Buffer:
+def _inflate(
+    content: Content, algorithm: int, offset: int, length: int, origin: int, limit: int, subject: str, scratch: Scratch | None
+) -> pa.Buffer:
     if offset + length > content.size:
         raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
     if origin > limit:
@@ -139,25 +152,15 @@ def _inflate(content: Content, algorithm: int, offset: int, length: int, origin:
         raise ObjectUnsupported(f"compression algorithm {algorithm}", subject=subject)
     if origin == 0 or origin > _LZ4_BEST_RATIO * length:
         raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
+    inflated = pa.allocate_buffer(origin) if scratch is None else scratch.take(origin)
     try:
-        inflated = _LZ4.decompress(stored, decompressed_size=origin)
-    except OSError as error:
+        # Not Arrow's codec: that one keeps to itself how many bytes came out.
+        size = cramjam.lz4.decompress_block_into(stored, inflated, output_len=origin)
+    except cramjam.DecompressionError as error:
         raise ObjectDamaged("the LZ4 data is corrupt", subject=subject) from error
-    tail = min(_LZ4_LAST_LITERALS, origin, length)
-    if not inflated.slice(origin - tail).equals(stored.slice(length - tail)):
-        raise ObjectDamaged(f"the LZ4 data does not inflate to {origin} bytes", subject=subject)
-    return inflated
-
-
-def inflates_exactly(content: Content, extent: Extent) -> bool:
-    """Whether an extent that `inflate` accepted fills its origin length: a buffer of one byte less must be too small."""
-    if extent.algorithm == _RAW or extent.origin == 1:
-        return True
-    try:
-        _LZ4.decompress(content.slice(extent.offset, extent.length), decompressed_size=extent.origin - 1)
-    except OSError:
-        return True
-    return False
+    if size != origin:
+        raise ObjectDamaged(f"the LZ4 data inflates to {size} bytes, not to {origin}", subject=subject)
+    return pa.py_buffer(inflated) if isinstance(inflated, memoryview) else inflated
 
 
 def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:

@@ -12,7 +12,7 @@ from matrixone.objects.convert import to_arrow
 from matrixone.objects.disk import is_disk_file, logical_content
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
 from matrixone.objects.identifiers import ROWID_DTYPE, object_name
-from matrixone.objects.layout import Block, inflate_column, inflates_exactly, read_header, read_metadata
+from matrixone.objects.layout import Block, Scratch, inflate_column, read_header, read_metadata
 from matrixone.objects.stats import Extent, ObjectStats
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
@@ -108,9 +108,9 @@ class ObjectFile:
         extents = list(self._extents())
         if sum(extent.length for _, _, _, extent in extents) > self.meta.offset:
             raise ObjectDamaged("columns overlap", subject=self._subject)
-        budget = _DEEP_BASE + _DEEP_PER_BYTE * self.size
-        for block, seqnum, oid, extent in extents if inflate or deep else ():
-            budget -= self._check_column(block, seqnum, oid, extent, decode=deep and budget > 0)
+        budget, scratch = _DEEP_BASE + _DEEP_PER_BYTE * self.size, Scratch()
+        for block, seqnum, oid, _ in extents if inflate or deep else ():
+            budget -= self._check_column(block, seqnum, oid, scratch, decode=deep and budget > 0)
 
     def _extents(self) -> Iterator[tuple[int, int, int, Extent]]:
         """Block, seqnum, oid and extent of every stored column; raises `ObjectDamaged` for an extent outside the column data."""
@@ -136,12 +136,10 @@ class ObjectFile:
             if file != listed:
                 raise ObjectMismatch(f"{what}: the file has {file}, the object list {listed}", subject=f"object {stats.name}")
 
-    def _check_column(self, block: int, seqnum: int, oid: int, extent: Extent, *, decode: bool) -> int:
+    def _check_column(self, block: int, seqnum: int, oid: int, scratch: Scratch, *, decode: bool) -> int:
         """Inflate and parse a column, and decode it if asked; returns the bytes that came out."""
-        vector = self._vector(block, seqnum, oid)
-        if vector is None or not inflates_exactly(self._content, extent):
-            raise ObjectDamaged(f"column {seqnum} of block {block} does not inflate to {extent.origin} bytes", subject=self._subject)
-        if not decode:
+        vector = self._vector(block, seqnum, oid, scratch)
+        if vector is None or not decode:
             return 0
         # Without the schema text and packed keys look alike, and neither labels nor the precision of decimals are known.
         labels = tuple(map(str, range(1, int(vector.fixed("<u2").max()) + 1))) if oid == types.ENUM and vector.rows else ("1",)
@@ -157,7 +155,7 @@ class ObjectFile:
             raise ObjectDamaged(f"column {seqnum} of block {block} is missing or has nulls", subject=self._subject)
         return vector
 
-    def _vector(self, block: int, seqnum: int, oid: int) -> Vector | None:
+    def _vector(self, block: int, seqnum: int, oid: int, scratch: Scratch | None = None) -> Vector | None:
         """The vector of a column; None if the column is not stored."""
         rows, columns = self.blocks[block].rows, self.blocks[block].columns
         if not 0 <= seqnum < len(columns):
@@ -174,5 +172,5 @@ class ObjectFile:
             limit = _VARLENA_LIMIT  # the area is bounded by LZ4's ratio alone
         else:
             limit = HEAD_AND_TAIL_SIZE + slot_size * rows + NULLS_LIMIT_BASE + NULLS_LIMIT_PER_ROW * rows
-        entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject)
+        entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject, scratch)
         return parse_vector(entry, oid, slot_size, rows, self._subject)

@@ -11,9 +11,10 @@ import pyarrow.compute
 
 from matrixone.objects.stats import STATS_SIZE, check_object_name
 from matrixone.upstream import statements
-from matrixone.upstream.errors import AnswerTooLong, BadObjectList, ObjectSizeMismatch
+from matrixone.upstream.errors import AnswerTooLong, BadAnswer, BadObjectList, ObjectSizeMismatch
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer
+from matrixone.upstream.single_row import Cells
 
 CHUNK_BYTES = 100 << 20
 _OVERHEAD_BYTES = 1 << 16  # of an answer around the chunk: names, numbers, packet headers
@@ -32,6 +33,8 @@ OBJECT_LIST_SCHEMA = pa.schema(
         pa.field("is_tombstone", pa.bool_(), nullable=False),
     ]
 )
+_CHUNK_COLUMNS = ("data", "total_size", "chunk_index", "total_chunks", "is_complete")
+_LONGEST_NUMBER = 32  # longer than any number is
 _LIST_COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
 
 
@@ -105,7 +108,7 @@ def _flags(cells: pa.Array, subject: str) -> pa.Array:
     return true
 
 
-def get_object(session: Session, publication: Publication, name: str, size: int) -> Iterator[bytes]:
+def get_object(session: Session, publication: Publication, name: str, size: int) -> Iterator[memoryview]:
     """The object's bytes, chunk by chunk (100 MiB each but the last), exactly `size` in all: the size that its stats give.
 
     Every answer must agree with the ones before it and with `size`; never is more than `size` yielded. A chunk is asked for again after a
@@ -119,10 +122,10 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
     while chunk <= chunks:
         statement = statements.get_object(publication.publisher, publication.name, name, chunk)
         try:
-            answer = session.read(statement, longest=min(size - done, CHUNK_BYTES) + _OVERHEAD_BYTES)
+            row = session.read_row(statement, longest=min(size - done, CHUNK_BYTES) + _OVERHEAD_BYTES)
         except AnswerTooLong as error:
             raise ObjectSizeMismatch("a chunk is longer than the object", subject=subject) from error
-        data, total_size, index, total_chunks, complete = _cells(answer, subject)
+        data, total_size, index, total_chunks, complete = _cells(row)
         if chunk == 1:
             chunks, full = total_chunks, len(data)
         _check_chunk(
@@ -134,18 +137,20 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
         )
         done += len(data)
         chunk += 1
-        del answer
+        del row
         yield data
         del data  # a chunk is large: it must not be held while the next one arrives
 
 
-def _cells(answer: Answer, subject: str) -> tuple[bytes, int, int, int, bool]:
-    rows = list(answer.select("data", "total_size", "chunk_index", "total_chunks", "is_complete"))
-    if len(rows) != 1:
-        raise ObjectSizeMismatch(f"a chunk came in {len(rows)} rows", subject=subject)
-    data, total_size, index, total_chunks, complete = rows[0]
-    numbers = (integer(total_size, "total_size"), integer(index, "chunk_index"), integer(total_chunks, "total_chunks"))
-    return data or b"", *numbers, integer(complete, "is_complete") == 1
+def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
+    missing = [name for name in _CHUNK_COLUMNS if name not in row]
+    if missing:
+        raise BadAnswer(f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(row)}")
+    data = row["data"]
+    numbers = (row[name] for name in _CHUNK_COLUMNS[1:])
+    texts = (None if cell is None else bytes(cell[:_LONGEST_NUMBER]) for cell in numbers)
+    total_size, index, total_chunks, complete = map(integer, texts, _CHUNK_COLUMNS[1:])
+    return memoryview(b"") if data is None else data, total_size, index, total_chunks, complete == 1
 
 
 def _length_agrees(length: int, done: int, size: int, full: int, *, last: bool) -> bool:

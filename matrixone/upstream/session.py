@@ -5,20 +5,23 @@ Source: upstream-interface.md 2, 5.1 and 13; spark.md section 4. A session belon
 
 import ssl
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.constants import COMMAND, CR
 from pymysql.cursors import SSCursor
 
 from matrixone.upstream.endpoint import Endpoint, Tls
 from matrixone.upstream.errors import AnswerTooLong, BadAnswer, UpstreamError, classify
-from matrixone.upstream.retry import DEFAULT_RETRY, Retry, with_retry
+from matrixone.upstream.retry import DEFAULT_RETRY, Policy, with_retry
+from matrixone.upstream.single_row import Cells, read_single_row
 
 Row = tuple[bytes | None, ...]
+_Result = TypeVar("_Result")
 ROWS_A_CHUNK = 10_000
 LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns stays far below it
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
@@ -89,7 +92,7 @@ class Session:
     """
 
     def __init__(
-        self, endpoint: Endpoint, password: str | None, *, connect_timeout: float, read_timeout: float, write_timeout: float, retry: Retry
+        self, endpoint: Endpoint, password: str | None, *, connect_timeout: float, read_timeout: float, write_timeout: float, retry: Policy
     ) -> None:
         self.endpoint = endpoint
         self.retry = retry
@@ -107,7 +110,7 @@ class Session:
         connect_timeout: float = 10.0,
         read_timeout: float = 60.0,
         write_timeout: float = 60.0,
-        retry: Retry = DEFAULT_RETRY,
+        retry: Policy = DEFAULT_RETRY,
     ) -> Self:
         """Log in, once: an unreachable host or a wrong password is an error at once.
 
@@ -136,24 +139,39 @@ class Session:
 
     def query(self, sql: str, *, longest: int = LONGEST_ANSWER) -> Answer:
         """Run one statement, once, and read its whole answer (of at most `longest` bytes, else AnswerTooLong)."""
-        connection = self._open()
-        done = False
-        try:
+
+        def read(connection: _Connection) -> Answer:
             with connection.allowance(longest):
                 connection.query(sql)
-            answer = _answer(connection)
-            done = True
-        except (pymysql.err.MySQLError, *_NOT_THE_PROTOCOL) as error:
-            done = _in_step(error)
-            raise _typed(error, sql) from error
-        finally:  # also for an interrupt: half an answer must not be left on the connection
-            if not done:
-                self._drop()
-        return answer
+            return _answer(connection)
+
+        return self._run(sql, read)
 
     def read(self, sql: str, *, longest: int = LONGEST_ANSWER, also: tuple[type[Exception], ...] = ()) -> Answer:
         """`query`, repeated after transient errors: only for statements that may run twice."""
         return with_retry(lambda: self.query(sql, longest=longest), self.retry, also=also)
+
+    def read_row(self, sql: str, *, longest: int) -> Cells:
+        """The cells of an answer of one row, by the names of the columns; repeated after transient errors.
+
+        For large cells: all are views of one buffer. Raises AnswerTooLong for more than `longest` bytes, BadAnswer if it is not one row.
+        """
+        return with_retry(lambda: self._run(sql, lambda connection: connection.read_single_row(sql, longest)), self.retry)
+
+    def _run(self, sql: str, read: "Callable[[_Connection], _Result]") -> _Result:
+        """What `read` gets out of the connection; its failure is typed, and leaves no half of an answer on the connection."""
+        connection = self._open()
+        done = False
+        try:
+            result = read(connection)
+            done = True
+        except (pymysql.err.MySQLError, *_NOT_THE_PROTOCOL) as error:
+            done = _in_step(error)
+            raise _typed(error, sql) from error
+        finally:  # also for an interrupt
+            if not done:
+                self._drop()
+        return result
 
     def stream(self, sql: str, rows: int = ROWS_A_CHUNK) -> Iterator[Answer]:
         """Run one statement, once, and give its answer in chunks of that many rows; at least one, without rows where there are none.
@@ -318,6 +336,16 @@ class _Connection(_Wire):
 
     def allowance(self, size: int) -> _Allowance:
         return _Allowance(self, size)
+
+    def read_single_row(self, sql: str, longest: int) -> Cells:
+        self._execute_command(COMMAND.COM_QUERY, sql)
+        if self._current_timeout != self._read_timeout:
+            self._sock.settimeout(self._read_timeout)
+            self._current_timeout = self._read_timeout
+        try:
+            return read_single_row(self._rfile, longest)
+        except OSError as error:  # a time-out or a reset
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})") from error
 
     def abandon(self) -> None:
         self._force_close()

@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 def test_objects_land_whole_and_in_order(store: LocalStore) -> None:
     with Landing(store) as landing:
-        futures = [landing.put(f"o{number}", [b"a" * number, LARGE, b"b"], accept) for number in range(3)]
+        futures = [landing.put(f"o{number}", number + len(LARGE) + 1, [b"a" * number, LARGE, b"b"], accept) for number in range(3)]
         assert [future.result().size for future in futures] == [number + len(LARGE) + 1 for number in range(3)]
     assert store.read("o2").to_pybytes() == b"aa" + LARGE + b"b"
 
@@ -48,7 +48,7 @@ def test_no_more_is_read_ahead_than_may_be(store: LocalStore, monkeypatch: pytes
             yield LARGE
 
     with Landing(store) as landing:
-        reader = threading.Thread(target=landing.put, args=("o", chunks(), accept))
+        reader = threading.Thread(target=landing.put, args=("o", 4 * len(LARGE), chunks(), accept))
         reader.start()
         writing.wait(30)
         reader.join(0.2)
@@ -67,8 +67,8 @@ def test_a_reader_that_fails_leaves_nothing_and_its_error_is_raised(store: Local
 
     with Landing(store) as landing:
         with pytest.raises(RuntimeError, match="line down"):
-            landing.put("o", chunks(), accept)
-        assert landing.put("next", [b"x"], accept).result().size == 1
+            landing.put("o", 1000 * len(LARGE), chunks(), accept)
+        assert landing.put("next", 1, [b"x"], accept).result().size == 1
     assert store.size("o") is None
     assert store.sweep() == 0
 
@@ -87,7 +87,7 @@ def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: p
             yield LARGE
 
     with Landing(store) as landing, pytest.raises(OSError, match="no space left"):
-        landing.put("o", chunks(), accept).result(30)
+        landing.put("o", 1000 * len(LARGE), chunks(), accept).result(30)
     assert len(read) < 10
 
 
@@ -96,7 +96,7 @@ def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:
         raise ValueError("damaged")
 
     with Landing(store) as landing, pytest.raises(ValueError, match="damaged"):
-        landing.put("o", [b"x"], refuse).result(30)
+        landing.put("o", 1, [b"x"], refuse).result(30)
     assert store.size("o") is None
 
 

@@ -114,6 +114,6 @@ def test_the_url_opens_the_same_store(store: Store) -> None:
 
 def test_objects_land_from_another_thread(store: Store) -> None:
     with Landing(store) as landing:
-        landed = [landing.put(f"objects/{number}", [b"x" * number] * 3, lambda content: None) for number in range(20)]
+        landed = [landing.put(f"objects/{number}", 3 * number, [b"x" * number] * 3, lambda content: None) for number in range(20)]
     assert [stored.result().size for stored in landed] == [3 * number for number in range(20)]
     assert len(list(store.names("objects"))) == 20

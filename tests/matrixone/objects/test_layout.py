@@ -3,7 +3,7 @@ import pytest
 
 from matrixone.errors import CcprError
 from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.layout import inflate, inflates_exactly
+from matrixone.objects.layout import Scratch, inflate
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import Extent
 from tests.matrixone.objects.building import column_entry, object_file
@@ -19,7 +19,6 @@ def extent(**changes: int) -> Extent:
 
 def test_an_extent_inflates_to_its_origin() -> None:
     assert inflate(CONTENT, extent(), len(PLAIN), "test").to_pybytes() == PLAIN
-    assert inflates_exactly(CONTENT, extent())
     assert inflate(CONTENT, Extent(0, 0, 4, 4), 4, "test").to_pybytes() == b"head"
 
 
@@ -44,11 +43,21 @@ def test_an_extent_that_is_not_so_is_damage(changes: dict[str, int]) -> None:
         inflate(CONTENT, extent(**changes), 2**32, "test")
 
 
-def test_a_stream_that_is_short_by_zeros_is_found_by_the_full_check() -> None:
+def test_a_stream_that_is_short_by_zeros_is_damage_whatever_the_memory_held_before() -> None:
     zeros = pa.Codec("lz4_raw").compress(bytes(1000), asbytes=True)
     content = pa.py_buffer(zeros)
-    assert inflates_exactly(content, Extent(1, 0, len(zeros), 1000))
-    assert not inflates_exactly(content, Extent(1, 0, len(zeros), 1001))
+    for _ in range(3):
+        assert inflate(content, Extent(1, 0, len(zeros), 1000), 2**32, "test").to_pybytes() == bytes(1000)
+        with pytest.raises(ObjectDamaged, match="inflates to 1000 bytes, not to 1001"):
+            inflate(content, Extent(1, 0, len(zeros), 1001), 2**32, "test")
+
+
+def test_scratch_memory_is_as_large_as_the_largest_that_was_asked_for() -> None:
+    scratch = Scratch()
+    first = scratch.take(10)
+    first[:] = bytes(range(10))
+    assert bytes(scratch.take(4)) == bytes(range(4))
+    assert len(scratch.take(100)) == 100
 
 
 def test_an_origin_length_is_believed_only_within_the_limit_and_lz4s_best_ratio() -> None:

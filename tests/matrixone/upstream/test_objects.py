@@ -136,8 +136,10 @@ class Scripted:
     def stream(self, _sql: str) -> Iterator[Answer]:
         return iter(self._answers)
 
-    def read(self, _sql: str, *, longest: int) -> Answer:
-        return self._answers.pop(0)
+    def read_row(self, _sql: str, *, longest: int) -> dict[str, memoryview | None]:
+        answer = self._answers.pop(0)
+        (row,) = answer.rows
+        return {name: None if cell is None else memoryview(cell) for name, cell in zip(answer.columns, row, strict=True)}
 
 
 PUBLICATION = Publication("p", "sys", 0)
@@ -292,23 +294,38 @@ def test_a_name_that_is_no_objects_name_is_never_sent(name: str):
         list(get_object(session, PUBLICATION, name, 10))
 
 
+OBJECT = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000"
 CHUNK_COLUMNS = ("data", "total_size", "chunk_index", "total_chunks", "is_complete")
 
 
 @pytest.mark.parametrize(
-    "rows",
+    "row",
     [
-        [],
-        [(b"abc", b"3", b"1", b"1", b"1")] * 2,
-        [(b"abc", b"3", b"2", b"1", b"1")],
-        [(b"abc", b"3", b"1", b"1", b"0")],
-        [(b"abc", b"3", b"1", b"0", b"0")],
-        [(b"", b"3", b"1", b"2", b"0")],
-        [(None, b"3", b"1", b"1", b"1")],
-        [(b"abc", b"3", b"1", b"99999999999", b"0")],
+        (b"abc", b"3", b"2", b"1", b"1"),
+        (b"abc", b"3", b"1", b"1", b"0"),
+        (b"abc", b"3", b"1", b"0", b"0"),
+        (b"", b"3", b"1", b"2", b"0"),
+        (None, b"3", b"1", b"1", b"1"),
+        (b"abc", b"3", b"1", b"99999999999", b"0"),
     ],
 )
-def test_a_chunk_of_another_form_is_refused(rows: list[tuple[bytes | None, ...]]):
-    session: Any = Scripted(Answer(CHUNK_COLUMNS, (252, 8, 3, 3, 1), rows))
+def test_a_chunk_of_another_form_is_refused(row: tuple[bytes | None, ...]):
+    session: Any = Scripted(Answer(CHUNK_COLUMNS, (252, 8, 3, 3, 1), [row]))
     with pytest.raises(ObjectSizeMismatch):
-        list(get_object(session, PUBLICATION, "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000", 3))
+        list(get_object(session, PUBLICATION, OBJECT, 3))
+
+
+@pytest.mark.parametrize("number", [None, b"", b"x", b"1" * 40, b"1.0"])
+def test_a_chunk_without_its_numbers_is_refused(number: bytes | None):
+    for place in range(1, 5):
+        row = [b"abc", b"3", b"1", b"1", b"1"]
+        row[place] = number
+        session: Any = Scripted(Answer(CHUNK_COLUMNS, (252, 8, 3, 3, 1), [tuple(row)]))
+        with pytest.raises(BadAnswer):
+            list(get_object(session, PUBLICATION, OBJECT, 3))
+
+
+def test_a_chunk_without_a_column_is_refused():
+    session: Any = Scripted(Answer(CHUNK_COLUMNS[:4], (252, 8, 3, 3), [(b"abc", b"3", b"1", b"1")]))
+    with pytest.raises(BadAnswer, match="is_complete"):
+        list(get_object(session, PUBLICATION, OBJECT, 3))
