@@ -15,6 +15,7 @@ from ccpr_cli.output import err, errors_told, out, show_json, size_text
 from ccpr_cli.show import AsJson, Name, clock_text
 from replication.copying import CopyJob, copy_in_process
 from replication.iteration import Iteration, Outcome
+from replication.steps import Step
 from resources.workspace import Workspace
 
 SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
@@ -53,14 +54,13 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcom
     """The steps of N2 in their order, with progress on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task("snapshot upstream", total=None)
+        task = progress.add_task(Step.INIT.title, total=None)
+        iteration.on_step = lambda step: progress.update(task, description=step.title)
         iteration.take_snapshot()
-        progress.update(task, description="compare catalogs")
         iteration.diff_catalog()
-        progress.update(task, description="flush, list and compare objects")
         iteration.diff_objects()
         size = pc.sum(iteration.objects_to_copy().column("size")).as_py() or 0
-        progress.update(task, description="copy objects", total=size)
+        progress.update(task, total=size)
 
         def copy_here(job: CopyJob, objects: pa.Table) -> Iterable[pa.RecordBatch]:
             return copy_in_process(job, objects, on_progress=lambda done: progress.advance(task, done))
@@ -71,5 +71,4 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcom
             iteration.copy_objects(spark_copy_engine(workspace.home))
         else:
             iteration.copy_objects(copy_here)
-        progress.update(task, description="apply")
         return iteration.apply()

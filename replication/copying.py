@@ -8,7 +8,7 @@ and a re-run fetches the rest. Source: architecture.md 8 and "What bad input get
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -99,19 +99,23 @@ class CopyReport:
     Attributes
     ----------
     rows : COPY_OUTPUT, every object that is there now, those found in the store included.
-    failures : by object name, why it could not be had; empty unless the job collects failures.
+    failed : COPY_OUTPUT, those that could not be had, each with its failure; empty unless the job collects failures.
     """
 
     rows: pa.Table
-    failures: Mapping[str, Failure] = field(default_factory=dict)
+    failed: pa.Table = field(default_factory=COPY_OUTPUT.empty_table)
 
     @classmethod
     def of(cls, rows: pa.Table) -> "CopyReport":
-        """Out of the rows of an engine (COPY_OUTPUT). Raises ValueError for a failure that is not as it was written."""
+        """Out of the rows of an engine (COPY_OUTPUT)."""
         failed = pc.is_valid(rows.column("failure"))
-        names, texts = (rows.filter(failed).column(column).to_pylist() for column in ("name", "failure"))
-        failures = {name: Failure.from_text(text) for name, text in zip(names, texts, strict=True)}
-        return cls(rows.filter(pc.invert(failed)), failures)
+        return cls(rows.filter(pc.invert(failed)), rows.filter(failed))
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """By object name. Raises ValueError for one that is not as it was written."""
+        names, texts = (self.failed.column(column).to_pylist() for column in ("name", "failure"))
+        return {name: Failure.from_text(text) for name, text in zip(names, texts, strict=True)}
 
     @property
     def ledger(self) -> pa.Table:

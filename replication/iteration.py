@@ -1,5 +1,5 @@
 """One iteration of one subscription: a method a step, each of which can be killed and run again (requirement N2; architecture, "The way of
-the data").
+the data"; the steps by name are in `replication.steps`).
 
     0 lease held        1 take_snapshot, diff_catalog        2 diff_objects        3 copy_objects
     4, 5 apply: manifests, one commit with 7 the outcome, the point published        6 old snapshots dropped, lease freed
@@ -9,40 +9,48 @@ the Dagster assets, the command line and the service loop call the same methods.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlalchemy as sa
 import structlog
 
 from matrixone.errors import CcprError, Terminal
+from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
 from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Table
 from matrixone.upstream import snapshots
 from matrixone.upstream.catalog import index_tables, read_catalog
 from matrixone.upstream.errors import PartitionedTable, SnapshotGone
 from matrixone.upstream.session import Session
-from replication.applying import apply_to_mirror, holds_later_rows
-from replication.catalog_diff import CatalogDiff, diff_catalogs
+from replication.applying import holds_later_rows, live_objects, write_table
+from replication.catalog_diff import CatalogDiff, ChangeKind, check_schema, diff_catalogs
+from replication.committing import Books, Result
 from replication.context import Context, SnapshotRef
 from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy
-from replication.errors import NoOpenIteration, ScopeConflict, StepMissing, UpstreamClockBack
+from replication.errors import BaseSnapshotLost, MirrorDamaged, NoOpenIteration, PlanOutdated, ScopeConflict, StepMissing, UpstreamClockBack
+from replication.failure import Failure
 from replication.lag import LagMeter, taken_at
 from replication.lease import Lease
-from replication.ledger import Ledger
-from replication.listing import Listing
+from replication.listing import Failures, Listing
 from replication.log import CcprLog
-from replication.mirror import Mirror, ledger_path
-from replication.object_diff import LISTED_SCHEMA, ObjectDiff
-from replication.points import GlobalPoint, PointHistory, TablePoint, as_mirror_point
-from replication.retention import GRACE_SECONDS, Retention, Swept, sweep
+from replication.mirror import Behind, Mirror, object_path
+from replication.object_diff import ObjectDiff
+from replication.plan import Plan, make_plan
+from replication.points import GlobalPoint, TablePoint
+from replication.quarantine import tables_behind
+from replication.retention import GRACE_SECONDS, Swept
+from replication.steps import OnStep, Step, ignore
 from replication.subscription import Subscription
+from replication.work import Listed, Resync, Work, sweep_work
 
 FLUSH_TIMEOUT_SECONDS = 1800.0
+_TABLE_FAILURES = (MirrorDamaged, ObjectDamaged)  # in applying: of one table's files, nobody else's
 _logger = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,11 @@ class Outcome:
     Attributes
     ----------
     point : False for an idle iteration, which moves the watermark only.
+    tables : that the mirror shows after it.
     objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
     lag_seconds : age of the replica's state when the iteration ended, see `replication.lag`.
     clock_skew_seconds : our clock less the upstream's; None if not known.
+    quarantined : names of the tables that failed while the others went on.
     """
 
     lsn: int
@@ -68,10 +78,21 @@ class Outcome:
     bytes_total: int
     lag_seconds: float
     clock_skew_seconds: float | None
+    quarantined: tuple[str, ...] = ()
 
 
 class Iteration:
-    """The open iteration of a subscription whose lease we hold. One thread uses it."""
+    """The open iteration of a subscription whose lease we hold. One thread uses it.
+
+    Parameters
+    ----------
+    allow_resync : if the upstream has lost the last point's snapshot, go on with a full list, whatever it costs.
+    resync : ask for a full list, whatever the difference would tell.
+
+    Attributes
+    ----------
+    on_step : hears of each step as it begins; may be set at any time.
+    """
 
     def __init__(
         self,
@@ -81,11 +102,15 @@ class Iteration:
         connect: Callable[[], Session],
         *,
         allow_resync: bool = False,
+        resync: Resync | None = None,
+        on_step: OnStep = ignore,
         flush_timeout_seconds: float = FLUSH_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log, self._lease, self._connect, self._clock = log, lease, connect, clock
-        self._allow_resync, self._flush_timeout_seconds = allow_resync, flush_timeout_seconds
+        self._allow_resync, self._resync, self._flush_timeout_seconds = allow_resync, resync, flush_timeout_seconds
+        self.on_step = on_step
+        self._step: Step | None = None
         self.mirror = mirror
         row = log.row(lease.claim.name)
         self.subscription = Subscription.from_row(row)
@@ -95,9 +120,9 @@ class Iteration:
         self._lag = LagMeter(clock)
         self._named_here = False  # the open snapshot's name is this process's
         self._running = False  # by us; what another left running is resumed
-        self._history = PointHistory(log.engine, row.task_id)
-        self._ledger = Ledger(log.engine, row.task_id)
+        self._books = Books(log, lease, mirror, clock)
         self._catalog: CatalogDiff | None = None
+        self._enter(Step.INIT)
 
     # ---- 1
 
@@ -105,6 +130,7 @@ class Iteration:
         """Open the iteration: a snapshot whose name is recorded before it is made. An iteration that was interrupted goes on with the one
         it has.
         """
+        self._enter(Step.CATALOG)
         if self._context.open is None:
             self._context = self._context.opened(self.subscription.uid, self.lsn)
             self._named_here = True
@@ -129,10 +155,10 @@ class Iteration:
         return found
 
     def _sweep(self, ref: SnapshotRef) -> None:
-        """Remove what interrupted runs left in the mirror: half-written files, results of steps of other iterations."""
+        """Remove what interrupted runs left in the mirror: half-written files, results of steps of earlier iterations."""
+        self._lease.confirm()  # else what looks half-written may be a successor's
         self.mirror.store.sweep()
-        for folder in {name.rpartition("/")[0] for name in self.mirror.store.names("work")} - {ref.work}:
-            self.mirror.store.delete_folder(folder)
+        sweep_work(self.mirror, ref)
 
     def resume(self) -> SnapshotRef:
         """The open iteration's snapshot. One that an earlier run left open is taken up again, as every step but the first needs it.
@@ -168,7 +194,9 @@ class Iteration:
         """Read the catalog at the snapshot and compare it with the last point, by table id."""
         self._lease.check()
         if self._catalog is None:
-            self._catalog = self._diff_catalog(self.resume())
+            ref = self.resume()
+            self._enter(Step.CATALOG)
+            self._catalog = self._diff_catalog(ref)
         return self._catalog
 
     def _diff_catalog(self, ref: SnapshotRef) -> CatalogDiff:
@@ -189,24 +217,47 @@ class Iteration:
             )
         tables = {table.id: table for table in catalog.tables if subscription.replicates(table, indexes)}
         changes = diff_catalogs((point.table for point in self._before.values()), tables.values())
-        return CatalogDiff(catalog, tables, changes, catalog.unreplicated)
+        failures: Failures = {}
+        for table in tables.values():
+            if subscription.copies(table):
+                self._or_fail(table.id, failures, (ObjectUnsupported,), partial(check_schema, table))
+        return CatalogDiff(catalog, tables, changes, catalog.unreplicated, failures)
 
     # ---- 2
 
     def diff_objects(self) -> ObjectDiff:
-        """Wait until the snapshot is flushed, read and check the object list, compare it with the manifests of the tables in it."""
+        """Wait until the snapshot is flushed, read and check the object list, compare it with the manifests of the tables in it.
+
+        Raises BaseSnapshotLost with what a full list would fetch, if it has to be one and that was not allowed.
+        """
+        return self._allowed().diff
+
+    def _allowed(self) -> Listed:
+        listed = self._listed()
+        if listed.base_lost and not (self._allow_resync or self._resync == Resync()):
+            objects, size = _count(self._to_copy(listed))
+            if size > self.subscription.settings.resync_limit:
+                raise BaseSnapshotLost(
+                    f"{listed.base_lost}; comparing with a full list instead would fetch {objects} objects, {size} bytes",
+                    subject=f"subscription {self.subscription.name}",
+                )
+            _logger.warning("a full list takes the place of a lost snapshot", subscription=self.subscription.name, bytes=size)
+        return listed
+
+    def _listed(self) -> Listed:
         self._lease.check()
         ref = self.resume()
-        added, removed = f"{ref.work}/added.arrow", f"{ref.work}/removed.arrow"
-        if self.mirror.store.size(removed) is None:
-            diff = self._diff_objects(ref)
-            self.mirror.write_arrow(added, diff.added)
-            self.mirror.write_arrow(removed, diff.removed)  # last: its presence says that the step is done
-            self.mirror.store.sync(ref.work)
-        return ObjectDiff(self.mirror.read_arrow(added, LISTED_SCHEMA), self.mirror.read_arrow(removed, LISTED_SCHEMA))
+        self._enter(Step.OBJECT_LIST)
+        work = self._work(ref)
+        found = work.listed()
+        if found is None:
+            found = self._list(ref)
+            work.keep_listed(found)
+        return found
 
-    def _diff_objects(self, ref: SnapshotRef) -> ObjectDiff:
+    def _list(self, ref: SnapshotRef) -> Listed:
         catalog, publication = self.diff_catalog(), self.subscription.publication
+        self._enter(Step.OBJECT_LIST)
         on_demand = self.subscription.settings.flush == "on_demand"
         stored = [table.id for table in catalog.catalog.tables]
         snapshots.wait_until_flushed(
@@ -216,20 +267,41 @@ class Iteration:
             request_flush=partial(snapshots.flush_tables, self._connect, stored) if on_demand else None,
             timeout_seconds=self._flush_timeout_seconds,
         )
-        return Listing(self._session, self.subscription, catalog, self._before, self.mirror).diff(
-            ref, self._context.current, allow_resync=self._allow_resync
-        )
+        listing = Listing(self._session, self.subscription, catalog, self._before, self._behind.keys(), self.mirror, self._books.ledger)
+        return listing.diff(ref, self._context.current, self._resync)
+
+    def plan(self) -> Plan:
+        """What this iteration is about to do. Nothing is copied, and the iteration stays open."""
+        listed, ref = self._listed(), self.resume()
+        objects, size = _count(self._to_copy(listed))
+        return make_plan(self.subscription, ref, self.diff_catalog(), listed, objects=objects, size=size)
+
+    def require_plan(self, plan_id: str) -> None:
+        """Go on only if what the open iteration is about to do is this plan; a resync that it shows is allowed then. Raises PlanOutdated."""
+        try:
+            found = self.plan()
+        except NoOpenIteration as error:
+            raise PlanOutdated(f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}") from error
+        if found.id != plan_id:
+            raise PlanOutdated(f"what would be done now is plan {found.id}", subject=f"plan {plan_id}")
+        self._allow_resync = True
+
+    def forget_results(self) -> None:
+        """Let what the steps have found go: the next run asks anew, at the same snapshot."""
+        self._work(self.resume()).clear()
 
     # ---- 3
 
     def objects_to_copy(self) -> pa.Table:
         """COPY_INPUT: new objects of the tables whose objects the mirror keeps, each name once."""
-        tables = self.diff_catalog().tables
-        copied = pa.array([table.id for table in tables.values() if self.subscription.copies(table)], pa.int64())
-        added = self.diff_objects().added
-        added = added.filter(pc.is_in(added.column("table_id"), copied)).select(COPY_INPUT.names)
+        return self._to_copy(self._allowed())
+
+    def _to_copy(self, listed: Listed) -> pa.Table:
+        copied = pa.array(sorted(self._kept), pa.int64())
+        wanted = listed.wanted
+        wanted = wanted.filter(pc.is_in(wanted.column("table_id"), copied)).select(COPY_INPUT.names)
         return (
-            added.group_by("name", use_threads=False)
+            wanted.group_by("name", use_threads=False)
             .aggregate([("size", "first"), ("stats", "first")])
             .rename_columns(COPY_INPUT.names)
             .cast(COPY_INPUT)
@@ -238,14 +310,19 @@ class Iteration:
     def copy_objects(self, engine: CopyEngine) -> CopyReport:
         """Fetch the new objects. What an interrupted run brought is not fetched again."""
         self._lease.check()
-        ref = self.resume()
-        self._need(f"{ref.work}/removed.arrow", "object_diffs")
-        name = f"{ref.work}/copied.arrow"
-        if self.mirror.store.size(name) is None:
-            report = copy(self.subscription.copy_job(self.mirror.store.url), self.objects_to_copy(), engine)
-            self.mirror.write_arrow(name, report.rows)
-            self.mirror.store.sync(ref.work)
-        return CopyReport(self.mirror.read_arrow(name, COPY_OUTPUT))
+        work = self._work(self.resume())
+        if not work.is_listed():
+            raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
+        self._enter(Step.COPY)
+        report = work.copied()
+        if report is None:
+            objects = self.objects_to_copy()
+            self._enter(Step.COPY)
+            for name in self._allowed().refetched.column("name").to_pylist():  # damaged: a soundness check alone might keep it
+                self.mirror.store.delete(object_path(name))
+            report = copy(self.subscription.copy_job(self.mirror.store.url), objects, engine)
+            work.keep_copied(report)
+        return report
 
     # ---- 4, 5, 7, 6
 
@@ -255,84 +332,115 @@ class Iteration:
         """
         self._lease.check()
         ref = self.resume()
-        self._need(f"{ref.work}/copied.arrow", "copied_objects")
-        catalog, diff = self.diff_catalog(), self.diff_objects()
-        report = CopyReport(self.mirror.read_arrow(f"{ref.work}/copied.arrow", COPY_OUTPUT))
-        if self._is_idle(ref, diff):
-            return self._end(ref, None, diff, report)
-        changed = apply_to_mirror(self.mirror, self.lsn, self._lease.claim.fence, catalog.tables, self._before, catalog.changes, diff)
-        return self._end(ref, changed, diff, report)
+        report = self._work(ref).copied()
+        if report is None:
+            raise StepMissing("copied_objects has not run for this iteration", subject=self._subject)
+        return self._end(ref, self._result(ref, self._allowed(), report))
 
     def apply_if_idle(self) -> Outcome | None:
         """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which stays open."""
         self._lease.check()
         ref = self.resume()
-        self._need(f"{ref.work}/removed.arrow", "object_diffs")
-        diff = self.diff_objects()
-        return self._end(ref, None, diff, CopyReport(COPY_OUTPUT.empty_table())) if self._is_idle(ref, diff) else None
+        if not self._work(ref).is_listed():
+            raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
+        listed, failures = self._allowed(), {}
+        if not self._is_idle(ref, listed, failures) or failures:
+            return None
+        nothing = CopyReport(COPY_OUTPUT.empty_table())
+        return self._end(ref, Result(None, listed, nothing, self._failed(listed), self._late(listed), self._kept))
 
-    def _is_idle(self, ref: SnapshotRef, diff: ObjectDiff) -> bool:
-        """Has no row become visible since the last point, and no table changed? That no object changed is not enough."""
-        if self._newest is None or self.diff_catalog().changes or diff.table_ids:
+    def _result(self, ref: SnapshotRef, listed: Listed, report: CopyReport) -> Result:
+        """Step 4: which tables are moved, and what they are made of then."""
+        self._enter(Step.FILTER)
+        failures: Failures = {}
+        for name, failure in report.failures.items():
+            named = listed.wanted.filter(pc.equal(listed.wanted.column("name"), name)).column("table_id").to_pylist()
+            failures |= dict.fromkeys(named, failure)
+        listed, points = listed.without(failures), None
+        if not self._is_idle(ref, listed, failures):
+            listed = listed.without(failures)
+            points = self._write(listed, failures)
+            listed = listed.without(failures)
+            gone = self._before.keys() - self.diff_catalog().tables.keys() - self._late(listed).keys()
+            points = (*points, *(TablePoint(self._before[table_id].table, None, self.lsn) for table_id in sorted(gone)))
+        return Result(points, listed, report, self._failed(listed), self._late(listed), self._kept)
+
+    def _write(self, listed: Listed, failures: Failures) -> list[TablePoint]:
+        """Step 5: the manifest of each table that has changed, and was not kept from it."""
+        tables, points = self.diff_catalog().tables, []
+        self._enter(Step.APPLY)
+        for table_id in sorted(self._to_write(listed)):
+            before = None if table_id in listed.rebuilt else self._before.get(table_id)
+            find = partial(live_objects, self.mirror, before, table_id, listed.diff)
+            objects = self._or_fail(table_id, failures, _TABLE_FAILURES, find)
+            if objects is not None:
+                points.append(write_table(self.mirror, self.lsn, self._lease.claim.fence, tables[table_id], objects))
+        return points
+
+    def _to_write(self, listed: Listed) -> set[int]:
+        """Tables that differ from what the last point shows, and tables that it does not show; without those that failed."""
+        catalog = self.diff_catalog()
+        changed = {change.table.id for change in catalog.changes if change.kind is not ChangeKind.DROPPED}
+        behind = self._behind.keys() & catalog.tables.keys()
+        return (listed.diff.table_ids | changed | listed.mended | behind) - listed.failures.keys()
+
+    def _is_idle(self, ref: SnapshotRef, listed: Listed, failures: Failures) -> bool:
+        """Has no row become visible since the last point, and no table changed? That no object changed is not enough. A table that failed
+        again changes nothing; one that fails here is added to `failures`, and does.
+        """
+        dropped = self._before.keys() - self.diff_catalog().tables.keys() - self._late(listed).keys()
+        if self._newest is None or dropped or self._to_write(listed) or self._late(listed) != self._behind:
             return False
-        kept = [point for point in self._before.values() if self.subscription.copies(point.table)]
-        return not holds_later_rows(self.mirror, kept, self._newest.at, ref.at)
+        for table_id, point in self._before.items():
+            if table_id in self._kept and table_id not in self._behind:
+                later = partial(holds_later_rows, self.mirror, point, self._newest.at, ref.at)
+                if self._or_fail(table_id, failures, _TABLE_FAILURES, later) or table_id in failures:
+                    return False
+        return True
 
-    def _end(self, ref: SnapshotRef, changed: list[TablePoint] | None, diff: ObjectDiff, report: CopyReport) -> Outcome:
-        """Commit, publish, clear away. `changed` is None for an idle iteration."""
-        self._commit(ref, changed, diff, report)
+    def _failed(self, listed: Listed) -> dict[int, tuple[Table, Failure]]:
+        tables = self.diff_catalog().tables
+        return {table_id: (tables[table_id], failure) for table_id, failure in listed.failures.items()}
+
+    def _late(self, listed: Listed) -> dict[int, Behind]:
+        """The tables that a point made now does not show."""
+        catalog, newest = self.diff_catalog(), self._newest.lsn if self._newest else None
+        changes = {change.table.id: change for change in catalog.changes}
+        return tables_behind(catalog.tables, changes, listed.failures, self._before, self._behind, newest)
+
+    def _end(self, ref: SnapshotRef, result: Result) -> Outcome:
+        """Commit, publish, clear away."""
+        self._enter(Step.OUTCOME)
+        context = self._context.committed()
+        self._books.commit(ref, context, result)
+        self._context = context
+        self._running = False
         self.mend()
-        self.mirror.store.delete_folder(ref.work)
+        self._enter(Step.RELEASE)
+        self._work(ref).clear()
         self.drop_due_snapshots()
         self.sweep()
-        after = self._history.tables(self.lsn)
-        refs = [point.ref for point in after.values() if point.ref is not None]
+        shown = self._books.history.tables(self.lsn)
+        refs = [point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind]
         lag = self._lag.since(self.subscription.task_id, ref)
         return Outcome(
             lsn=self.lsn,
-            point=changed is not None,
+            point=result.points is not None,
             at=ref.at,
             tables=len(refs),
-            tables_changed=_count(changed or []),
-            objects_copied=report.objects_fetched,
-            bytes_copied=report.bytes_fetched,
+            tables_changed=result.tables_changed,
+            objects_copied=result.report.objects_fetched,
+            bytes_copied=result.report.bytes_fetched,
             objects_total=sum(table.objects for table in refs),
             bytes_total=sum(table.bytes for table in refs),
             lag_seconds=lag.seconds or 0.0,
             clock_skew_seconds=lag.skew_seconds,
+            quarantined=tuple(sorted(table.qualified_name for table, _ in result.failed.values())),
         )
-
-    def _commit(self, ref: SnapshotRef, changed: list[TablePoint] | None, diff: ObjectDiff, report: CopyReport) -> None:
-        """The outcome and, unless nothing has changed (None), the point: one transaction, guarded by the fence."""
-        context, write = self._context.committed(), _nothing
-        if changed is not None:
-            ledger = ""
-            if report.rows.num_rows:
-                ledger = ledger_path(self.lsn, self._lease.claim.fence)
-                self.mirror.write_arrow(ledger, report.ledger)
-                self.mirror.store.sync("ledger")
-            now = datetime.fromtimestamp(self._clock(), UTC)
-            numbers = (_count(changed), report.objects_fetched, report.bytes_fetched)
-            point = GlobalPoint(self.lsn, ref.at, ref.name, now, ledger, *numbers)
-            kept = {table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)}
-            gone = [table.table.id for table in changed if table.ref is None]
-
-            def write(connection: sa.Connection) -> None:
-                self._ledger.record(connection, self.lsn, report.ledger, diff, kept, gone)
-                self._history.write(connection, point, changed)
-
-        self._log.commit(self._lease.claim, context, ref.at.physical, write)
-        self._context = context
-        self._running = False
 
     def sweep(self, grace_seconds: int = GRACE_SECONDS) -> Swept:
         """Let points go that need not stay, delete files that nobody has named for the time of grace."""
-        settings = self.subscription.settings
-        retention = Retention(settings.retain, settings.retain_for)
-        swept = sweep(self._history, self._ledger, self.mirror, retention, self._clock(), grace_seconds)
-        if swept.points_dropped:
-            self.mend()
-        return swept
+        return self._books.sweep(self.subscription.settings, grace_seconds)
 
     def drop_due_snapshots(self) -> None:
         """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the next time."""
@@ -349,13 +457,13 @@ class Iteration:
 
     def mend(self) -> None:
         """Publish what was committed and not yet published: a crash in between is healed here."""
-        mend(self._log, self.subscription.name, self.mirror)
+        self._books.mend()
 
     def fail(self, error: CcprError) -> None:
         """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one; after another the iteration
-        resumes. A step that was asked for too early fails nothing: the iteration stays open.
+        resumes. A step that was asked for too early, or by an outdated plan, fails nothing: the iteration stays open.
         """
-        if not self._running or isinstance(error, StepMissing):
+        if not self._running or isinstance(error, StepMissing | PlanOutdated):
             return
         if isinstance(error, Terminal):
             self._context = self._context.abandoned()
@@ -376,41 +484,46 @@ class Iteration:
 
     @cached_property
     def _newest(self) -> GlobalPoint | None:
-        return self._history.newest()
+        return self._books.history.newest()
 
     @cached_property
     def _before(self) -> dict[int, TablePoint]:
-        """The tables of the last point."""
-        return {} if self._newest is None else self._history.tables(self._newest.lsn)
+        """The tables as the last point has them; those that are behind as they were at theirs."""
+        return {} if self._newest is None else self._books.history.tables(self._newest.lsn)
+
+    @cached_property
+    def _behind(self) -> dict[int, Behind]:
+        """The tables that the last point does not show."""
+        return {} if self._newest is None else self._books.quarantine.behind(self._newest.lsn)
+
+    @property
+    def _kept(self) -> Collection[int]:
+        """Ids of the tables whose objects the mirror keeps."""
+        return {table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)}
 
     @property
     def _subject(self) -> str:
         return f"subscription {self.subscription.name}, lsn {self.lsn}"
 
-    def _need(self, name: str, step: str) -> None:
-        if self.mirror.store.size(name) is None:
-            raise StepMissing(f"{step} has not run for this iteration", subject=self._subject)
+    def _work(self, ref: SnapshotRef) -> Work:
+        return Work(self.mirror, ref, self._resync)
+
+    def _enter(self, step: Step) -> None:
+        if step is not self._step:
+            self._step = step
+            _logger.info("step", subscription=self.subscription.name, lsn=self.lsn, step=step.label, number=step.value)
+            self.on_step(step)
+
+    def _or_fail(self, table_id: int, failures: Failures, kinds: tuple[type[CcprError], ...], action: Callable[[], T]) -> T | None:
+        """Do something for one table. In isolated mode an error of these kinds is that table's alone; then None."""
+        try:
+            return action()
+        except kinds as error:
+            if not self.subscription.settings.isolated:
+                raise
+            failures[table_id] = Failure.of(error)
+            return None
 
 
-def mend(log: CcprLog, name: str, mirror: Mirror) -> None:
-    """Bring the published points and the head up to what is committed. Repeating it writes the same files."""
-    row = log.row(name)
-    history = PointHistory(log.engine, row.task_id)
-    head, committed = mirror.published_head(), history.head()
-    if head == committed or not committed.iteration_lsn:
-        return
-    base = head.newest_point if head else None
-    for point in history.global_points(after=-1 if base is None else base):
-        refs = {table_id: table.ref for table_id, table in history.changed(point.lsn).items()}
-        mirror.publish(as_mirror_point(point, history.tables(point.lsn)), refs, base)
-        base = point.lsn
-    mirror.publish_head(committed)
-
-
-def _count(changed: list[TablePoint]) -> int:
-    """Tables that changed; a truncated one, which went under one id and came under another, counts once."""
-    return len({point.table.logical_id for point in changed})
-
-
-def _nothing(connection: sa.Connection) -> None:
-    """What an idle iteration adds to its outcome."""
+def _count(objects: pa.Table) -> tuple[int, int]:
+    return objects.num_rows, pc.sum(objects.column("size")).as_py() or 0

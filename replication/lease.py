@@ -76,6 +76,12 @@ class Lease:
         if self.lost:
             raise LeaseLost("another executor has taken over", subject=f"subscription {self.claim.name}")
 
+    def confirm(self) -> None:
+        """Ask the log whether the lease is still ours, and renew it: before what no transaction guards. Raises LeaseLost."""
+        if not self._log.renew(self.claim, self._ttl):
+            self._lost.set()
+        self.check()
+
     def _renew(self) -> None:
         while not self._ended.wait(self._ttl / 3):
             try:

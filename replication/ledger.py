@@ -165,6 +165,16 @@ class Ledger:
         for start in range(0, len(rows), _BATCH):
             connection.execute(garbage.insert(), rows[start : start + _BATCH])
 
+    def put_away(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
+        """Objects that were copied and that no table names: they are deleted after a time, counted anew each time that they are wanted."""
+        for start in range(0, len(names), 500):
+            page = list(names[start : start + 500])
+            named = sa.select(references.c.object_name).where(references.c.task_id == self.task_id, references.c.object_name.in_(page))
+            paths = [f"objects/{name}" for name in sorted(set(page) - set(connection.scalars(named)))]
+            if paths:
+                connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
+                connection.execute(garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths])
+
     def due_garbage(self, now: int) -> list[str]:
         with transaction(self.engine) as connection:
             return list(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.due_at <= now)))

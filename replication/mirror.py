@@ -97,6 +97,33 @@ class TableRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """A table that a point does not show, because it failed while the others went on.
+
+    Attributes
+    ----------
+    database, name : what it is called upstream at the point.
+    lsn : the newest point that shows it; None = none does.
+    """
+
+    database: str
+    name: str
+    lsn: int | None
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Behind":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        return cls(text_of(value["database"]), text_of(value["name"]), None if value["lsn"] is None else integer_of(value["lsn"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """A state of the whole subscription that can be read.
 
@@ -106,7 +133,8 @@ class Point:
     at : the upstream's clock at its snapshot.
     committed_at : our clock, UTC.
     ledger : store name of what this point copied; empty if nothing.
-    tables : by table id.
+    tables : by table id; what can be read at the point.
+    behind : by table id; tables that have not reached the point. Without any, all tables together are a state that the upstream had.
     """
 
     lsn: int
@@ -115,10 +143,24 @@ class Point:
     committed_at: datetime
     ledger: str
     tables: Mapping[int, TableRef] = field(default_factory=dict)
+    behind: Mapping[int, Behind] = field(default_factory=dict)
+
+    @property
+    def consistent(self) -> bool:
+        return not self.behind
 
     def table(self, qualified_name: str) -> TableRef:
-        """The table `db.t`; letter case counts. Raises TableMissingInMirror."""
+        """The table `db.t`; letter case counts. Raises TableMissingInMirror, PointNotReached for a table that is behind."""
         found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
+        late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
+        if late is not None and not found:
+            stands = "has no point yet" if late.lsn is None else f"stands at lsn {late.lsn}"
+            raise PointNotReached(
+                f"the table is in quarantine and {stands}",
+                subject=f"table {qualified_name} at lsn {self.lsn}",
+                remedy="`ccpr points NAME` shows which tables are behind; each iteration tries them again."
+                + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
+            )
         if len(found) != 1:
             what = "no such table in the point" if not found else "several tables are written so; a dot in a name makes it ambiguous"
             raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
@@ -218,9 +260,11 @@ class Mirror:
         return self._load(lsns[low - 1])
 
     def manifest(self, ref: TableRef) -> Manifest:
-        table = self.read_arrow(ref.manifest, MANIFEST_SCHEMA)
-        with self._understood(ref.manifest):
-            return Manifest(Table.from_json(json.loads((table.schema.metadata or {})[b"ccpr"])["table"]), table)
+        """Raises MirrorDamaged, which names the table."""
+        with files_of(ref.qualified_name):
+            table = self.read_arrow(ref.manifest, MANIFEST_SCHEMA)
+            with self._understood(ref.manifest):
+                return Manifest(Table.from_json(json.loads((table.schema.metadata or {})[b"ccpr"])["table"]), table)
 
     def open_object(self, name: str) -> ObjectFile:
         return ObjectFile(self.store.read(object_path(name)), subject=f"object {name}")
@@ -235,7 +279,8 @@ class Mirror:
         """
         manifest = self.manifest(point.table(qualified_name))
         wanted = choose_columns(manifest.table, columns, hidden=hidden)
-        return arrow_schema(wanted), visible_batches(manifest.listed_objects(), self.open_object, wanted, point.at)
+        batches = visible_batches(manifest.listed_objects(), self.open_object, wanted, point.at)
+        return arrow_schema(wanted), _of_table(qualified_name, batches)
 
     # ---- writing
 
@@ -266,9 +311,19 @@ class Mirror:
             "ledger": point.ledger,
             "base": None if complete else base,
             "tables": {str(table_id): ref and ref.to_json() for table_id, ref in sorted(tables.items())},
+            **({"behind": {str(table_id): late.to_json() for table_id, late in sorted(point.behind.items())}} if point.behind else {}),
         }
         self.store.put(_point_name(point.lsn), [json.dumps(value, ensure_ascii=False, indent=1).encode()])
         self.store.sync("points")
+
+    def has_published(self, point: Point) -> bool:
+        """Is this very point's file there? Once written it is never written otherwise."""
+        if self.store.size(_point_name(point.lsn)) is None:
+            return False
+        try:
+            return self._json(_point_name(point.lsn)).get("snapshot") == point.snapshot
+        except MirrorDamaged:
+            return False
 
     def publish_head(self, head: Head) -> None:
         self.store.replace(HEAD, json.dumps({"format": FORMAT, **asdict(head)}).encode())
@@ -285,7 +340,8 @@ class Mirror:
             tables = {int(table_id): TableRef.from_json(int(table_id), ref) for table_id, ref in merged.items() if ref is not None}
             snapshot, committed_at, ledger = (text_of(value[key]) for key in ("snapshot", "committed_at", "ledger"))
             at = Timestamp(integer_of(value["snapshot_ts"]))
-            return Point(lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables)
+            behind = {int(table_id): Behind.from_json(late) for table_id, late in value.get("behind", {}).items()}
+            return Point(lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables, behind)
 
     def _layers(self, lsn: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """A point's file and those that it stands on, down to a complete one. A base is always older, so that this ends."""
@@ -323,6 +379,22 @@ class Mirror:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"a field is missing or is not what was written: {type(error).__name__} {error!s:.200}"
             raise MirrorDamaged(message, subject=f"{self.store.url}/{name}") from error
+
+
+@contextmanager
+def files_of(qualified_name: str) -> Iterator[None]:
+    """A file of this table that is missing or damaged is told with the table's name, and how to get it back."""
+    try:
+        yield
+    except MirrorDamaged as error:
+        remedy = f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; see `ccpr verify`."
+        subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
+        raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error
+
+
+def _of_table(qualified_name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with files_of(qualified_name):
+        yield from batches
 
 
 def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = False) -> tuple[Column, ...]:

@@ -4,7 +4,7 @@ A list is joined with table ids, cut to the subscription's scope, de-duplicated 
 Source: requirements N2 step 2 and 9.5 of spec/object-format.md; spec/upstream-interface.md 5.7.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -58,6 +58,14 @@ class ObjectDiff:
     def table_ids(self) -> set[int]:
         return set(pc.unique(pa.concat_tables([self.added, self.removed]).column("table_id")).to_pylist())
 
+    def without(self, table_ids: Collection[int]) -> "ObjectDiff":
+        """The same, less some tables."""
+        return ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids)) if table_ids else self
+
+    def joined(self, other: "ObjectDiff") -> "ObjectDiff":
+        """With that of other tables."""
+        return ObjectDiff(pa.concat_tables([self.added, other.added]), pa.concat_tables([self.removed, other.removed]))
+
 
 def read_list(batches: Iterable[pa.RecordBatch], table_ids: Mapping[str, Mapping[str, int | None]], subject: str) -> pa.Table:
     """The list (OBJECT_LIST_SCHEMA batches) as LISTED_SCHEMA.
@@ -90,6 +98,19 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
     ranked = listed.take(pc.sort_indices(listed, sort_keys=order))
     first = _first_of_each(ranked, keys)
     return ranked.filter(first)
+
+
+def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
+    """An object is never written over: what a list says of one that a manifest has must be what the manifest says. Raises BadObjectList."""
+    facts = ["size", "rows", "is_tombstone", "create_physical", "create_logical"]
+    keys = ["table_id", "name"]
+    ours = known.select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
+    both = listed.select(keys + facts).join(ours, keys, join_type="inner")
+    for name in facts:
+        differ = both.filter(pc.not_equal(both.column(name), both.column(f"known_{name}")))
+        if differ.num_rows:
+            sample = ", ".join(sorted(differ.column("name").to_pylist())[:3])
+            raise BadObjectList(f"the list gives another {name} of {sample} than the point before", subject=subject)
 
 
 def validate(listed: pa.Table, at: Timestamp, subject: str) -> None:
@@ -170,6 +191,23 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
         removed = pa.concat_tables([removed, vanished])
     order = [(key, "ascending") for key in keys]
     return ObjectDiff(added.sort_by(order), removed.sort_by(order))
+
+
+def without_objects(rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows whose object and table `others` does not have."""
+    return _join(rows, others, "left anti")
+
+
+def rows_without(rows: pa.Table, table_ids: Collection[int]) -> pa.Table:
+    return rows.filter(pc.invert(of_tables(rows, table_ids)))
+
+
+def rows_of(rows: pa.Table, table_ids: Collection[int]) -> pa.Table:
+    return rows.filter(of_tables(rows, table_ids))
+
+
+def of_tables(rows: pa.Table, table_ids: Collection[int]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("table_id"), pa.array(sorted(table_ids), pa.int64()))
 
 
 def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:

@@ -3,33 +3,36 @@
 A crash in between loses nothing: what is recorded as garbage is deleted by the next sweep, and nothing else ever is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from replication.database import transaction
 from replication.ledger import Ledger
-from replication.mirror import Mirror
+from replication.mirror import Behind, Mirror
 from replication.points import GlobalPoint, PointHistory
+from replication.quarantine import Quarantine
 
 GRACE_SECONDS = 3600
+_CONFIRMED_FILES = 50  # deleted at a time, well within a lease
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """A point stays if it is among the newest `points`, or younger than `seconds`; 0 means that this rule keeps nothing, both 0 that all
-    points stay. The newest point always stays.
+    points stay. The newest point always stays, and so does the newest that shows a table which is behind.
     """
 
     points: int = 0
     seconds: int = 0
 
-    def oldest_kept(self, points: Sequence[GlobalPoint], now: float) -> int | None:
-        """The lsn of the oldest point to keep; None if all stay. `points` oldest first."""
+    def oldest_kept(self, points: Sequence[GlobalPoint], now: float, behind: Iterable[Behind] = ()) -> int | None:
+        """The lsn of the oldest point to keep; None if all stay. `points` oldest first; `behind` of the newest."""
         if not points or not (self.points or self.seconds):
             return None
         newest = points[-max(self.points, 1) :]
         young = [point for point in points if self.seconds and point.committed_at.timestamp() > now - self.seconds]
-        return min(point.lsn for point in [*newest, *young])
+        shown = [late.lsn for late in behind if late.lsn is not None]
+        return min([point.lsn for point in [*newest, *young]] + shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +45,36 @@ class Swept:
 
 
 def sweep(
-    history: PointHistory, ledger: Ledger, mirror: Mirror, retention: Retention, now: float, grace_seconds: int = GRACE_SECONDS
+    history: PointHistory,
+    ledger: Ledger,
+    quarantine: Quarantine,
+    mirror: Mirror,
+    retention: Retention,
+    now: float,
+    *,
+    confirm: Callable[[], None],
+    grace_seconds: int = GRACE_SECONDS,
 ) -> Swept:
-    """Drop points that need not stay, delete files whose grace is over. The caller holds the lease."""
+    """Drop points that need not stay, delete files whose grace is over. The caller holds the lease; `confirm` raises if it does not any
+    more, for then a file may be named again by who does.
+    """
     points = history.global_points()
-    oldest = retention.oldest_kept(points, now)
+    behind = quarantine.behind(points[-1].lsn).values() if points else ()
+    oldest = retention.oldest_kept(points, now, behind)
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
     if dropped and oldest is not None:
+        confirm()
         with transaction(history.engine) as connection:
             paths = history.drop_before(connection, oldest)
             paths += [f"objects/{name}" for name in ledger.end_references(connection, oldest)]
             paths += [point.ledger for point in dropped if point.ledger]
             paths += mirror.points_not_needed(oldest)
+            quarantine.drop_before(connection, oldest)
             ledger.throw_away(connection, paths, round(now) + grace_seconds)
     due = ledger.due_garbage(round(now))
-    for path in due:
-        mirror.store.delete(path)
-        ledger.forget(path)
+    for start in range(0, len(due), _CONFIRMED_FILES):
+        confirm()
+        for path in due[start : start + _CONFIRMED_FILES]:
+            mirror.store.delete(path)
+            ledger.forget(path)
     return Swept(len(dropped), len(due), ledger.waiting())

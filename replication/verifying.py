@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 
+import pyarrow as pa
+
 from matrixone.errors import CcprError
 from matrixone.objects.content import Content
 from matrixone.objects.reader import ObjectFile
@@ -56,6 +58,36 @@ class Verified:
         return all(damage.repaired for damage in self.damages)
 
 
+def problem_of(mirror: Mirror, stored: StoredObject, *, deep: bool = False) -> str | None:
+    """What is wrong with an object's file, None if nothing is. `deep` decodes every column, too."""
+    try:
+        content = mirror.store.read(object_path(stored.name))
+        if content.size != stored.size:
+            return f"{content.size} bytes instead of {stored.size}"
+        if hashlib.sha256(content).digest() != stored.sha256:
+            return "its checksum is another"
+        if deep:
+            ObjectFile(content, subject=f"object {stored.name}").check(deep=True)
+    except MirrorDamaged:
+        return "it is missing"
+    except CcprError as error:
+        return error.message
+    return None
+
+
+def unsound_objects(mirror: Mirror, ledger: Ledger, objects: pa.Table, *, checksums: bool) -> pa.Table:
+    """Those of `objects` (columns `name` and `size` at least) whose file is missing or of another size, or, with `checksums`, is not what
+    the ledger says.
+    """
+    names, sizes = (objects.column(name).to_pylist() for name in ("name", "size"))
+    if checksums:
+        known = ledger.look_up(names)
+        unsound = [name not in known or problem_of(mirror, known[name]) is not None for name in names]
+    else:
+        unsound = [mirror.store.size(object_path(name)) != size for name, size in zip(names, sizes, strict=True)]
+    return objects.filter(pa.array(unsound, pa.bool_()))
+
+
 class Verifier:
     """Verifies one subscription's mirror.
 
@@ -94,20 +126,7 @@ class Verifier:
         return Verified(objects, size, len(states), tuple(damages))
 
     def _problem(self, stored: StoredObject) -> str | None:
-        """What is wrong with an object, None if nothing is."""
-        try:
-            content = self._mirror.store.read(object_path(stored.name))
-            if content.size != stored.size:
-                return f"{content.size} bytes instead of {stored.size}"
-            if hashlib.sha256(content).digest() != stored.sha256:
-                return "its checksum is another"
-            if self._deep:
-                ObjectFile(content, subject=f"object {stored.name}").check(deep=True)
-        except MirrorDamaged:
-            return "it is missing"
-        except CcprError as error:
-            return error.message
-        return None
+        return problem_of(self._mirror, stored, deep=self._deep)
 
     def _mend(self, stored: StoredObject, problem: str, points: list[GlobalPoint]) -> Damage:
         path = object_path(stored.name)

@@ -11,14 +11,17 @@ from pathlib import Path
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import DEFAULT_RETRY, Policy
 from matrixone.upstream.session import Session
+from replication.committing import mend
 from replication.credentials import KEY_FILE_VARIABLE, Vault
 from replication.database import open_database
-from replication.iteration import FLUSH_TIMEOUT_SECONDS, Iteration, mend
+from replication.iteration import FLUSH_TIMEOUT_SECONDS, Iteration
 from replication.lease import TTL_SECONDS, Executor, Lease
 from replication.log import CcprLog
 from replication.mirror import Mirror
+from replication.steps import OnStep, ignore
 from replication.store import open_store
 from replication.subscription import Subscription, check_subscription_name
+from replication.work import Resync
 
 HOME_VARIABLE = "CCPR_HOME"
 CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder
@@ -88,9 +91,17 @@ class Workspace:
         )
 
     @contextmanager
-    def iteration(self, name: str, *, allow_resync: bool = False, patience: Patience = PATIENT) -> Iterator[Iteration]:
+    def iteration(
+        self,
+        name: str,
+        *,
+        allow_resync: bool = False,
+        resync: Resync | None = None,
+        patience: Patience = PATIENT,
+        on_step: OnStep = ignore,
+    ) -> Iterator[Iteration]:
         """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises SubscriptionBusy,
-        SubscriptionMissing.
+        SubscriptionPaused, SubscriptionMissing.
         """
         claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
         with Lease(self.log, claim) as lease:
@@ -102,6 +113,8 @@ class Workspace:
                 mirror,
                 connect,
                 allow_resync=allow_resync,
+                resync=resync,
+                on_step=on_step,
                 flush_timeout_seconds=patience.flush,
                 clock=self.clock,
             )
