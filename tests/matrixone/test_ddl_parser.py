@@ -43,7 +43,7 @@ def test_every_recorded_text_comes_out_as_it_went_in_and_agrees_with_the_catalog
     assert read > 20
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(create_tables())
 def test_what_is_written_is_read_back(table: CreateTable):
     assert parse_create_table(format_create_table(table)) == table
@@ -176,7 +176,7 @@ def test_any_text_is_read_or_refused(text: str):
         parse_create_table(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(create_tables(), st.data())
 def test_a_damaged_statement_is_read_or_refused(table: CreateTable, data: st.DataObject):
     text = format_create_table(table)
