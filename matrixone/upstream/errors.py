@@ -155,6 +155,14 @@ class PublicationMissing(UpstreamError, Terminal):
     default_remedy = "As admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys."
 
 
+class PublicationAmbiguous(UpstreamError, Terminal):
+    """Several publications cover what is to be replicated, and none was named."""
+
+    code = "PUBLICATION_AMBIGUOUS"
+    about = "database or table"
+    default_remedy = "Name the publication and its account."
+
+
 class AccountMissing(UpstreamError, Terminal):
     """The account that is to publish the database does not exist upstream."""
 
@@ -268,6 +276,7 @@ class StatementFailed(UpstreamError, Terminal):
     """The upstream answered with an error that this program does not know; its number and text are in the message."""
 
     code = "STATEMENT_FAILED"
+    default_remedy = "Look up the number and text in the upstream's documentation and log; if it stays, report it with this text."
 
 
 class BadAnswer(UpstreamError, Terminal):
