@@ -8,7 +8,7 @@ CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## make .venv with the package in it (.venv/bin/ccpr); the other targets do it themselves
 
@@ -51,8 +51,11 @@ bench: $(INSTALLED) ## measure decoding, copying, and an iteration over many tab
 fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=1000000 SEED=… for more
 	$(BIN)/python -m tests.hostile.fuzz --cases $(or $(N),100000) $(if $(SEED),--seed $(SEED))
 
+errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
+	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
+
 clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz clean
+.PHONY: help install demo test unit lint format ui bench fuzz errors-doc clean

@@ -7,10 +7,12 @@ import structlog
 import typer
 
 from ccpr_cli.emulator import emulator
+from ccpr_cli.explain import explain
 from ccpr_cli.export import export
 from ccpr_cli.run import run
 from ccpr_cli.show import points, subscriptions, tables
 from ccpr_cli.snapshots import snapshots
+from ccpr_cli.status import status
 from ccpr_cli.subscribe import subscribe
 from ccpr_cli.verify import verify
 
@@ -19,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # a local variable may be a password
 )
-for command in (subscribe, subscriptions, run, tables, points, export, verify, snapshots, emulator):
+for command in (subscribe, subscriptions, status, run, tables, points, export, verify, snapshots, explain, emulator):
     app.command()(command)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from ccpr_cli.error_catalogue import CodeUnknown
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import BadUri
 from replication.errors import BadName
@@ -18,7 +20,7 @@ WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width; what is rea
 out = Console(highlight=False, soft_wrap=True, width=WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 USAGE = 2
-_USAGE_ERRORS = (BadUri, BadName)
+_USAGE_ERRORS = (BadUri, BadName, CodeUnknown)
 
 
 @contextmanager
@@ -34,6 +36,7 @@ def errors_told(*, as_json: bool) -> Iterator[None]:
             err.print(f"{error.code}: {error.message}", markup=False)
             err.print(f"  about:  {error.subject}", markup=False)
             err.print(f"  remedy: {error.remedy}", markup=False)
+            err.print(f"  more:   ccpr explain {error.code}", markup=False, style="dim")
         raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else 1) from error
 
 
@@ -50,7 +53,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empt
         numeric = all(isinstance(row[index], int | float) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(escape(str(cell)) for cell in row))
     out.print(table)
 
 

@@ -1,14 +1,16 @@
 """`ccpr subscriptions`, `ccpr tables`, `ccpr points`: what there is."""
 
-import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
+from ccpr_cli.standing import LastError, next_attempt, seconds_text, time_text
 from matrixone.objects.timestamp import Timestamp
 from replication.context import Context
+from replication.lag import LagMeter
 from replication.log import IterationState, LogRow, State
 from replication.mirror import parse_at
 from replication.points import PointHistory
@@ -23,7 +25,8 @@ def subscriptions(as_json: AsJson = False) -> None:
     """List the subscriptions."""
     with errors_told(as_json=as_json):
         workspace = Workspace()
-        rows = [_describe(row) for row in workspace.log.rows()]
+        meter = LagMeter(workspace.clock)
+        rows = [_describe(row, meter, workspace) for row in workspace.log.rows()]
     if as_json:
         show_json(rows)
         return
@@ -38,8 +41,8 @@ def subscriptions(as_json: AsJson = False) -> None:
             f"{row['sync_interval']} s",
             row["state"],
             row["iteration_lsn"],
-            "-" if row["lag_seconds"] is None else f"{row['lag_seconds']:.0f} s",
-            (row["error"] or "").partition(" [")[0],
+            "-" if row["lag_seconds"] is None else seconds_text(row["lag_seconds"]),
+            _error_text(row),
         )
         for row in rows
     ]
@@ -107,9 +110,21 @@ def clock_text(at: Timestamp) -> str:
     return datetime.fromtimestamp(at.physical / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
-def _describe(row: LogRow) -> dict[str, Any]:
-    subscription, context = Subscription.from_row(row), Context.from_text(row.context)
-    taken_at = context.current.taken_at if context.current else None
+def _error_text(row: dict[str, Any]) -> str:
+    """How the last attempt failed, how often in a row, and when it is tried again; for `ccpr status NAME` the rest."""
+    error: dict[str, Any] | None = row["last_error"]
+    if error is None:
+        return ""
+    text = f"{error['code']}: {error['message']}"
+    if not error["again"]:
+        return text
+    later = "" if row["next_attempt"] is None else f"; next {time_text(row['next_attempt'])}"
+    return f"{text} ({error['attempts']} in a row since {time_text(error['first'])}{later})"
+
+
+def _describe(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, Any]:
+    subscription, lag = Subscription.from_row(row), meter.read(row.task_id, Context.from_text(row.context))
+    error = LastError.of(row.error_message)
     return {
         "name": subscription.name,
         "task_id": row.task_id,
@@ -123,8 +138,11 @@ def _describe(row: LogRow) -> dict[str, Any]:
         "iteration_state": IterationState(row.iteration_state).name.lower(),
         "iteration_lsn": row.iteration_lsn,
         "watermark": row.watermark,
-        "lag_seconds": None if taken_at is None else max(0.0, time.time() - taken_at),
+        "lag_seconds": lag.seconds,
+        "clock_skew_seconds": lag.skew_seconds,
         "error": row.error_message,
+        "last_error": None if error is None else asdict(error),
+        "next_attempt": next_attempt(row, workspace.clock(), held=workspace.log.is_held(row)),
         "created_at": f"{row.created_at.isoformat()}Z",
         "updated_at": f"{row.updated_at.isoformat()}Z",
     }

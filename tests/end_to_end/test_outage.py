@@ -1,0 +1,68 @@
+"""An upstream that is not there: a run by hand fails soon and typed, what failed stands in the log, and all goes on when it is back."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.faults import CutStatement, FailStatement
+from replication.log import Failures, State
+from resources.workspace import Workspace
+from tests.end_to_end.replica import NAME, Replica, replaying
+
+
+def failures() -> Failures | None:
+    row = Workspace().log.row(NAME)
+    assert (row.state, row.lease_expires_at) == (State.RUNNING, 0)
+    return Failures.of(row.error_message)
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        yield replica
+
+
+def test_a_run_against_a_dead_upstream_fails_in_bounded_time_and_is_counted(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+    for count in (1, 2):
+        started = time.monotonic()
+        assert replica.run(code=1)["error"]["code"] == "UPSTREAM_UNREACHABLE"
+        assert time.monotonic() - started < 30
+        found = failures()
+        assert found is not None
+        assert (found.count, found.text.partition(":")[0]) == (count, "UPSTREAM_UNREACHABLE")
+        assert found.first <= found.last <= time.time() + 1
+    told = replica.command("status", NAME, code=1)
+    assert told["last_error"]["attempts"] == 2
+    assert told["next_attempt"] >= told["last_error"]["last"] + 120, "twice the interval"
+    assert told["lag_seconds"] > 0
+    replica.assert_equal_to_source(1)
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_snapshot_whose_making_was_cut_off_is_looked_up_by_its_recorded_name(after_effect: bool, replica: Replica) -> None:
+    made = replica.emulator.status().snapshots_created
+    replica.emulator.inject(CutStatement("create_snapshot", after_effect=after_effect, times=0))
+    assert replica.run(code=1)["error"]["code"] == "SNAPSHOT_OUTCOME_UNKNOWN"
+    found = failures()
+    assert found is not None, "nobody has to act"
+    assert found.count == 1
+    (name,) = (name for name, role in replica.command("status", NAME, code=1)["snapshots"].items() if role == "open")
+    replica.emulator.clear_faults()
+    replica.run()
+    assert replica.emulator.status().snapshots_created == made + 1, "one, of the recorded name"
+    assert name in replica.emulator.status().snapshots
+    assert failures() is None
+    replica.assert_equal_to_source(2)
+
+
+def test_a_busy_upstream_is_asked_again_within_the_iteration(replica: Replica) -> None:
+    replica.emulator.inject(FailStatement("create_snapshot", times=2, number=1040, text="Too many connections"))
+    replica.run()
+    assert failures() is None
+    replica.assert_equal_to_source(2)
