@@ -8,6 +8,7 @@ it leaves it open, and the run that it asks for goes on with the same snapshot.
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -20,7 +21,7 @@ from matrixone.upstream.errors import NotFlushedYet
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import StateUnavailable, StateUnreadable, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused
 from replication.iteration import Outcome
-from replication.log import LogRow, State
+from replication.log import Failures, LogRow, State
 from replication.subscription import Subscription
 from resources.replication import Replication
 from resources.workspace import Patience, Workspace
@@ -80,6 +81,7 @@ class _Tick:
     paused: int = 0
     stopped: list[str] = field(default_factory=list)  # by an error that a person has to act upon
     failed: dict[str, CcprError] = field(default_factory=dict)
+    failing: dict[str, Failures] = field(default_factory=dict)  # of those that wait: how the last attempts ended
     waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
     left: int = 0  # due ones for which there was no time
 
@@ -92,6 +94,8 @@ class _Tick:
             "due left for the next tick": self.left,
         }
         parts = [f"{count} {what}" for what, count in counts.items() if count]
+        if self.failing:
+            parts.append(f"{len(self.failing)} failing: " + _first(self._failing_in_words(name) for name in self.failing))
         if self.waiting:
             name, seconds = min(self.waiting.items(), key=lambda item: item[1])
             parts.append(f"{len(self.waiting)} waiting, next {name} in {seconds:.0f} s")
@@ -100,6 +104,12 @@ class _Tick:
         if self.stopped:
             parts.append(f"{len(self.stopped)} stopped by an error, mend and run: " + _first(f"ccpr run {name}" for name in self.stopped))
         return ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
+
+    def _failing_in_words(self, name: str) -> str:
+        failures = self.failing[name]
+        since = datetime.fromtimestamp(failures.first, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+        code = failures.text.partition(":")[0]
+        return f"{name} ({code}, {failures.count} in a row since {since}Z, again after {self.waiting[name]:.0f} s)"
 
 
 def _first(texts: Iterable[str]) -> str:
@@ -128,6 +138,8 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
                 due.append(row)
             else:
                 tick.waiting[name] = seconds
+                if failures := Failures.of(row.error_message):
+                    tick.failing[name] = failures
     return due
 
 

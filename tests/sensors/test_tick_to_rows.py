@@ -12,6 +12,8 @@ from ccpr_assets import metadata
 from ccpr_assets.metadata import LSN_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from emulator.faults import CutObjectList
+from replication.context import Context
+from replication.lag import LagMeter
 from replication.log import Failures, LogRow, State
 from resources.workspace import Workspace
 from sensors import ccpr_log
@@ -153,6 +155,7 @@ def test_a_failing_upstream_breaks_no_tick_and_is_tried_later(replica: Replica, 
         assert failures is not None
         assert failures.count == count
         waiting = daemon.tick().skip_message or ""
+        assert f"1 failing: {NAME} (CONNECTION_LOST, {count} in a row since " in waiting
         waits.append(float(waiting.rpartition(" in ")[2].removesuffix(" s")))
     assert all(60 * 2**n - 5 <= wait <= 66 * 2**n for n, wait in enumerate(waits)), waits
     replica.emulator.clear_faults()
@@ -168,10 +171,20 @@ def test_an_upstream_that_is_down_breaks_no_tick(recordings: Path, home: Path, d
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         daemon.tick_and_run()
-    until_due(clock)
-    data = daemon.tick()
-    assert "1 failed: replica (UPSTREAM_UNREACHABLE" in (data.skip_message or "")
-    assert (row().state, row().lease_expires_at) == (State.RUNNING, 0)
+    age = LagMeter(clock).read(row().task_id, Context.from_text(row().context)).seconds
+    for count in (1, 2):
+        until_due(clock)
+        data = daemon.tick()
+        assert "1 failed: replica (UPSTREAM_UNREACHABLE" in (data.skip_message or "")
+        assert (row().state, row().lease_expires_at) == (State.RUNNING, 0)
+        failures = Failures.of(row().error_message)
+        assert failures is not None, "an interval after the last point at the latest it stands in the log"
+        assert (failures.count, failures.text.partition(":")[0]) == (count, "UPSTREAM_UNREACHABLE")
+        before, age = age, LagMeter(clock).read(row().task_id, Context.from_text(row().context)).seconds
+        assert before is not None
+        assert age is not None
+        assert age > before, "the replica gets older all the same"
+    assert "1 failing: replica (UPSTREAM_UNREACHABLE, 2 in a row since " in (daemon.tick().skip_message or "")
 
 
 def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_hand(
