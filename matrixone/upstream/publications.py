@@ -14,6 +14,7 @@ from matrixone.upstream.errors import (
     DatabaseMissing,
     NotCovered,
     NotPermitted,
+    PublicationAmbiguous,
     PublicationMissing,
     StatementFailed,
     StatementUnknown,
@@ -90,6 +91,36 @@ def find_publications(session: Session, database: str) -> list[Offer]:
     return sorted(offers, key=lambda offer: (offer.publication.publisher, offer.publication.name))
 
 
+def choose_publication(
+    session: Session, database: str, table: str | None, name: str | None = None, publisher: str | None = None
+) -> Publication:
+    """The publication to show for the database (table None) or table: the one named, or the only one that admits the login and covers it.
+
+    A name without publisher is looked for in all accounts, and is one of account sys if no account has it. What was named is not checked
+    here: `check_admission` does. Raises NotPermitted for a login that is not of account sys, PublicationMissing (no publication),
+    PublicationAmbiguous (several), DatabaseMissing, AccountMissing; each with the statements to run upstream.
+    """
+    account = session.endpoint.account
+    if account.lower() != SYS_ACCOUNT:
+        raise _no_sys_login(session, database, table, name, publisher)
+    if name is not None and publisher is not None:
+        return Publication(name, publisher, account_id(session, publisher))
+    offers = [
+        offer
+        for offer in find_publications(session, database)
+        if name in (None, offer.publication.name) or (name is not None and name.lower() == offer.publication.name.lower())
+        if publisher is None or publisher.lower() == offer.publication.publisher.lower()
+    ]
+    fitting = [offer for offer in offers if offer.admits(account) and offer.covers(database, table)]
+    if len(fitting) > 1:
+        raise _several(fitting, database, table)
+    if fitting or len(offers) == 1:  # one that does not fit is refused by `check_admission`, which says what to alter
+        return (fitting or offers)[0].publication
+    if name is not None:
+        return Publication(name, SYS_ACCOUNT, account_id(session, SYS_ACCOUNT))
+    raise _none(session, database, table, publisher)
+
+
 def check_admission(session: Session, publication: Publication, database: str, table: str | None) -> None:
     """Whether the login may replicate this database (table None) or table through the publication, before anything is written anywhere.
 
@@ -101,6 +132,66 @@ def check_admission(session: Session, publication: Publication, database: str, t
     _check_internal_commands(session, publication, database)
     _check_role(session)
     _check_existence(session, publication, database, table)
+
+
+def _no_sys_login(session: Session, database: str, table: str | None, name: str | None, publisher: str | None) -> NotPermitted:
+    """Internal commands are closed to all accounts but sys (upstream-interface.md 1). The login's account is taken for the publisher."""
+    endpoint = session.endpoint
+    owner, publication = publisher or endpoint.account, name or f"pub_{database}"
+    run = statements.create_publication(publication, database, table, _everybody_or_sys(owner))
+    if name is not None:
+        run = f"{statements.admit_account(name, SYS_ACCOUNT)} (unless it admits {SYS_ACCOUNT} already)"
+    return NotPermitted(
+        f"account {endpoint.account} may not take objects from the upstream: only logins of account sys with the role moadmin may",
+        subject=f"login {endpoint.login}",
+        remedy=f"{_run_as(owner, run)} Then log in as root or dump of account sys, the users who have the role moadmin (it cannot be "
+        f"granted): FROM 'mysql://{SYS_ACCOUNT}#root:<password>@{endpoint.address}' PUBLICATION {statements.identifier(publication)} "
+        f"OF {statements.identifier(owner)}; on the command line --publication {publication} --publisher {owner}.",
+    )
+
+
+def _everybody_or_sys(owner: str) -> str:
+    """Whom a publication of this account must admit for a login of account sys (see `_audience`)."""
+    return _ALL if owner.lower() == SYS_ACCOUNT else SYS_ACCOUNT
+
+
+def _several(offers: list[Offer], database: str, table: str | None) -> PublicationAmbiguous:
+    ways = [f"PUBLICATION {statements.identifier(o.publication.name)} OF {statements.identifier(o.publication.publisher)}" for o in offers]
+    first = offers[0].publication
+    return PublicationAmbiguous(
+        f"{len(offers)} publications cover it",
+        subject=_scope(database, table),
+        remedy=f"Say which: {', or '.join(ways[:10])}; on the command line --publication {first.name} --publisher {first.publisher}.",
+    )
+
+
+def _none(session: Session, database: str, table: str | None, publisher: str | None) -> PublicationMissing | DatabaseMissing:
+    owners = [publisher] if publisher is not None else _owners(session, database)
+    if owners == []:
+        return DatabaseMissing(f"no account has a database {database}", subject=f"database {database}")
+    runs = [
+        _run_as(owner, statements.create_publication(f"pub_{database}", database, table, _everybody_or_sys(owner)))
+        for owner in owners or ["<the database's account>"]
+    ]
+    return PublicationMissing("no publication covers it", subject=_scope(database, table), remedy=" Or: ".join(runs[:10]))
+
+
+def _owners(session: Session, database: str) -> list[str] | None:
+    """The names of the accounts that have such a database, None if that cannot be looked up."""
+    owners, accounts = _probe(session, statements.select_owners(database)), _probe(session, statements.select_accounts())
+    if owners is None or accounts is None:
+        return None
+    names = {integer(number, "account_id"): text(name, "account_name") for number, name in accounts.select("account_id", "account_name")}
+    numbers = {integer(number, "account_id") for (number,) in owners.select("account_id")}
+    return sorted(names[number] for number in numbers if number in names)
+
+
+def _scope(database: str, table: str | None) -> str:
+    return f"database {database}" if table is None else f"table {database}.{table}"
+
+
+def _run_as(account: str, statement: str) -> str:
+    return f"As admin of account {account}: {statement};"
 
 
 def _offers(answer: Answer) -> list[Offer]:

@@ -160,6 +160,15 @@ def select_account(name: str) -> str:
     return f"SELECT account_id FROM mo_catalog.mo_account WHERE account_name = {string(name.lower())}"
 
 
+def select_accounts() -> str:
+    return "SELECT account_id, account_name FROM mo_catalog.mo_account"
+
+
+def select_owners(database: str) -> str:
+    """The numbers of the accounts that have a database of this name."""
+    return f"SELECT account_id FROM mo_catalog.mo_database WHERE datname = {string(database)}"
+
+
 def select_publication(publisher: str, publication: str) -> str:
     where = f"account_name = {string(publisher.lower())} AND pub_name = {string(publication.lower())}"
     return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE {where}"

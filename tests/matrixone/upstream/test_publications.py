@@ -14,12 +14,20 @@ from matrixone.upstream.errors import (
     DatabaseMissing,
     NotCovered,
     NotPermitted,
+    PublicationAmbiguous,
     PublicationMissing,
     StatementUnknown,
     TableMissing,
     UnsupportedTable,
 )
-from matrixone.upstream.publications import Offer, Publication, account_id, check_admission, find_publications
+from matrixone.upstream.publications import (
+    Offer,
+    Publication,
+    account_id,
+    check_admission,
+    choose_publication,
+    find_publications,
+)
 from matrixone.upstream.session import Answer
 from matrixone.upstream.snapshots import create_snapshot
 
@@ -237,3 +245,85 @@ def test_an_offer_covers_what_it_names(database: str, tables: str, asked: tuple[
 )
 def test_an_offer_admits_whom_it_names(accounts: str, admitted: bool):
     assert Offer(Publication("p", "a", 1), "d", "*", accounts).admits("sys") == admitted
+
+
+@pytest.mark.parametrize("scenario", ["dml", "other_account"])
+def test_the_only_publication_that_fits_is_chosen(play: Callable[..., Any], scenario: str):
+    upstream = play(scenario, strict_publication=True)
+    session, wanted = upstream.connect(), upstream.publication
+    for name, publisher in (
+        (None, None),
+        (wanted.name, None),
+        (wanted.name.upper(), None),
+        (None, wanted.publisher),
+        (wanted.name, wanted.publisher),
+    ):
+        chosen = choose_publication(session, upstream.database, None, name, publisher)
+        assert (chosen.name.lower(), chosen.publisher, chosen.publisher_id) == (wanted.name, wanted.publisher, wanted.publisher_id)
+
+
+def test_one_that_does_not_cover_it_is_refused_with_what_to_alter(play: Callable[..., Any]):
+    upstream = play("table_level", strict_publication=True)
+    session = upstream.connect()
+    chosen = choose_publication(session, upstream.database, "not_me")
+    with pytest.raises(NotCovered) as raised:
+        check_admission(session, chosen, upstream.database, "not_me")
+    assert "ALTER PUBLICATION `pub_table_level`" in raised.value.remedy
+
+
+def test_a_database_that_nobody_has_is_told(play: Callable[..., Any]):
+    with pytest.raises(DatabaseMissing):
+        choose_publication(play("dml").connect(), "nowhere", None)
+
+
+def test_a_login_of_another_account_is_told_what_to_run(play: Callable[..., Any]):
+    upstream = play("other_account", strict_publication=True)
+    with pytest.raises(NotPermitted) as raised:
+        choose_publication(upstream.connect(account="acc1"), upstream.database, "t")
+    remedy = raised.value.remedy
+    assert (
+        f"As admin of account acc1: CREATE PUBLICATION `pub_{upstream.database}` DATABASE `{upstream.database}` TABLE `t` ACCOUNT sys;"
+        in remedy
+    )
+    assert "mysql://sys#root:<password>@127.0.0.1:" in remedy
+
+
+class Catalogs:
+    """A sys session that knows publications and who has the database."""
+
+    endpoint = Endpoint("host", 6001, "sys", "root")
+
+    def __init__(self, *offers: tuple[int, bytes, bytes], owners: tuple[int, ...] = ()) -> None:
+        self._offers, self._owners = offers, owners
+
+    def read(self, sql: str) -> Answer:
+        if "mo_pubs" in sql:
+            rows = [(b"%d" % number, account, name, b"d", b"*", b"all") for number, account, name in self._offers]
+            return Answer(statements.PUBLICATION_COLUMNS, (253,) * 6, rows)
+        if "mo_database" in sql:
+            return Answer(("account_id",), (8,), [(b"%d" % number,) for number in self._owners])
+        return Answer(("account_id", "account_name"), (8, 253), [(b"0", b"sys"), (b"7", b"acc")])
+
+
+def test_several_publications_are_listed():
+    session: Any = Catalogs((0, b"sys", b"p"), (7, b"acc", b"q"))
+    with pytest.raises(PublicationAmbiguous) as raised:
+        choose_publication(session, "d", None)
+    assert "PUBLICATION `q` OF `acc`, or PUBLICATION `p` OF `sys`" in raised.value.remedy
+    assert choose_publication(session, "d", None, publisher="acc").name == "q"
+    assert choose_publication(session, "d", None, "P").publisher == "sys"
+
+
+@pytest.mark.parametrize(
+    ("owners", "wanted"),
+    [
+        ((0,), "As admin of account sys: CREATE PUBLICATION `pub_d` DATABASE `d` ACCOUNT ALL;"),
+        ((7,), "As admin of account acc: CREATE PUBLICATION `pub_d` DATABASE `d` ACCOUNT sys;"),
+        ((0, 7), "Or: As admin of account sys: CREATE PUBLICATION"),
+    ],
+)
+def test_none_is_told_with_the_statement_of_the_account_that_has_the_database(owners: tuple[int, ...], wanted: str):
+    session: Any = Catalogs(owners=owners)
+    with pytest.raises(PublicationMissing) as raised:
+        choose_publication(session, "d", None)
+    assert wanted in raised.value.remedy
