@@ -189,7 +189,7 @@ def _uuid(values: pa.Array, column: Column) -> EncodedColumn:
     characters = np.frombuffer(data.slice(start, count) if count else b"", np.uint8).reshape(len(values), UUID_TEXT_SIZE)
     digits = _DIGIT[characters[:, _DIGITS]]
     _refuse((digits == _NO_DIGIT).any(axis=1) | (characters[:, _DASHES] != ord("-")).any(axis=1), null, column)
-    return _finished(digits[:, 0::2] << 4 | digits[:, 1::2], null, column.type)
+    return _finished(np.ascontiguousarray(digits[:, 0::2] << 4 | digits[:, 1::2]), null, column.type)
 
 
 def _enum(values: pa.Array, column: Column) -> EncodedColumn:
