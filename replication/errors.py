@@ -255,3 +255,30 @@ class CheckpointUnknown(Unknown):
     code = "CHECKPOINT_UNKNOWN"
     about = "checkpoint"
     default_remedy = "Run the iteration again when the database answers: it looks up which of the two it is, and goes on from there."
+
+
+class BadStateFile(Terminal):
+    """The file is not a subscription's state as `ccpr state export` writes it, or something in it contradicts the rest."""
+
+    code = "STATE_FILE_INVALID"
+    about = "file"
+    default_remedy = "Nothing was written. Import the file as it was exported, or another export of the same subscription."
+
+
+class StateFileNewer(Terminal):
+    """The state was exported by a newer version of this program."""
+
+    code = "STATE_FILE_NEWER"
+    about = "file"
+    default_remedy = "Nothing was written. Import it with a program at least as new as the one that exported it."
+
+
+class MirrorContradictsState(Terminal):
+    """The mirror is not the one that the exported state is of, or is older or newer than it."""
+
+    code = "MIRROR_CONTRADICTS_STATE"
+    about = "mirror"
+    default_remedy = (
+        "Nothing was written. Import the export that was made when the mirror was as it is now; "
+        "without one, subscribe anew with another mirror."
+    )
