@@ -75,7 +75,7 @@ def _finished(numbers: np.ndarray, null: np.ndarray | None, kind: SqlType) -> En
         if not numbers.flags.writeable:
             numbers = numbers.copy()
         numbers[null] = 0
-    return EncodedColumn(kind, len(numbers), numbers, null=null)
+    return EncodedColumn(kind, len(numbers), np.ascontiguousarray(numbers), null=null)
 
 
 def _check(numbers: np.ndarray, low: int, high: int, null: np.ndarray | None, column: Column) -> None:

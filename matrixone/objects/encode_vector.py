@@ -105,10 +105,9 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
     total = int(sizes.sum())
     if total > _U32_MAX:
         raise NotWritable(f"{total} bytes of values in one block", subject=subject)
-    slots = np.zeros((rows, _WORDS), "<u8")
-    if len(long) < rows:
-        short = np.flatnonzero(~outside)
-        slots[short] = _inline_slots(starts[short], lengths[short], _INLINE_MAX, data)
+    slots = (
+        np.zeros((rows, _WORDS), "<u8") if len(long) == rows else _inline_slots(starts, np.where(outside, 0, lengths), _INLINE_MAX, data)
+    )
     slots[long, 0] = _OUTSIDE | (np.cumsum(sizes) - sizes) << np.uint64(32)
     slots[long, 1] = sizes
     area = data.slice(int(ends[0]), int(ends[-1] - ends[0]))

@@ -48,15 +48,20 @@ def empty_zonemap(oid: int, scale: int) -> bytearray:
     return raw
 
 
-def block_zonemap(column: EncodedColumn) -> bytes:
-    """The zone map of one block's column. Without bounds where a float is no number, as nothing orders it."""
+def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
+    """The zone map of one block's column, whose values ascend if `in_order` (nulls first). Without bounds where a float is no number, as
+    nothing orders it."""
     oid = column.type.oid
     raw = empty_zonemap(oid, column.type.scale)
     if oid in _NO_MAPS or column.null_count == column.rows:
         return bytes(raw)
     if column.values is not None:
-        bounds = pc.min_max(column.values)
-        put_bounds(raw, bounds["min"].as_py(), bounds["max"].as_py())
+        if in_order:
+            low, high = column.values[column.null_count], column.values[column.rows - 1]
+        else:
+            bounds = pc.min_max(column.values)
+            low, high = bounds["min"], bounds["max"]
+        put_bounds(raw, low.as_py(), high.as_py())
         return bytes(raw)
     slots = column.slots.reshape(-1)
     kept = None if column.null is None else ~column.null

@@ -4,7 +4,6 @@ A filter answers every key that it was built from with yes, and some 0.4 % of al
 together, round by round over numpy arrays: a round takes every key that stands alone in one of its three places.
 """
 
-import itertools
 import math
 import struct
 from collections.abc import Sequence
@@ -143,7 +142,7 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
     sizes = [_Size.of(len(group)) for group in hashes]
     built: list[bytes | None] = [None] * len(hashes)
     groups, open_ = list(hashes), list(range(len(hashes)))
-    for attempt, seed in enumerate(_SEEDS):
+    for attempt, seed in enumerate((_SEEDS[0], *_SEEDS)):
         for start in range(0, len(open_), _TOGETHER):
             some = open_[start : start + _TOGETHER]
             tables = _build([groups[number] for number in some], [sizes[number] for number in some], seed)
@@ -155,7 +154,7 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
         open_ = [number for number in open_ if built[number] is None]
         if not open_:
             return [entry for entry in built if entry is not None]
-        if attempt == 0:  # repeated hashes are never alone
+        if attempt == 0:  # repeated hashes are never alone: the first seed once more, without them
             for number in open_:
                 groups[number] = np.unique(groups[number])
     raise NotWritable(f"no filter over {len(groups[open_[0]])} keys after {_ATTEMPTS} seeds", subject="filter")
@@ -166,7 +165,8 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
     bases = np.cumsum([0, *(size.total for size in sizes)])
     counts = np.array([len(group) for group in groups])
     keys = int(counts.sum())
-    places, fingerprints = _places(np.concatenate(groups), sizes, counts, bases[:-1], seed)
+    parts = [_places(group, size, base, seed) for group, size, base in zip(groups, sizes, bases.tolist(), strict=False)]
+    places, fingerprints = (np.concatenate(part) for part in zip(*parts, strict=True))
     # Of each place how many keys it has, above the sum of their numbers: of one key, that is its number. Doubles hold it exactly.
     weights = np.repeat(np.arange(_ONE_KEY, _ONE_KEY + keys, dtype=np.float64), 3)
     held = np.bincount(places.reshape(-1), weights, minlength=int(bases[-1])).astype(np.int64)
@@ -179,8 +179,7 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
         claim[found] = number
         first = claim.take(found) == number  # a key that is alone in two places, or a place named twice, counts once
         found, own = found[first], alone[first]
-        three = places.take(found, axis=0)
-        others = three[three != own[:, None]]
+        others = _others(places.take(found, axis=0), own)
         taken.append((found, own, others))
         np.subtract.at(held, others, np.repeat(found + _ONE_KEY, 2))
         alone = others[held.take(others) >> _KEY_BITS == 1]
@@ -196,27 +195,29 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
     return [table[start:stop] if done else None for start, stop, done in zip(bases[:-1], bases[1:], complete, strict=True)]
 
 
-def _places(
-    hashes: np.ndarray, sizes: list[_Size], counts: np.ndarray, bases: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Three places of each key, int64 of shape (keys, 3), and its fingerprint."""
-
-    def each(values: list[int]) -> np.ndarray | np.uint64:
-        return _U(values[0]) if len(set(values)) == 1 else np.repeat(np.array(values, np.uint64), counts)
-
+def _places(hashes: np.ndarray, size: _Size, base: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three places of each key in the table that starts at `base`, int64 of shape (keys, 3), ascending; and its fingerprint."""
     with np.errstate(over="ignore"):
         mixed = hashes + _U(seed)
         mixed = (mixed ^ mixed >> _U(33)) * _U(0xFF51AFD7ED558CCD)
         mixed = (mixed ^ mixed >> _U(33)) * _U(0xC4CEB9FE1A85EC53)
         mixed ^= mixed >> _U(33)
-    span, length, base = each([size.segments * size.length for size in sizes]), each([size.length for size in sizes]), each(bases.tolist())
-    mask = length - _U(1)
+    span, length, mask = _U(size.segments * size.length), _U(size.length), _U(size.length - 1)
     first = ((mixed >> _U(32)) * span + ((mixed & _U(0xFFFFFFFF)) * span >> _U(32))) >> _U(32)
     places = np.empty((len(mixed), 3), np.int64)
-    places[:, 0] = first + base
-    places[:, 1] = (first + length ^ (mixed >> _U(18) & mask)) + base
-    places[:, 2] = (first + (length << _U(1)) ^ (mixed & mask)) + base
+    places[:, 0] = first
+    places[:, 1] = first + length ^ (mixed >> _U(18) & mask)
+    places[:, 2] = first + (length << _U(1)) ^ (mixed & mask)
+    places += base
     return places, (mixed ^ mixed >> _U(32)).astype(np.uint8)
+
+
+def _others(three: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Of three places the two that are not a key's own, one key behind the other."""
+    others = three[:, ::2].copy()
+    for column in range(2):
+        np.copyto(others[:, column], three[:, 1], where=others[:, column] == own)
+    return others.reshape(-1)
 
 
 def rowid_filters(rowids: Sequence[np.ndarray]) -> list[bytes]:

@@ -4,7 +4,7 @@ An object is made of blocks of 8,192 rows, only the last one shorter; an appenda
 them (`types.arrow_type`), hidden columns included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,13 +92,15 @@ def write_data(
     encoded = [_encode_block(table.columns, block, subject) for block in blocks]
     seqnums, oids = [column.seqnum for column in table.columns], [column.type.oid for column in table.columns]
     key = primary_key if primary_key is not None else cluster_by
-    filters = [b""] * len(encoded)
+    filters, in_order = [b""] * len(encoded), key is not None and not appendable
     if key is not None:
         if key not in seqnums:
             raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
         place = seqnums.index(key)
+        if in_order and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks):
+            raise NotWritable(f"the rows are not in the order of column {table.columns[place].name}", subject=subject)
         if primary_key is not None:
-            filters = plain_filters([_key_hashes(columns[place], subject) for columns in encoded]) if encoded else []
+            filters = plain_filters([_key_hashes(columns[place], subject) for columns in encoded])
     special = 0
     if commit_ts is not None:
         times = _commit_columns(commit_ts, blocks, subject)
@@ -109,7 +111,7 @@ def write_data(
         special = 2 if appendable else 1
         seqnums.extend(range(after, after + special))
     parts = _Columns(tuple(seqnums), tuple(oids), special, encoded, key, filters, PLAIN_FILTER, primary_key is not None)
-    flags = {"appendable": appendable, "in_order": key is not None and not appendable, "by_cn": by_cn, "level": level}
+    flags = {"appendable": appendable, "in_order": in_order, "by_cn": by_cn, "level": level}
     return _written(object_id, parts, flags, schema_version)
 
 
@@ -151,7 +153,7 @@ def write_tombstones(
     plain = [block[0].slots.reshape(-1).view(np.uint8).reshape(-1, ROWID_SIZE) for block in encoded]
     if not _ascending(plain):
         raise NotWritable("the rowids do not ascend", subject=subject)
-    filters = rowid_filters(plain) if plain else []
+    filters = rowid_filters(plain)
     seqnums, oids = [0, 1], [types.ROWID, key_column.type.oid]
     if commit_ts is not None:
         for block, column in zip(encoded, _commit_columns(commit_ts, blocks, subject), strict=True):
@@ -165,10 +167,35 @@ def write_tombstones(
 
 def sorted_blocks(table: Table, rows: pa.Table | pa.RecordBatch, key: int | None) -> list[pa.RecordBatch]:
     """Rows cut into blocks for `write_data`, sorted by the column of seqnum `key` if there is one: nulls first, as the server orders."""
-    columns = {column.seqnum: column.name for column in table.columns}
     if key is not None:
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[(columns[key], "ascending", "at_start")]))
+        (column,) = (column for column in table.columns if column.seqnum == key)
+        values = rows.column(table.columns.index(column))
+        ordered = _ordered(column, values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)
+        rows = rows.take(pc.array_sort_indices(ordered, null_placement="at_start"))
     return cut_blocks(rows)
+
+
+def _ordered(column: Column, values: pa.Array) -> pa.Array:
+    """Values that order as the stored ones do: an enum and a set by their numbers."""
+    if column.type.oid != types.ENUM and not types.is_set(column):
+        return values
+    encoded = encode(values, column)
+    return pa.array(encoded.slots, mask=encoded.null)
+
+
+def _in_order(blocks: Iterable[pa.Array]) -> bool:
+    """Whether values never go down, and nulls come first, over all blocks."""
+    last: pa.Array | None = None
+    for block in blocks:
+        values = block if last is None else pa.concat_arrays([last, block])
+        nulls = values.null_count
+        if nulls and values.slice(nulls).null_count:
+            return False
+        values = values.slice(nulls)
+        if len(values) > 1 and pc.any(pc.less(values.slice(1), values.slice(0, len(values) - 1))).as_py():
+            return False
+        last = block.slice(len(block) - 1)
+    return True
 
 
 def cut_blocks(rows: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -239,9 +266,10 @@ def _commit_columns(commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordB
 
 
 def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:
+    key = None if columns.sort_key is None else columns.seqnums.index(columns.sort_key)
+    ordered = key if flags["in_order"] else None
     stored = [
-        StoredBlock(block[0].rows, [StoredColumn(column.entry(), column.null_count, block_zonemap(column)) for column in block], filter_)
-        for block, filter_ in zip(columns.blocks, columns.filters, strict=True)
+        StoredBlock(block[0].rows, _stored(block, ordered), filter_) for block, filter_ in zip(columns.blocks, columns.filters, strict=True)
     ]
     zonemaps = [
         object_zonemap([block.columns[place].zonemap for block in stored], oid, columns.blocks[0][place].type.scale if stored else 0)
@@ -263,7 +291,6 @@ def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_
         schema_version=schema_version,
     )
     file = object_content(parts)
-    key = None if columns.sort_key is None else columns.seqnums.index(columns.sort_key)
     stats = ObjectStats.build(
         object_id,
         file.meta,
@@ -278,6 +305,14 @@ def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_
         level=flags["level"],
     )
     return WrittenObject(stats, file.content)
+
+
+def _stored(block: list[EncodedColumn], ordered: int | None) -> list[StoredColumn]:
+    """The columns of a block; the one at place `ordered` ascends."""
+    return [
+        StoredColumn(column.entry(), column.null_count, block_zonemap(column, in_order=place == ordered))
+        for place, column in enumerate(block)
+    ]
 
 
 def _distinct(columns: _Columns, rows: int) -> list[int]:
