@@ -54,8 +54,11 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
 	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
 
+kill-matrix: $(INSTALLED) ## each step of an iteration against each fault; writes the table in docs/reliability.md
+	$(BIN)/python -m tests.kill_matrix
+
 clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz errors-doc clean
+.PHONY: help install demo test unit lint format ui bench fuzz kill-matrix errors-doc clean

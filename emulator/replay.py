@@ -20,6 +20,7 @@ publication name of the recorded publisher is accepted unless `strict_publicatio
 """
 
 import ssl
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -68,7 +69,8 @@ class Emulator:
         opened = recording if isinstance(recording, Recording) else open_recording(recording)
         self._state = State(opened, flush_after=flush_after, strict_publication=strict_publication)
         self._upstream = Upstream(self._state, chunk_bytes, may_flush)
-        self._server = Server(Logins(self._upstream), port=port, password=password, tls=tls)
+        self._serve = partial(Server, Logins(self._upstream), password=password, tls=tls)
+        self._server = self._serve(port=port)
 
     @property
     def port(self) -> int:
@@ -85,6 +87,11 @@ class Emulator:
         """Ends every connection and waits for the threads."""
         self._upstream.faults.clear()
         self._server.stop()
+
+    def restart(self) -> None:
+        """After `stop`: the same upstream at the same port, with its snapshots and what was flushed."""
+        self._server = self._serve(port=self.port)
+        self.start()
 
     def __enter__(self) -> "Emulator":
         self.start()

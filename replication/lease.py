@@ -7,7 +7,9 @@ lease to run out; one elsewhere waits.
 
 import fcntl
 import threading
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +20,7 @@ from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
 from replication.log import CcprLog, Claim
 
 TTL_SECONDS = 30.0
+_KEPT_SECONDS = 86_400.0  # an executor's lock file after its end; no lease lasts as long
 _log = structlog.get_logger(__name__)
 
 
@@ -35,19 +38,30 @@ class Executor:
     def is_dead(self, owner: str) -> bool:
         """True if the owner ran on this state folder and has ended; False if it lives or cannot be judged from here."""
         try:
-            path = self._folder / f"{uuid.UUID(owner)}.lock"
-            with path.open("r+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)
-                return True
-        except (BlockingIOError, FileNotFoundError, ValueError):
+            return _is_free(self._folder / f"{uuid.UUID(owner)}.lock")
+        except (FileNotFoundError, ValueError):
             return False
         except OSError as error:
             raise StateUnreadable(f"cannot look at another executor's lock: {error.strerror}", subject=str(self._folder)) from error
 
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
+        """End. The file stays, unlocked: an executor that could not free its lease (its database was away) is known to be dead by it.
+        Those that ended long ago are removed.
+        """
         self._file.close()
+        for path in self._folder.glob("*.lock"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _KEPT_SECONDS and _is_free(path):
+                    path.unlink()
+
+
+def _is_free(path: Path) -> bool:
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 class Lease:

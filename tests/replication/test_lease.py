@@ -1,5 +1,6 @@
 """Executors and leases: a dead owner is seen at once, a living one never."""
 
+import os
 import subprocess
 import sys
 import time
@@ -28,8 +29,18 @@ def test_a_living_executor_is_not_dead_and_strangers_cannot_be_judged(tmp_path: 
     assert not other.is_dead("00000000-0000-4000-8000-000000000009")
     assert not other.is_dead("../../etc/passwd")
     ours.close()
+    assert other.is_dead(ours.id)  # it may have ended without freeing its lease
     other.close()
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_files_of_executors_that_ended_long_ago_go(tmp_path: Path) -> None:
+    living, ended = Executor(tmp_path), Executor(tmp_path)
+    ended.close()
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    Executor(tmp_path).close()
+    assert [path.stem for path in tmp_path.iterdir() if path.stem in (living.id, ended.id)] == [living.id]
+    living.close()
 
 
 def test_a_killed_executor_is_seen_as_dead(tmp_path: Path) -> None:
