@@ -1,0 +1,134 @@
+"""`ccpr state`: a subscription's points and everything else that the catalog database knows of it, as a file and back (requirement B11)."""
+
+import json
+import os
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.show import AsJson, Name
+from ccpr_cli.subscribe import read_login
+from matrixone.errors import Terminal
+from matrixone.upstream.endpoint import format_uri
+from replication.errors import BadStateFile, StateUnreadable, StoreFailed
+from replication.mirror import Mirror
+from replication.state_file import LARGEST_BYTES, SubscriptionState, check_mirror, export_state, import_state, read_state
+from replication.store import open_store
+from replication.subscription import check_subscription_name
+from resources.workspace import Workspace
+
+state = typer.Typer(help="Export a subscription's state, and import it beside its mirror.", no_args_is_help=True)
+Source = Annotated[
+    str | None, typer.Option("--from", help="The upstream with its password, where the state's own cannot be opened with this key file.")
+]
+
+
+class PasswordNeeded(Terminal):
+    """The state's password was sealed with another key file, so it has to be given again."""
+
+    code = "PASSWORD_NEEDED"
+    about = "key file"
+    default_remedy = "Put the key file of the lost state folder in its place, or give --from 'mysql://…:env:NAME@…'."
+
+
+@state.command("export")
+def export(
+    name: Name,
+    to: Annotated[Path | None, typer.Option("--out", help="The file to write; standard output without it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all that the catalog database knows of a subscription as JSON. The password stays sealed."""
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        document = export_state(workspace.log.engine, name, datetime.now(UTC))
+        text = json.dumps(document, ensure_ascii=False) + "\n"
+        if to is not None:
+            _write(to, text)
+    if to is None:
+        sys.stdout.write(text)
+        return
+    points = len(document["tables"]["ccpr_points"]["rows"])
+    if as_json:
+        show_json({"name": name, "file": str(to.absolute()), "points": points, "bytes": len(text.encode())})
+    else:
+        out.print(f"state of {name}, {points} points: {to}", markup=False)
+
+
+@state.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `ccpr state export` wrote.")],
+    name: Annotated[str | None, typer.Option("--name", help="Another name for the subscription.")] = None,
+    source: Source = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password, for --from.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a subscription again from its exported state, beside its mirror. All of it or nothing is written."""
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        found = read_state(_read(file))
+        wanted = name or found.row.subscription_name
+        check_subscription_name(wanted)
+        found = _with_mirror(workspace, found, wanted)
+        url = found.subscription.settings.mirror or str(_default_mirror(workspace, wanted))
+        check_mirror(found, Mirror(open_store(url)))
+        upstream = _upstream(workspace, found, source, password_file)
+        row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC))
+    if as_json:
+        show_json({"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)})
+    else:
+        out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}", markup=False)
+        out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}", markup=False)
+
+
+def _default_mirror(workspace: Workspace, name: str) -> Path:
+    return workspace.home / "mirrors" / name
+
+
+def _with_mirror(workspace: Workspace, found: SubscriptionState, name: str) -> SubscriptionState:
+    """Under another name the mirror stays where it is; the settings then name its place."""
+    settings, former = found.subscription.settings, _default_mirror(workspace, found.row.subscription_name)
+    if settings.mirror or name == found.row.subscription_name or not former.exists():
+        return found
+    return found.with_mirror(open_store(str(former)).url)
+
+
+def _upstream(workspace: Workspace, found: SubscriptionState, source: str | None, password_file: Path | None) -> str:
+    """The URI to store, its password sealed with this key file. Raises PasswordNeeded, BadUri."""
+    if source is not None:
+        endpoint, password = read_login(source, password_file)
+        return format_uri(endpoint, workspace.vault.seal(password))
+    endpoint = found.subscription.endpoint
+    try:
+        workspace.vault.open(found.sealed_password)
+    except StateUnreadable as error:
+        if not sys.stdin.isatty():
+            raise PasswordNeeded("the password in the state cannot be opened with this key file", subject=error.subject) from error
+        endpoint, password = read_login(format_uri(endpoint), None)
+        return format_uri(endpoint, workspace.vault.seal(password))
+    return format_uri(endpoint, found.sealed_password)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        if file.stat().st_size > LARGEST_BYTES:
+            raise BadStateFile("it is larger than a state can be", subject=str(file))
+        return file.read_bytes()
+    except OSError as error:
+        raise BadStateFile(f"it cannot be read: {error.strerror}", subject=str(file), remedy="Check its path and permissions.") from error
+
+
+def _write(file: Path, text: str) -> None:
+    """The whole file or none, readable by its owner only."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        temporary.replace(file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreFailed(f"the file cannot be written: {error.strerror}", subject=str(file), remedy="Choose another --out.") from error

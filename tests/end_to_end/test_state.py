@@ -1,0 +1,243 @@
+"""A lost catalog database is made again beside its mirror, and replication goes on as if nothing had been."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replication.database import METADATA, transaction
+from replication.points import points
+from replication.state_file import owner_columns
+from resources.workspace import Workspace
+from tests.end_to_end.replica import NAME, Replica, replaying
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain", "3")
+        for _ in range(3):
+            replica.run()
+        yield replica
+
+
+def exported(replica: Replica, name: str = "state.json") -> Path:
+    file = replica.folder / name
+    told = replica.command("state", "export", NAME, "--out", str(file))
+    assert told["bytes"] == file.stat().st_size
+    assert file.stat().st_mode & 0o077 == 0
+    return file
+
+
+def lose_catalog(replica: Replica, *more: str) -> None:
+    for path in (replica.folder / "home").iterdir():
+        if path.name.startswith("catalog.db") or path.name in more:
+            path.unlink()
+    assert replica.command("subscriptions") == []
+
+
+def refused(replica: Replica, file: Path, *options: str, code: int = 1) -> str:
+    error = replica.command("state", "import", str(file), *options, code=code)["error"]
+    return error["code"]
+
+
+def altered(file: Path, **changes: Any) -> Path:
+    document = json.loads(file.read_text())
+    document["subscription"].update(changes.pop("subscription", {}))
+    document.update(changes)
+    file.write_text(json.dumps(document))
+    return file
+
+
+def test_a_lost_catalog_is_made_again_and_the_next_point_equals_the_source(replica: Replica) -> None:
+    before = {what: replica.command(what, NAME) for what in ("points", "tables", "snapshots")}
+    file = exported(replica)
+    lose_catalog(replica)
+    told = replica.command("state", "import", str(file))
+    assert told["iteration_lsn"] == 3
+    assert {what: replica.command(what, NAME) for what in before} == before
+    assert replica.command("status", NAME)["lag_seconds"] < 120, "the age of the last point is known on"
+    fetched = replica.emulator.status().object_bytes
+    outcome = replica.run()
+    assert outcome["lsn"] == 3
+    assert replica.emulator.status().object_bytes - fetched == outcome["bytes_copied"], "nothing is copied again"
+    for snapshot in (2, 3, 4):
+        replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+    assert replica.command("verify", NAME, "--deep")["sound"]
+    assert [point["lsn"] for point in replica.command("points", NAME)] == [1, 2, 3], "retention goes on"
+    with Workspace(clock=lambda: time.time() + 2 * 3600).iteration(NAME) as iteration:
+        assert iteration.sweep().files_deleted > 0
+    replica.assert_equal_to_source(4)
+    replica.assert_equal_to_source(2, at=1)
+    assert replica.command("verify", NAME)["sound"]
+    assert len(replica.emulator.status().snapshots) == 2
+
+
+def test_all_that_the_catalog_knows_of_a_subscription_is_exported(replica: Replica) -> None:
+    assert set(METADATA.tables) - set(owner_columns()) == {"mo_ccpr_log", "ccpr_schema"}
+    file = exported(replica)
+    document = json.loads(file.read_text())
+    assert set(document["tables"]) == set(owner_columns())
+    lose_catalog(replica)
+    replica.command("state", "import", str(file))
+    again = json.loads(exported(replica, "again.json").read_text())
+    for changing in ("fence", "updated_at"):
+        del document["subscription"][changing], again["subscription"][changing]
+    del document["exported_at"], again["exported_at"]
+    assert again == document
+
+
+def test_an_iteration_that_was_open_is_taken_up_again(replica: Replica) -> None:
+    with Workspace().iteration(NAME) as iteration:
+        ref = iteration.take_snapshot()
+        file = exported(replica)
+    lose_catalog(replica)
+    replica.command("state", "import", str(file))
+    assert replica.command("status", NAME)["snapshots"][ref.name] == "open"
+    made = replica.emulator.status().snapshots_created
+    replica.run()
+    assert replica.emulator.status().snapshots_created == made
+    replica.assert_equal_to_source(4)
+
+
+def test_the_password_is_not_in_the_file(replica: Replica) -> None:
+    text = exported(replica).read_text()
+    assert '"111"' not in text
+    assert ":111@" not in text
+    assert json.loads(text)["subscription"]["upstream"] == f"mysql://sys#dump@127.0.0.1:{replica.emulator.port}"
+    assert replica.command("state", "export", NAME)["subscription"]["task_id"] in text
+
+
+def test_with_another_key_file_the_password_is_asked_for(replica: Replica) -> None:
+    file = exported(replica)
+    lose_catalog(replica, "key")
+    assert refused(replica, file) == "PASSWORD_NEEDED"
+    assert replica.command("subscriptions") == []
+    source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
+    replica.command("state", "import", str(file), "--from", source)
+    replica.run()
+    replica.assert_equal_to_source(4)
+
+
+def test_under_another_name_the_mirror_stays_where_it_is(replica: Replica) -> None:
+    file = exported(replica)
+    lose_catalog(replica)
+    assert refused(replica, file, "--name", "no name", code=2) == "BAD_NAME"
+    replica.command("state", "import", str(file), "--name", "other")
+    assert replica.command("subscriptions")[0]["name"] == "other"
+    assert replica.command("run", "other")["lsn"] == 3
+    assert not (replica.folder / "home" / "mirrors" / "other").exists()
+    assert [point["lsn"] for point in replica.command("points", "other")] == [1, 2, 3]
+    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "it has gone on under the other name"
+
+
+def test_a_subscription_that_is_there_is_not_written_over(replica: Replica) -> None:
+    file = exported(replica)
+    assert refused(replica, file) == "SUBSCRIPTION_EXISTS"
+    assert refused(replica, file, "--name", "other") == "SUBSCRIPTION_EXISTS", "the same one under two names"
+    assert [row["name"] for row in replica.command("subscriptions")] == [NAME]
+    replica.run()
+    replica.assert_equal_to_source(4)
+
+
+def test_all_or_nothing_is_written(replica: Replica) -> None:
+    file = exported(replica)
+    row = Workspace().log.row(NAME)
+    lose_catalog(replica)
+    engine = Workspace().log.engine
+    values = {column.name: 0 for column in points.columns} | {"task_id": row.task_id, "lsn": 2, "snapshot": "s", "ledger": ""}
+    with transaction(engine) as connection:  # a leftover that gets in the way
+        connection.execute(points.insert().values(values | {"committed_at": row.created_at}))
+    assert refused(replica, file) == "SUBSCRIPTION_EXISTS"
+    assert replica.command("subscriptions") == []
+    with transaction(engine) as connection:
+        for name in owner_columns():
+            assert connection.execute(METADATA.tables[name].select()).all() == [] or name == "ccpr_points"
+
+
+def test_a_mirror_that_is_another_is_refused(replica: Replica) -> None:
+    file = exported(replica)
+    older = replica.folder / "older"
+    shutil.copytree(replica.mirror, older)
+    replica.run()
+    newer = exported(replica, "newer.json")
+    lose_catalog(replica)
+    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "the mirror has gone on"
+    shutil.rmtree(replica.mirror)
+    assert refused(replica, newer) == "MIRROR_CONTRADICTS_STATE", "there is none"
+    shutil.copytree(older, replica.mirror)
+    assert refused(replica, newer) == "MIRROR_CONTRADICTS_STATE", "a copy of an earlier day"
+    manifest = max((replica.mirror / "manifests").rglob("*.arrow"))
+    manifest.rename(replica.folder / "aside")
+    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "a manifest is missing"
+    (replica.folder / "aside").rename(manifest)
+    assert refused(replica, altered(file, subscription={"watermark": 5})) == "MIRROR_CONTRADICTS_STATE"
+    assert replica.command("subscriptions") == []
+
+
+def test_a_commit_that_was_not_published_any_more_is_published(replica: Replica) -> None:
+    before = replica.folder / "before"
+    shutil.copytree(replica.mirror, before)
+    replica.run()
+    file = exported(replica)
+    lose_catalog(replica)
+    for name in ("head.json", "points"):  # as a crash between commit and publication leaves it
+        target = replica.mirror / name
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+        shutil.copytree(before / name, target) if (before / name).is_dir() else shutil.copy(before / name, target)
+    replica.command("state", "import", str(file))
+    replica.assert_equal_to_source(4)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"version": 2}, "STATE_FILE_NEWER"),
+        ({"catalog_version": 999}, "STATE_FILE_NEWER"),
+        ({"version": "1"}, "STATE_FILE_INVALID"),
+        ({"format": "other"}, "STATE_FILE_INVALID"),
+        ({"tables": []}, "STATE_FILE_INVALID"),
+        ({"subscription": {"task_id": "../.."}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"context": json.dumps({"to_drop": ["somebody_elses"]})}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"upstream": "mysql://a#b:secret@h:1"}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"sync_config": '{"mirror": 7}'}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"iteration_lsn": 10**30}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"state": 3}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"subscription_name": "../x"}}, "STATE_FILE_INVALID"),
+        ({"subscription": {"surplus": 1}}, "STATE_FILE_INVALID"),
+        ({"sealed_password": "no 'seal'"}, "STATE_FILE_INVALID"),
+    ],
+)
+def test_what_was_not_exported_so_is_refused(change: dict[str, Any], code: str, replica: Replica) -> None:
+    file = altered(exported(replica), **change)
+    lose_catalog(replica)
+    assert refused(replica, file) == code
+    assert replica.command("subscriptions") == []
+
+
+@pytest.mark.parametrize("path", ["objects/{name}", "../../key", "head.json", "points/{point:012}.json"])
+def test_a_file_cannot_have_what_is_needed_deleted(path: str, replica: Replica) -> None:
+    file = exported(replica)
+    document = json.loads(file.read_text())
+    referenced = document["tables"]["ccpr_object_references"]
+    name = referenced["rows"][0][referenced["columns"].index("object_name")]
+    task_id, garbage = document["subscription"]["task_id"], document["tables"]["ccpr_garbage"]
+    assert garbage["columns"] == ["task_id", "path", "due_at"]
+    garbage["rows"] = [[task_id, path.format(name=name, point=2), 0]]
+    file.write_text(json.dumps(document))
+    lose_catalog(replica)
+    assert refused(replica, file) == "STATE_FILE_INVALID"
+
+
+def test_a_file_that_is_not_there_or_no_json_is_told(replica: Replica) -> None:
+    assert refused(replica, replica.folder / "nothing.json") == "STATE_FILE_INVALID"
+    file = replica.folder / "bad.json"
+    for content in (b"", b"\xff\xfe", b"[" * 100_000, b'"\\ud800"', b"7"):
+        file.write_bytes(content)
+        assert refused(replica, file) == "STATE_FILE_INVALID"
+    assert replica.command("state", "export", "nobody", code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
+    assert replica.command("state", "export", NAME, "--out", "/proc/nothing/x", code=1)["error"]["code"] == "STORE_FAILED"
