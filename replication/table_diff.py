@@ -14,6 +14,12 @@ from matrixone.ddl import Check, ColumnDefinition, ColumnType, CreateTable, Fore
 from matrixone.schema import Table
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_LONGER = {  # what holds all values of a shorter type, in MatrixOne and in MySQL
+    **dict.fromkeys(("char", "varchar", "tinytext"), ("text", "mediumtext", "longtext")),
+    **dict.fromkeys(("binary", "varbinary"), ("blob", "mediumblob", "longblob")),
+    "text": ("mediumtext", "longtext"),
+    "mediumtext": ("longtext",),
+}
 _TIMES = frozenset({"time", "datetime", "timestamp"})  # parameters are digits of the fraction, none if none are said
 _LENGTHS = frozenset({"char", "varchar", "binary", "varbinary", "bit"})
 
@@ -302,7 +308,9 @@ def is_wider(before: ColumnType, after: ColumnType) -> bool:
         wider = _INTEGERS.index(after.name) - _INTEGERS.index(before.name)
         return (wider >= 0 and before.unsigned == after.unsigned) or (before.unsigned and not after.unsigned and wider > 0)
     if before.unsigned != after.unsigned or before.name != after.name:
-        return (before.name, after.name) in (("char", "varchar"), ("tinytext", "text")) and _covers(before.parameters, after.parameters)
+        if (before.name, after.name) in (("char", "varchar"), ("binary", "varbinary")):
+            return _covers(before.parameters, after.parameters)
+        return after.name in _LONGER.get(before.name, ())
     if before.name in ("enum", "set"):
         return after.members[: len(before.members)] == before.members
     if before.name == "decimal":
@@ -321,6 +329,10 @@ def _renames(before: Table, after: Table, ddl_before: CreateTable, ddl_after: Cr
     if before.id == after.id:
         numbers = {column.seqnum: column.name for column in after.user_columns}
         found = {column.name: numbers[column.seqnum] for column in before.user_columns if column.seqnum in numbers}
+        # What the catalog does not count among the user's columns goes by its name: a hidden key that a target has.
+        counted = {column.name for column in (*before.user_columns, *after.user_columns)}
+        others = {column.name for column in ddl_after.columns} - counted
+        found |= {column.name: column.name for column in ddl_before.columns if column.name in others}
     else:
         folded = {column.name.lower(): column.name for column in ddl_after.columns}
         found = {column.name: folded[column.name.lower()] for column in ddl_before.columns if column.name.lower() in folded}

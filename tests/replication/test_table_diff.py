@@ -223,6 +223,9 @@ def test_each_change_says_what_it_costs():
         (ColumnType("vecf32", (3,)), ColumnType("vecf32", (4,)), False),
         (ColumnType("geometry"), ColumnType("geometry", srid=1), False),
         (ColumnType("tinytext"), ColumnType("text"), True),
+        (ColumnType("varchar", (20,)), ColumnType("longtext"), True),
+        (ColumnType("longtext"), ColumnType("varchar", (20,)), False),
+        (ColumnType("varbinary", (20,)), ColumnType("longtext"), False),
         (ColumnType("float"), ColumnType("double"), False),
     ],
 )

@@ -1,0 +1,15 @@
+"""The servers that a table can be carried into, as far as their SQL differs."""
+
+from enum import StrEnum
+
+
+class Dialect(StrEnum):
+    MYSQL8 = "mysql8"  # 8.0.23 and later: invisible columns
+    MARIADB = "mariadb"  # 10.6 and later; tried with 10.11
+    MATRIXONE = "matrixone"
+    DORIS = "doris"
+
+    @property
+    def speaks_mysql(self) -> bool:
+        """MySQL itself and MariaDB."""
+        return self in (Dialect.MYSQL8, Dialect.MARIADB)
