@@ -6,12 +6,18 @@ import sys
 import structlog
 import typer
 
+from ccpr_cli.alter import alter
 from ccpr_cli.emulator import emulator
 from ccpr_cli.explain import explain
 from ccpr_cli.export import export
+from ccpr_cli.lifecycle import drop, pause, resume
+from ccpr_cli.plan import plan
+from ccpr_cli.resync import resync
 from ccpr_cli.run import run
 from ccpr_cli.show import points, subscriptions, tables
 from ccpr_cli.snapshots import snapshots
+from ccpr_cli.sql import sql
+from ccpr_cli.state import state
 from ccpr_cli.status import status
 from ccpr_cli.subscribe import subscribe
 from ccpr_cli.verify import verify
@@ -21,8 +27,28 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # a local variable may be a password
 )
-for command in (subscribe, subscriptions, status, run, tables, points, export, verify, snapshots, explain, emulator):
+for command in (
+    subscribe,
+    alter,
+    pause,
+    resume,
+    drop,
+    sql,
+    subscriptions,
+    status,
+    plan,
+    run,
+    resync,
+    tables,
+    points,
+    export,
+    verify,
+    snapshots,
+    explain,
+    emulator,
+):
     app.command()(command)
+app.add_typer(state, name="state")
 
 
 @app.callback()

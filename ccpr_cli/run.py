@@ -21,33 +21,51 @@ from resources.workspace import Workspace
 SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
 
 
+def _engine(value: str) -> str:
+    if value not in ("auto", "process", "spark"):
+        raise typer.BadParameter("auto, process or spark")
+    return value
+
+
+Engine = Annotated[str, typer.Option(help="Who copies: process, spark, or auto (spark from 64 MB on).", callback=_engine)]
+
+
 def run(
     name: Name,
-    engine: Annotated[str, typer.Option(help="Who copies: process, spark, or auto (spark from 64 MB on).")] = "auto",
+    engine: Engine = "auto",
     allow_resync: Annotated[
         bool, typer.Option("--allow-resync", help="If the upstream has lost the last point's snapshot, compare with a full list.")
     ] = False,
+    plan: Annotated[str | None, typer.Option("--plan", metavar="ID", help="Do what this plan of `ccpr plan` says, or nothing.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run one iteration of a subscription now. An interrupted one goes on where it stopped."""
-    if engine not in ("auto", "process", "spark"):
-        raise typer.BadParameter("auto, process or spark", param_hint="--engine")
     started = time.monotonic()
     with (
         errors_told(as_json=as_json),
         closing(Workspace()) as workspace,
         workspace.iteration(name, allow_resync=allow_resync) as iteration,
     ):
+        if plan is not None:
+            iteration.require_plan(plan)
         outcome = run_steps(workspace, iteration, engine)
+    seconds = time.monotonic() - started
     if as_json:
-        show_json({**asdict(outcome), "at": outcome.at.physical, "seconds": time.monotonic() - started, "home": str(workspace.home)})
-        return
+        show_json({**asdict(outcome), "at": outcome.at.physical, "seconds": seconds, "home": str(workspace.home)})
+    else:
+        show_outcome(outcome, seconds)
+
+
+def show_outcome(outcome: Outcome, seconds: float) -> None:
     what = f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no point made"
     out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
     copied = f"{outcome.objects_copied} objects, {size_text(outcome.bytes_copied)} copied"
     whole = f"of {outcome.objects_total} objects, {size_text(outcome.bytes_total)} live"
     tables = f"{outcome.tables_changed} tables changed, {outcome.tables} in the point"
-    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {time.monotonic() - started:.1f} s", markup=False)
+    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)
+    if outcome.quarantined:
+        out.print("quarantined", style="bold yellow", end=": ")
+        out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)
 
 
 def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcome:

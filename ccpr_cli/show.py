@@ -1,5 +1,6 @@
 """`ccpr subscriptions`, `ccpr tables`, `ccpr points`: what there is."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -12,8 +13,9 @@ from matrixone.objects.timestamp import Timestamp
 from replication.context import Context
 from replication.lag import LagMeter
 from replication.log import IterationState, LogRow, State
-from replication.mirror import parse_at
+from replication.mirror import Behind, parse_at
 from replication.points import PointHistory
+from replication.quarantine import Quarantine
 from replication.subscription import Subscription
 from resources.workspace import Workspace
 
@@ -62,19 +64,26 @@ def tables(
                 "lsn": point.lsn,
                 "snapshot_ts": point.at.physical,
                 "tables": [{"table_id": ref.table_id, "table": ref.qualified_name, **ref.to_json()} for ref in refs],
+                "consistent": point.consistent,
+                "behind": _behind(point.behind),
             }
         )
         return
     cells = [(ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn) for ref in refs]
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     show_table(("table", "kind", "id", "objects", "stored rows", "bytes", "changed at lsn"), cells, empty="the point has no tables")
+    for late in _behind(point.behind):
+        stands = "has no point yet" if late["lsn"] is None else f"stands at lsn {late['lsn']}"
+        out.print(f"behind: {late['table']} {stands}", style="yellow", markup=False)
 
 
 def points(name: Name, as_json: AsJson = False) -> None:
     """List the points that can be read."""
     with errors_told(as_json=as_json):
         workspace = Workspace()
-        found = PointHistory(workspace.log.engine, workspace.log.row(name).task_id).global_points()
+        task_id = workspace.log.row(name).task_id
+        found = PointHistory(workspace.log.engine, task_id).global_points()
+        behind = Quarantine(workspace.log.engine, task_id).behind_by_point()
     if as_json:
         show_json(
             [
@@ -87,15 +96,34 @@ def points(name: Name, as_json: AsJson = False) -> None:
                     "tables_changed": point.tables_changed,
                     "objects_copied": point.objects_copied,
                     "bytes_copied": point.bytes_copied,
+                    "consistent": point.lsn not in behind,
+                    "behind": _behind(behind.get(point.lsn, {})),
                 }
                 for point in found
             ]
         )
         return
     cells = [
-        (point.lsn, clock_text(point.at), point.tables_changed, point.objects_copied, size_text(point.bytes_copied)) for point in found
+        (
+            point.lsn,
+            clock_text(point.at),
+            point.tables_changed,
+            point.objects_copied,
+            size_text(point.bytes_copied),
+            ", ".join(late["table"] for late in _behind(behind.get(point.lsn, {}))),
+        )
+        for point in found
     ]
-    show_table(("lsn", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied"), cells, empty="no point yet")
+    columns = ("lsn", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
+    show_table(columns, cells, empty="no point yet")
+
+
+def _behind(late: Mapping[int, Behind]) -> list[dict[str, Any]]:
+    """The tables that a point does not show; `lsn` is the newest point that shows it, null = none."""
+    return [
+        {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
+        for table_id, entry in sorted(late.items(), key=lambda item: item[1].qualified_name)
+    ]
 
 
 def at_option(text: str | None) -> int | datetime | None:

@@ -31,7 +31,16 @@ from replication.catalog_diff import CatalogDiff, ChangeKind, check_schema, diff
 from replication.committing import Books, Result
 from replication.context import Context, SnapshotRef
 from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy
-from replication.errors import BaseSnapshotLost, MirrorDamaged, NoOpenIteration, PlanOutdated, ScopeConflict, StepMissing, UpstreamClockBack
+from replication.errors import (
+    BaseSnapshotLost,
+    MirrorDamaged,
+    NoOpenIteration,
+    PlanOutdated,
+    ScopeConflict,
+    StepMissing,
+    TableMissingInMirror,
+    UpstreamClockBack,
+)
 from replication.failure import Failure
 from replication.lag import LagMeter, taken_at
 from replication.lease import Lease
@@ -258,6 +267,10 @@ class Iteration:
     def _list(self, ref: SnapshotRef) -> Listed:
         catalog, publication = self.diff_catalog(), self.subscription.publication
         self._enter(Step.OBJECT_LIST)
+        if self._resync is not None and self._resync.table is not None:
+            asked = self._resync.table
+            if asked not in {table.qualified_name for table in catalog.tables.values()}:
+                raise TableMissingInMirror("there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling.")
         on_demand = self.subscription.settings.flush == "on_demand"
         stored = [table.id for table in catalog.catalog.tables]
         snapshots.wait_until_flushed(
@@ -277,7 +290,7 @@ class Iteration:
         return make_plan(self.subscription, ref, self.diff_catalog(), listed, objects=objects, size=size)
 
     def require_plan(self, plan_id: str) -> None:
-        """Go on only if what the open iteration is about to do is this plan; a resync that it shows is allowed then. Raises PlanOutdated."""
+        """Go on only if the open iteration is about to do what this plan says; a resync in it is then allowed. Raises PlanOutdated."""
         try:
             found = self.plan()
         except NoOpenIteration as error:
@@ -461,9 +474,9 @@ class Iteration:
 
     def fail(self, error: CcprError) -> None:
         """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one; after another the iteration
-        resumes. A step that was asked for too early, or by an outdated plan, fails nothing: the iteration stays open.
+        resumes. What was asked for wrongly (too early, by an outdated plan, for an unknown table) fails nothing: the iteration stays open.
         """
-        if not self._running or isinstance(error, StepMissing | PlanOutdated):
+        if not self._running or isinstance(error, StepMissing | PlanOutdated | TableMissingInMirror):
             return
         if isinstance(error, Terminal):
             self._context = self._context.abandoned()

@@ -1,0 +1,52 @@
+"""`ccpr plan`: what the next iteration would do, before anything is copied. `ccpr run NAME --plan ID` then does exactly that."""
+
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
+from ccpr_cli.show import AsJson, Name, clock_text
+from replication.plan import Plan
+from resources.workspace import Workspace
+
+_SHOWN_TABLES = 40
+
+
+def plan(name: Name, as_json: AsJson = False) -> None:
+    """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. Takes the snapshot, copies nothing.
+
+    The iteration stays open: a run, or the sensor, goes on with it.
+    """
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name) as iteration:
+        iteration.take_snapshot()
+        found = iteration.plan()
+    if as_json:
+        show_json(plan_json(found))
+        return
+    show_plan(found)
+    out.print(f"carry out exactly this with: ccpr run {name} --plan {found.id}", markup=False)
+
+
+def plan_json(found: Plan) -> dict[str, Any]:
+    return {**asdict(found), "at": found.at.physical, "destructive": [asdict(change) for change in found.destructive]}
+
+
+def show_plan(found: Plan) -> None:
+    out.print(f"plan {found.id} for lsn {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}", markup=False)
+    if found.resync:
+        out.print("resync", style="bold yellow", end=": ")
+        out.print(f"{found.resync}; all is compared with a full list", markup=False)
+    out.print(f"{found.objects:,} objects, {size_text(found.bytes)} to copy, less what is there already", markup=False)
+    cells = [(entry.table, entry.added, entry.removed, size_text(entry.bytes)) for entry in found.tables[:_SHOWN_TABLES]]
+    show_table(("table", "objects that come", "that go", "bytes that come"), cells, empty="no object has come or gone")
+    if len(found.tables) > _SHOWN_TABLES:
+        out.print(f"and {len(found.tables) - _SHOWN_TABLES} tables more", style="dim", markup=False)
+    if found.changes:
+        changes = [(entry.kind, entry.table, entry.before or "", "yes" if entry.destructive else "") for entry in found.changes]
+        show_table(("schema change", "table", "was", "destructive"), changes, empty="")
+    for table, failure in found.failures.items():
+        out.print("left behind", style="bold yellow", end=" ")
+        out.print(f"{table}: {failure}", markup=False)
+    if found.unreplicated:
+        names = ", ".join(f"{other} ({kind})" for other, kind in found.unreplicated)
+        out.print(f"not replicated: {names}", style="dim", markup=False)

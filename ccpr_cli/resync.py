@@ -1,0 +1,47 @@
+"""`ccpr resync`: compare with a full list, and one table with what is really in the store; then copy what is missing."""
+
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.plan import plan_json, show_plan
+from ccpr_cli.run import Engine, run_steps, show_outcome
+from ccpr_cli.show import AsJson, Name
+from replication.work import Resync
+from resources.workspace import Workspace
+
+
+def resync(
+    name: Name,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="DB.TABLE", help="This table's files are read again; the others go on as usual.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    engine: Engine = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Run an iteration that trusts nothing from before: all is compared with a full list of objects, and files that are missing are fetched
+    again; with --table, that table's damaged ones, too. Shows first what would be copied, and asks.
+    """
+    started = time.monotonic()
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name, resync=Resync(table)) as iteration:
+        iteration.take_snapshot()
+        found, outcome = iteration.plan(), None
+        if not as_json:
+            show_plan(found)
+        if yes or (not as_json and sys.stdin.isatty() and typer.confirm("copy this?")):
+            outcome = run_steps(workspace, iteration, engine)
+        else:
+            iteration.forget_results()
+    if as_json:
+        done = None if outcome is None else {**asdict(outcome), "at": outcome.at.physical}
+        show_json({"plan": plan_json(found), "outcome": done})
+    elif outcome is None:
+        out.print("nothing was copied; do it with --yes", markup=False)
+    else:
+        show_outcome(outcome, time.monotonic() - started)
