@@ -14,23 +14,26 @@ from rich.table import Table
 from ccpr_cli.error_catalogue import CodeUnknown
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import BadUri
-from replication.errors import BadName
+from replication.errors import BadName, BadSetting, SqlSyntax
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width; what is read there should not be folded
 out = Console(highlight=False, soft_wrap=True, width=WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 USAGE = 2
-_USAGE_ERRORS = (BadUri, BadName, CodeUnknown)
+_USAGE_ERRORS = (BadUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
 
 
 @contextmanager
-def errors_told(*, as_json: bool) -> Iterator[None]:
-    """A typed error becomes its text and an exit code: 2 for what was written wrongly on the command line, 1 for all else."""
+def errors_told(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
+    """A typed error becomes its text and an exit code: 2 for what was written wrongly on the command line, 1 for all else. `done` is
+    what had been done before it, for scripts.
+    """
     try:
         yield
     except CcprError as error:
         if as_json:
-            show_json({"error": {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}})
+            told = {"error": {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}}
+            show_json({**told, "done": list(done)} if done else told)
         else:
             err.print("error", style="bold red", end=" ")
             err.print(f"{error.code}: {error.message}", markup=False)

@@ -11,7 +11,10 @@ from matrixone.upstream import snapshots as upstream_snapshots
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
 from replication.context import Context
+from replication.errors import SubscriptionMissing
+from replication.log import LogRow, State
 from replication.subscription import Subscription
+from resources.dropping import drop
 from resources.workspace import Workspace
 
 
@@ -32,16 +35,19 @@ def snapshots(
     """List the snapshots that a subscription has recorded upstream. Nothing but recorded names is ever dropped."""
     with errors_told(as_json=as_json):
         workspace = Workspace()
+        row = _row(workspace, name)
         if orphans:
-            with workspace.iteration(name) as iteration:
-                iteration.drop_due_snapshots()
-        row = workspace.log.row(name)
+            if row.state == State.DROPPED:
+                drop(workspace, name)
+            else:
+                with workspace.iteration(name) as iteration:
+                    iteration.drop_due_snapshots()
+            row = _row(workspace, name)
         subscription = Subscription.from_row(row)
-        with workspace.connect(subscription) as session:
-            held = [
-                Held(snapshot, role, _exists(session, subscription, snapshot))
-                for snapshot, role in Context.from_text(row.context).recorded().items()
-            ]
+        held = []
+        if recorded := Context.from_text(row.context).recorded():
+            with workspace.connect(subscription) as session:
+                held = [Held(snapshot, role, _exists(session, subscription, snapshot)) for snapshot, role in recorded.items()]
     if as_json:
         show_json([asdict(entry) for entry in held])
         return
@@ -49,6 +55,17 @@ def snapshots(
     show_table(("snapshot", "for", "exists upstream"), cells, empty="no snapshot is recorded")
     if not orphans and any(entry.role == "orphan" and entry.exists for entry in held):
         out.print(f"drop the orphans with: ccpr snapshots {name} --orphans", markup=False)
+
+
+def _row(workspace: Workspace, name: str) -> LogRow:
+    """The subscription's, or that of a dropped one whose snapshots could not all be dropped. Raises SubscriptionMissing."""
+    try:
+        return workspace.log.row(name)
+    except SubscriptionMissing:
+        row = workspace.log.dropped_row(name)
+        if row is None:
+            raise
+        return row
 
 
 def _exists(session: Session, subscription: Subscription, name: str) -> bool:

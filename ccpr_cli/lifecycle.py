@@ -1,0 +1,71 @@
+"""`ccpr pause`, `ccpr resume`, `ccpr drop`: whether a subscription runs, and its end."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ccpr_cli.output import err, errors_told, out, show_json
+from ccpr_cli.show import AsJson, Name
+from replication.log import IterationState, LogRow, State
+from resources import subscriptions
+from resources.dropping import Dropped
+from resources.dropping import drop as drop_subscription
+from resources.workspace import Workspace
+
+
+def pause(name: Name, as_json: AsJson = False) -> None:
+    """Stop a subscription: nothing runs it, and what runs now cannot commit any more. The replica stays readable."""
+    with errors_told(as_json=as_json):
+        row = subscriptions.pause(Workspace(), name)
+    if as_json:
+        show_json(states_of(row))
+    else:
+        out.print(f"paused {name}; go on with: ccpr resume {name}", markup=False)
+
+
+def resume(name: Name, as_json: AsJson = False) -> None:
+    """Let a paused subscription, or one that an error has stopped, go on from its checkpoint."""
+    with errors_told(as_json=as_json):
+        row = subscriptions.resume(Workspace(), name)
+    if as_json:
+        show_json(states_of(row))
+    else:
+        out.print(f"resumed {name} at lsn {row.iteration_lsn}; run it now with: ccpr run {name}", markup=False)
+
+
+def drop(
+    name: Name,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the mirror's files and points, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Forget snapshots that cannot be dropped upstream now.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a subscription and drop its snapshots upstream. Its mirror stays readable unless --purge. Again: try what was left."""
+    with errors_told(as_json=as_json):
+        dropped = drop_subscription(Workspace(), name, purge=purge, force=force)
+    if as_json:
+        show_json(asdict(dropped))
+    else:
+        tell_dropped(dropped, forced=force)
+
+
+def tell_dropped(dropped: Dropped, *, forced: bool) -> None:
+    """For people."""
+    purged = f"; deleted {dropped.purged}" if dropped.purged else ""
+    out.print(f"dropped {dropped.name}; {dropped.snapshots_dropped} snapshots dropped upstream{purged}", markup=False)
+    if dropped.snapshots_left:
+        err.print(f"{len(dropped.snapshots_left)} snapshots may still be upstream ({dropped.reason})", markup=False, style="yellow")
+        later = "" if forced else f"try again later with: ccpr drop {dropped.name}   or "
+        err.print(f"{later}run upstream:", markup=False)
+        for statement in dropped.statements:
+            err.print(f"  {statement}", markup=False)
+
+
+def states_of(row: LogRow) -> dict[str, object]:
+    """For scripts."""
+    return {
+        "name": row.subscription_name,
+        "state": State(row.state).name.lower(),
+        "iteration_state": IterationState(row.iteration_state).name.lower(),
+        "iteration_lsn": row.iteration_lsn,
+    }

@@ -1,0 +1,47 @@
+"""What several commands ask for in the same way: a login upstream, a span of time."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import typer
+
+from ccpr_cli.output import err
+from matrixone.upstream.endpoint import Endpoint, parse_uri
+from matrixone.upstream.errors import BadUri
+
+
+def seconds_option(text: str) -> int:
+    """The value of --retain-for. In seconds. Raises typer.BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text)
+    if found is None:
+        raise typer.BadParameter("a number of seconds, or one with s, m, h or d", param_hint="--retain-for")
+    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def read_login(source: str, password_file: Path | None = None, *, seen: bool = True) -> tuple[Endpoint, str]:
+    """The endpoint and the password: from the file, the environment (`env:NAME`), the URI itself, or asked for. Raises BadUri.
+
+    `seen`: the URI stands on the command line, where other users of the machine see it.
+    """
+    endpoint, password = parse_uri(source)
+    if password_file is not None:
+        try:
+            return endpoint, password_file.read_text().partition("\n")[0]
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadUri(
+                "the password file cannot be read", subject=str(password_file), remedy="Check its path and permissions."
+            ) from error
+    if password is not None and password.startswith("env:"):
+        variable = password.removeprefix("env:")
+        if variable not in os.environ:
+            raise BadUri("the environment variable of the password is not set", subject=f"env:{variable}", remedy=f"export {variable}=…")
+        return endpoint, os.environ[variable]
+    if password is not None:
+        if seen:
+            err.print("warning: a password on the command line is seen by others; use env:NAME or --password-file", style="yellow")
+        return endpoint, password
+    if not sys.stdin.isatty():
+        raise BadUri("no password was given", subject=endpoint.masked(), remedy="Use env:NAME in the URI, or --password-file.")
+    return endpoint, typer.prompt(f"Password for {endpoint.login}", hide_input=True)

@@ -1,0 +1,132 @@
+"""`ccpr sql`: statements about subscriptions (docs/sql.md). Each does what the verb of `ccpr` does, by the same function."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ccpr_cli.lifecycle import states_of, tell_dropped
+from ccpr_cli.logins import read_login
+from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.show import AsJson
+from replication.errors import SqlSyntax, SubscriptionMissing
+from replication.sql import (
+    AlterSubscription,
+    CreateSubscription,
+    DropSubscription,
+    PauseSubscription,
+    ResumeSubscription,
+    Select,
+    ShowSubscriptions,
+    Statement,
+    parse,
+)
+from replication.subscription import Settings
+from resources import subscriptions
+from resources.dropping import drop
+from resources.workspace import Workspace
+
+
+def sql(
+    statements: Annotated[str | None, typer.Argument(help="The statements, separated by ';'. Without them: from standard input.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM mo_sync_configs."""
+    if statements is not None and file is not None:
+        raise typer.BadParameter("statements or a file, not both", param_hint="--file")
+    done: list[dict[str, Any]] = []
+    with errors_told(as_json=as_json, done=done):
+        script = parse(_text(statements, file))  # all of it, before the first is run
+        workspace = Workspace()
+        # one after the other, so that `done` holds what had been done when one fails
+        done.extend(_run(workspace, statement, seen=statements is not None, told=not as_json) for statement in script)
+    if as_json:
+        show_json(done)
+
+
+def _text(statements: str | None, file: Path | None) -> str:
+    try:
+        if statements is not None:
+            return statements
+        return sys.stdin.read() if file is None else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        subject = str(file or "standard input")
+        raise SqlSyntax(
+            f"the statements cannot be read: {error}", subject=subject, remedy="Check the path and that it is UTF-8."
+        ) from error
+
+
+def _run(workspace: Workspace, statement: Statement, *, seen: bool, told: bool) -> dict[str, Any]:
+    """Run one; what a script gets. With `told`, people are told."""
+    match statement:
+        case CreateSubscription():
+            result = _create(workspace, statement, seen=seen)
+        case AlterSubscription():
+            result = _alter(workspace, statement, seen=seen)
+        case PauseSubscription():
+            result = {"statement": "PAUSE SUBSCRIPTION", **states_of(subscriptions.pause(workspace, statement.name))}
+        case ResumeSubscription():
+            result = {"statement": "RESUME SUBSCRIPTION", **states_of(subscriptions.resume(workspace, statement.name))}
+        case DropSubscription():
+            return _drop(workspace, statement, told=told)
+        case ShowSubscriptions():
+            rows = subscriptions.show(workspace)
+            return _table("SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], told=told)
+        case Select():
+            columns, cells = subscriptions.select(workspace, statement)
+            return _table("SELECT", columns, cells, told=told)
+    if told:
+        out.print(f"{result['statement']}: {result['name']}", markup=False)
+    return result
+
+
+def _create(workspace: Workspace, statement: CreateSubscription, *, seen: bool) -> dict[str, Any]:
+    endpoint, password = read_login(statement.uri, seen=seen)
+    given: dict[str, Any] = {setting.name: setting.value for setting in statement.settings}
+    subscription = subscriptions.create(
+        workspace,
+        subscriptions.Wanted(
+            statement.name,
+            endpoint,
+            password,
+            statement.database,
+            statement.table,
+            statement.publication,
+            statement.publisher,
+            Settings(**given),
+            statement.allow_overlap,
+        ),
+    )
+    ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
+    return {"statement": "CREATE SUBSCRIPTION", "name": subscription.name, "task_id": subscription.task_id, **ticket}
+
+
+def _alter(workspace: Workspace, statement: AlterSubscription, *, seen: bool) -> dict[str, Any]:
+    endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
+    settings = {setting.name: setting.value for setting in statement.settings}
+    subscription = subscriptions.alter(workspace, statement.name, subscriptions.Change(endpoint, password, statement.publication, settings))
+    return {"statement": "ALTER SUBSCRIPTION", "name": subscription.name, "upstream": subscription.endpoint.masked(), **settings}
+
+
+def _drop(workspace: Workspace, statement: DropSubscription, *, told: bool) -> dict[str, Any]:
+    try:
+        dropped = drop(workspace, statement.name, purge=statement.purge, force=statement.force)
+    except SubscriptionMissing:
+        if not statement.if_exists:
+            raise
+        if told:
+            out.print(f"DROP SUBSCRIPTION: there is no {statement.name}", markup=False)
+        return {"statement": "DROP SUBSCRIPTION", "name": statement.name, "existed": False}
+    if told:
+        tell_dropped(dropped, forced=statement.force)
+    return {"statement": "DROP SUBSCRIPTION", "existed": True, **asdict(dropped)}
+
+
+def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, told: bool) -> dict[str, Any]:
+    if told:
+        show_table(columns, [["" if cell is None else cell for cell in row] for row in rows], empty="no rows")
+    return {"statement": statement, "columns": list(columns), "rows": [dict(zip(columns, row, strict=True)) for row in rows]}
