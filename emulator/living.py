@@ -4,21 +4,24 @@ Use::
 
     storage = Storage()                               # fill it: see `emulator.storage`
     with LivingEmulator(storage) as emulator:         # listens on 127.0.0.1:emulator.port, in threads of this process
-        ...                                           # and change it at any time, by its Python API or by SQL on the wire
+        ...                                           # and change it at any time, by its Python API or by SQL
 
-A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after the commit). Object lists
+A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after the
+commit). Object lists
 and differences follow spec/upstream-interface.md 5.7: both ends of a difference are closed, and tables that are gone, or whose id is new,
 have no old objects in it.
 """
 
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
 from emulator.backing import Catalog, Publication, Snapshot, internal
 from emulator.faults import Fault
 from emulator.living_catalog import catalog_at
 from emulator.session import Logins
+from emulator.sql import LivingSql
 from emulator.status import Logged, Status
 from emulator.storage import Storage, TakenSnapshot
 from emulator.stored_table import ALIVE, StoredObject
@@ -116,9 +119,9 @@ class LivingBacking:
                 definition = entry.definition_at(upto)
                 if entry.id not in ids or definition is None:
                     continue
-                for stored in entry.stored.objects:
-                    if _is_listed(stored, None if base is None else base.index, upto):
-                        rows.append(self._row(definition.database, definition.name, stored, upto))
+                since = None if base is None else base.index
+                listed = (stored for stored in entry.stored.objects if _is_listed(stored, since, upto))
+                rows.extend(self._row(definition.database, definition.name, stored, upto) for stored in listed)
             return rows
 
     def _row(self, database: str, table: str, stored: StoredObject, upto: int) -> tuple[Cell, ...]:
@@ -169,7 +172,7 @@ class LivingEmulator:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.storage = storage or Storage()
-        self._upstream = Upstream(LivingBacking(self.storage), chunk_bytes, may_flush)
+        self._upstream = Upstream(LivingBacking(self.storage), chunk_bytes, may_flush, partial(LivingSql, self.storage))
         self._server = Server(Logins(self._upstream), port=port, password=password, tls=tls)
 
     @property

@@ -65,9 +65,12 @@ class UpstreamSession:
         self.number = number
         self.database = ""
         self.in_transaction = False
+        self.sql = upstream.sql(login) if upstream.sql is not None else None
         upstream.counters.session_opened()
 
     def close(self) -> None:
+        if self.sql is not None:
+            self.sql.close()
         self.upstream.counters.session_closed()
 
     def use(self, database: str) -> None:
@@ -90,17 +93,21 @@ class UpstreamSession:
 
     def _query(self, text: str) -> Result | None:
         command = internal.command_of(text)
+        known = self.sql.knows(text) if self.sql is not None and command is None else None
         statement = None
-        if command is None:
+        if command is None and known is None:
             try:
                 statement = parse(text)
             except StatementError:
                 self._count("unknown", text)
                 raise
-        kind = command[0] if command is not None else _kind(statement)
+        kind = command[0] if command is not None else known or _kind(statement)
         self._count(kind, text)
         failures = self._faults_before(kind)
-        answer = self._answer(statement) if command is None else internal.answer(self.upstream, self.login, self.number, *command)
+        if command is not None:
+            answer = internal.answer(self.upstream, self.login, self.number, *command)
+        else:
+            answer = self.sql.run(text, self.database) if self.sql is not None and known else self._answer(statement)
         for fault in failures:
             _fail(fault)
         return answer
@@ -127,6 +134,8 @@ class UpstreamSession:
             case DropSnapshot():
                 owner = self._may_change_snapshots(statement.publisher, statement.publication)
                 self.upstream.backing.drop_snapshot(owner, statement.name, if_exists=statement.if_exists)
+            case Select() if self.sql is not None and self.sql.reads(self.database, statement):
+                return self.sql.select(self.database, statement)
             case Select():
                 return catalog.select(self.upstream, self.login, self.database, statement)
             case SelectValues():
@@ -145,7 +154,7 @@ class UpstreamSession:
 
     def _may_change_snapshots(self, publisher: str, publication: str) -> str:
         """The account whose snapshots are meant."""
-        if self.in_transaction:
+        if self.in_transaction or (self.sql is not None and self.sql.in_transaction):
             raise internal_error("a snapshot cannot be created or dropped in an open transaction")
         require_admin(self.login)
         if publisher:

@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     r"""(?P<space>\s+|/\*.*?\*/|--[ \t][^\n]*|\#[^\n]*)
     |(?P<quoted>`(?:[^`]|``)+`)
     |(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<number>-?[0-9]+)
+    |(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
     |(?P<variable>@@?[\w.$]+)
     |(?P<word>[^\W\d][\w$]*)
     |(?P<sign><=|>=|<>|!=|[-=<>(),.*{};])""",
@@ -129,7 +129,7 @@ SHOWS = (
 
 def parse(text: str) -> Statement:
     """Raises `StatementError` 1064 for anything unknown."""
-    tokens = _Tokens(text)
+    tokens = Tokens(text)
     statement = _statement(tokens)
     tokens.accept(";")
     if not tokens.at_end():
@@ -137,7 +137,7 @@ def parse(text: str) -> Statement:
     return statement
 
 
-def _statement(tokens: "_Tokens") -> Statement:
+def _statement(tokens: "Tokens") -> Statement:
     if tokens.accept("create", "snapshot"):
         if_not_exists = tokens.accept("if", "not", "exists")
         name = tokens.name().lower()
@@ -174,7 +174,7 @@ def _statement(tokens: "_Tokens") -> Statement:
     raise tokens.unknown()
 
 
-def _from_publication(tokens: "_Tokens") -> tuple[str, str]:
+def _from_publication(tokens: "Tokens") -> tuple[str, str]:
     if not tokens.accept("from"):
         return "", ""
     publisher = tokens.name().lower()
@@ -182,7 +182,7 @@ def _from_publication(tokens: "_Tokens") -> tuple[str, str]:
     return publisher, tokens.name().lower()
 
 
-def _show(tokens: "_Tokens") -> Show:
+def _show(tokens: "Tokens") -> Show:
     for what in SHOWS:
         if tokens.accept(*what.split()):
             name = tokens.name().lower() if what == "publication coverage" else ""
@@ -191,7 +191,7 @@ def _show(tokens: "_Tokens") -> Show:
     raise tokens.unknown()
 
 
-def _select(tokens: "_Tokens") -> Select | SelectValues:
+def _select(tokens: "Tokens") -> Select | SelectValues:
     start = tokens.position
     if tokens.accept("*"):
         return _from(tokens, (), False)
@@ -213,7 +213,7 @@ def _select(tokens: "_Tokens") -> Select | SelectValues:
     return SelectValues(tuple(values))
 
 
-def _item(tokens: "_Tokens") -> tuple[str, str] | None:
+def _item(tokens: "Tokens") -> tuple[str, str] | None:
     """A column with its alias; None if it is something else (then the list is one of values)."""
     if tokens.peek_kind() not in ("word", "quoted"):
         return None
@@ -223,13 +223,13 @@ def _item(tokens: "_Tokens") -> tuple[str, str] | None:
     return name.lower(), _alias(tokens) or name
 
 
-def _alias(tokens: "_Tokens") -> str:
+def _alias(tokens: "Tokens") -> str:
     if tokens.accept("as"):
         return tokens.text() if tokens.peek_kind() == "text" else tokens.name()
     return ""
 
 
-def _value(tokens: "_Tokens") -> Value:
+def _value(tokens: "Tokens") -> Value:
     begin = tokens.position
     kind = tokens.peek_kind()
     if kind in ("text", "number"):
@@ -254,7 +254,7 @@ def _value(tokens: "_Tokens") -> Value:
     return Value("call", name, tuple(arguments), _alias(tokens) or shown)
 
 
-def _from(tokens: "_Tokens", columns: tuple[tuple[str, str], ...], count: bool) -> Select:
+def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -> Select:
     tokens.expect("from")
     database, table = "", tokens.name().lower()
     if tokens.accept("."):
@@ -271,7 +271,7 @@ def _from(tokens: "_Tokens", columns: tuple[tuple[str, str], ...], count: bool) 
         tokens.expect("}")
     if tokens.accept("as") or (tokens.peek_kind() in ("word", "quoted") and tokens.peek() not in ("where", "order", "limit")):
         tokens.name()
-    conditions: tuple[Condition, ...] = _conditions(tokens) if tokens.accept("where") else ()
+    where: tuple[Condition, ...] = conditions(tokens) if tokens.accept("where") else ()
     order: list[tuple[str, bool]] = []
     if tokens.accept("order", "by"):
         while True:
@@ -284,14 +284,14 @@ def _from(tokens: "_Tokens", columns: tuple[tuple[str, str], ...], count: bool) 
             if not tokens.accept(","):
                 break
     limit = tokens.number() if tokens.accept("limit") else None
-    return Select(database, table, columns, count, mo_ts, snapshot, conditions, tuple(order), limit)
+    return Select(database, table, columns, count, mo_ts, snapshot, where, tuple(order), limit)
 
 
-def _conditions(tokens: "_Tokens", depth: int = 0) -> tuple[Condition, ...]:
+def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
     found: list[Condition] = []
     while True:
         if depth < MAX_DEPTH and tokens.accept("("):
-            found.extend(_conditions(tokens, depth + 1))
+            found.extend(conditions(tokens, depth + 1))
             tokens.expect(")")
         else:
             found.append(_condition(tokens))
@@ -299,7 +299,7 @@ def _conditions(tokens: "_Tokens", depth: int = 0) -> tuple[Condition, ...]:
             return tuple(found)
 
 
-def _condition(tokens: "_Tokens") -> Condition:
+def _condition(tokens: "Tokens") -> Condition:
     item = _item(tokens)
     if item is None:
         raise tokens.unknown()
@@ -327,7 +327,7 @@ def _condition(tokens: "_Tokens") -> Condition:
     raise tokens.unknown()
 
 
-class _Tokens:
+class Tokens:
     """A statement as (kind, text, begin, end), read from left to right. Words compare without letter case."""
 
     def __init__(self, text: str) -> None:
@@ -390,12 +390,35 @@ class _Tokens:
     def number(self) -> int:
         if self.peek_kind() != "number":
             raise self.unknown()
+        if not self.peek().removeprefix("-").isdecimal():
+            raise self.unknown()
         return int(self.next()[:40])
 
     def literal(self) -> Literal_:
+        """A text, a whole number, NULL; a number with a fraction as its text."""
         if self.accept("null"):
             return None
-        return self.text() if self.peek_kind() == "text" else self.number()
+        if self.peek_kind() == "text":
+            return self.text()
+        return self.number() if self.peek().removeprefix("-").isdecimal() else self.fraction()
+
+    def fraction(self) -> str:
+        if self.peek_kind() != "number":
+            raise self.unknown()
+        return self.next()[:80]
+
+    def value(self) -> Literal_ | bytes:
+        """A literal, or TRUE, FALSE and x'hex'."""
+        if self.accept("true"):
+            return 1
+        if self.accept("false"):
+            return 0
+        if self.accept("x"):
+            try:
+                return bytes.fromhex(self.text())
+            except ValueError as error:
+                raise self.unknown() from error
+        return self.literal()
 
     def skip_rest(self) -> None:
         self.position = len(self.tokens)

@@ -15,7 +15,12 @@ from emulator.entries import TableEntry, index_values, whole
 from emulator.stored_table import ALIVE
 from emulator.wire import StatementError
 from matrixone.objects import types
-from matrixone.schema import FAKE_KEY
+from matrixone.objects.bytejson import json_text
+from matrixone.objects.convert import decimal_text
+from matrixone.objects.encode import encode
+from matrixone.objects.encode_json import json_binary
+from matrixone.objects.errors import NotWritable
+from matrixone.schema import FAKE_KEY, Column
 
 if TYPE_CHECKING:
     from emulator.storage import Storage
@@ -235,8 +240,28 @@ def as_rows(definition: Definition, rows: Rows) -> pa.Table:
             array = pa.array(values, kind)
         if array.null_count and not column.nullable:
             raise StatementError(1048, f"Column '{column.name}' cannot be null", "23000")
+        try:
+            array = _as_read(whole(array) if isinstance(array, pa.ChunkedArray) else array, column)
+            encode(array, column)  # what cannot be written is told now: a flush must not fail on it later
+        except (NotWritable, pa.ArrowException) as error:
+            raise StatementError(20301, f"invalid input: column {column.name}: {error}") from error
         arrays.append(array)
     return pa.table(arrays, schema=types.arrow_schema(definition.user_columns))
+
+
+def _as_read(values: pa.Array, column: Column) -> pa.Array:
+    """Values of types that are texts here in the form in which they are read: JSON, decimals beyond 38 digits, sets."""
+    if column.type.oid == types.JSON:
+        return json_text(json_binary(values, subject=column.name), subject=column.name)
+    if column.type.oid == types.DECIMAL256:
+        numbers = values.cast(pa.decimal256(column.type.width, column.type.scale)).cast(pa.decimal256(76, column.type.scale))
+        return decimal_text(numbers.view(pa.decimal256(76, 0)), column.type.scale)
+    if types.is_set(column):
+        given = pc.unique(values.drop_null())
+        ordered = [",".join(label for label in column.labels if label in text.split(",")) for text in given.to_pylist()]
+        known = all(set(text.split(",")) <= {"", *column.labels} for text in given.to_pylist())
+        return pa.array(ordered, pa.string()).take(pc.index_in(values, given)) if known else values
+    return values
 
 
 def unique_keys(entry: TableEntry) -> list[tuple[str, Callable[[pa.Table], pa.Array]]]:

@@ -1,12 +1,36 @@
 """What the answering modules share: one upstream with its options."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from emulator.access import Login
 from emulator.backing import Backing
 from emulator.faults import FaultBox
+from emulator.statements import Select
 from emulator.status import Counters, Status
+from emulator.wire import Result
 
 CHUNK_BYTES = 104_857_600
+
+
+class UserSql(Protocol):
+    """Statements on a session's own tables. Used by one thread."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def knows(self, text: str) -> str | None:
+        """The kind under which a statement is counted, if it is answered by `run`."""
+        ...
+
+    def run(self, text: str, database: str) -> Result | None: ...
+
+    def reads(self, database: str, statement: Select) -> bool: ...
+
+    def select(self, database: str, statement: Select) -> Result: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -17,11 +41,13 @@ class Upstream:
     ----------
     chunk_bytes : of get_object; the real one's is fixed at 100 MiB.
     may_flush : whether mo_ctl is allowed.
+    sql : makes what answers a login's statements on tables of its own; None where there are none.
     """
 
     backing: Backing
     chunk_bytes: int = CHUNK_BYTES
     may_flush: bool = True
+    sql: Callable[[Login], UserSql] | None = None
     faults: FaultBox = field(default_factory=FaultBox)
     counters: Counters = field(default_factory=Counters)
 
