@@ -1,0 +1,338 @@
+"""A random history of an upstream, made from a seed: tables of all kinds and types, transactions, DDL, flushes, merges, collections."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.compute
+
+from emulator.definitions import Definition
+from emulator.entries import TableEntry
+from emulator.storage import Merge, Storage
+from emulator.stored_table import MergeConflict
+from emulator.transaction import DuplicateEntry, Transaction, WriteConflict
+from tests.histories.values import KEYS, TYPES, Maker
+
+pc: Any = pyarrow.compute
+DATABASE = "h"
+CN_ROWS = 60  # so that few rows make an object of a compute node
+_START = 1_780_000_000_000_000_000
+
+
+@dataclass
+class Ticking:
+    """A clock that stands still now and then."""
+
+    rng: random.Random
+    at: int = _START
+
+    def __call__(self) -> int:
+        self.at += self.rng.choice((0, 1, 1000, 5_000_000, 2_000_000_000))
+        return self.at
+
+
+@dataclass
+class History:
+    """Call `step` for the next thing to happen; `done` tells what did, for a failure's report."""
+
+    seed: int
+    done: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.storage = Storage(
+            now=Ticking(random.Random(self.seed + 1)),
+            seed=self.seed,
+            cn_rows=CN_ROWS,
+            flush_rows=self.rng.choice((40, 150, 100_000)),
+            object_rows=self.rng.choice((8192, 8192 * 2, 8192 * 128)),
+        )
+        self.makers: dict[str, dict[str, Maker]] = {}  # by table, by column
+        self.names = 0
+        self.open: list[Transaction] = []
+        self.merges: list[Merge] = []
+        self.storage.create_database(DATABASE)
+        self.storage.create_publication("p", DATABASE)
+        for _ in range(self.rng.randint(1, 3)):
+            self._create()
+        self.steps: list[tuple[int, Callable[[], None]]] = [
+            (30, self._transaction),
+            (6, self._begin),
+            (8, self._end),
+            (10, self._flush),
+            (5, self._merge),
+            (3, self._start_merge),
+            (4, self._commit_merge),
+            (4, self._merge_tombstones),
+            (3, self._collect),
+            (3, self._create),
+            (2, self._drop),
+            (2, self._drop_and_create),
+            (3, self._truncate),
+            (3, self._rename),
+            (2, self._swap),
+            (3, self._add_column),
+            (3, self._drop_column),
+            (2, self._rename_column),
+            (2, self._clone),
+            (2, self._comment),
+        ]
+
+    def step(self) -> None:
+        weights = [weight for weight, _ in self.steps]
+        ((_, step),) = self.rng.choices(self.steps, weights)
+        step()
+
+    # ---- what there is
+
+    def _tables(self) -> list[tuple[TableEntry, Definition]]:
+        return self.storage.tables_at(self.storage.now)
+
+    def _table(self) -> tuple[TableEntry, Definition] | None:
+        tables = self._tables()
+        return self.rng.choice(tables) if tables else None
+
+    def _new_name(self) -> str:
+        self.names += 1
+        return self.rng.choice(("t{}", "T{}", "tab le{}", "tä{}", "t`{}")).format(self.names)
+
+    def _note(self, text: str) -> None:
+        self.done.append(text)
+
+    # ---- transactions
+
+    def _rows(self, definition: Definition, count: int) -> dict[str, list[Any]]:
+        makers = self.makers[definition.name]
+        return {
+            column.name: [None if column.nullable and self.rng.random() < 0.2 else makers[column.name](self.rng) for _ in range(count)]
+            for column in definition.user_columns
+        }
+
+    def _statement(self, transaction: Transaction) -> None:
+        found = self._table()
+        if found is None:
+            return
+        _, definition = found
+        name, rng = definition.name, self.rng
+        kind = rng.choice(("insert", "insert", "insert", "update", "update key", "delete"))
+        try:
+            if kind == "insert":
+                count = rng.choice((1, 3, 20, 70))
+                self._insert(transaction, definition, count)
+                return
+            n = pc.field("n")
+            low = rng.randint(0, 100)
+            where = rng.choice((n == low, n < low, (n >= low) & (n < low + 15), n.isin([rng.randint(0, 100) for _ in range(8)]), None))
+            if kind == "delete":
+                self._note(f"delete {name}: {transaction.delete(DATABASE, name, where)}")
+                return
+            columns = [c for c in definition.user_columns if (c.name in definition.primary_key) == (kind == "update key")]
+            if columns:
+                column = rng.choice(columns)
+                value = self.makers[name][column.name](rng)
+                count = transaction.update(DATABASE, name, {column.name: value}, where)
+                self._note(f"{kind} {name}.{column.name}: {count}")
+        except DuplicateEntry as error:
+            self._note(f"{kind} {name}: {error.text}")
+
+    def _insert(self, transaction: Transaction, definition: Definition, count: int) -> None:
+        """Rows whose keys the transaction does not see yet."""
+        rows = self._rows(definition, count)
+        keys = definition.primary_key
+        unique = (
+            [keys, *(index.columns for index in definition.indexes if index.unique)]
+            if keys
+            else [index.columns for index in definition.indexes if index.unique]
+        )
+        seen = transaction.rows(DATABASE, definition.name).to_pydict()
+        known = [set(zip(*(seen[name] for name in names), strict=True)) for names in unique]
+        kept = []
+        for number in range(count):
+            values = [tuple(rows[name][number] for name in names) for names in unique]
+            if any(value in taken for value, taken in zip(values, known, strict=True) if None not in value):
+                continue
+            for value, taken in zip(values, known, strict=True):
+                taken.add(value)
+            kept.append(number)
+        if kept:
+            transaction.insert(DATABASE, definition.name, {name: [values[n] for n in kept] for name, values in rows.items()})
+            self._note(f"insert {definition.name}: {len(kept)}")
+
+    def _transaction(self) -> None:
+        transaction = self.storage.begin()
+        self._work(transaction, self.rng.randint(1, 3))
+        self._finish(transaction)
+
+    def _work(self, transaction: Transaction, statements: int) -> None:
+        try:
+            for _ in range(statements):
+                self._statement(transaction)
+        except WriteConflict as error:
+            self._note(error.text)
+            transaction.rollback()
+
+    def _begin(self) -> None:
+        transaction = self.storage.begin()
+        self.open.append(transaction)
+        self._work(transaction, 2)
+
+    def _end(self) -> None:
+        if self.open:
+            transaction = self.open.pop(self.rng.randrange(len(self.open)))
+            if transaction.open:
+                self._work(transaction, 1)
+            if transaction.open:
+                self._finish(transaction)
+
+    def _finish(self, transaction: Transaction) -> None:
+        if not transaction.open:
+            return
+        if self.rng.random() < 0.15:
+            transaction.rollback()
+            self._note("rollback")
+            return
+        try:
+            transaction.commit()
+            self._note("commit")
+        except WriteConflict as error:
+            self._note(error.text)
+
+    # ---- flush and merge
+
+    def _flush(self) -> None:
+        if found := self._table():
+            self._note(f"flush {found[1].name}: {self.storage.flush(DATABASE, found[1].name)}")
+
+    def _merge(self) -> None:
+        if found := self._table():
+            by_cn, newest = self.rng.random() < 0.5, self.rng.choice((None, 2))
+            done = self.storage.merge(DATABASE, found[1].name, by_cn=by_cn, newest=newest)
+            self._note(f"merge {found[1].name} {by_cn=} {newest=}: {done}")
+
+    def _start_merge(self) -> None:
+        found = self._table()
+        merge = found and self.storage.start_merge(DATABASE, found[1].name, by_cn=self.rng.random() < 0.5)
+        if found and merge:
+            self.merges.append(merge)
+            self._note(f"start merge of {found[1].name}")
+
+    def _commit_merge(self) -> None:
+        if self.merges:
+            merge = self.merges.pop(self.rng.randrange(len(self.merges)))
+            try:
+                merge.commit()
+                self._note(f"merge of {merge.entry.definition.name} ends")
+            except MergeConflict as error:
+                self._note(f"merge: {error}")
+
+    def _merge_tombstones(self) -> None:
+        if found := self._table():
+            self._note(f"merge tombstones of {found[1].name}: {self.storage.merge_tombstones(DATABASE, found[1].name)}")
+
+    def _collect(self) -> None:
+        self._note(f"collect: {self.storage.collect()}")
+
+    # ---- DDL
+
+    def _create(self, name: str | None = None) -> None:
+        rng, name = self.rng, name or self._new_name()
+        columns: dict[str, str] = {"n": "int not null"}
+        makers: dict[str, Maker] = {"n": lambda rng: rng.randint(0, 100)}
+        keys = [f"k{number}" for number in range(rng.choice((0, 1, 1, 1, 2, 3)))]
+        for key in keys:
+            columns[key] = rng.choice(list(KEYS)[: len(KEYS) - 2] if len(keys) == 1 else list(KEYS))
+            makers[key] = KEYS[columns[key]]
+        for number in range(rng.randint(0, 6)):
+            kind = rng.choice(list(TYPES))
+            columns[f"C {number}" if rng.random() < 0.1 else f"c{number}"] = kind + rng.choice(("", "", " not null"))
+            makers[list(columns)[-1]] = TYPES[kind]
+        cluster = [] if keys or rng.random() < 0.6 else rng.choice((["n"], ["n", "x"]))
+        if len(cluster) == 2:
+            columns["x"], makers["x"] = "varchar(20)", KEYS["varchar(20)"]
+        indexes, unique = {}, {}
+        if keys and rng.random() < 0.3:
+            columns["i"], makers["i"] = "varchar(20)", KEYS["varchar(20)"]
+            (indexes if rng.random() < 0.5 else unique)["ix"] = rng.choice((["i"], ["i", "n"]))
+        items = list(columns.items())
+        rng.shuffle(items)
+        self.storage.create_table(DATABASE, name, dict(items), primary_key=keys, cluster_by=cluster, indexes=indexes, unique=unique)
+        self.makers[name] = makers
+        self._note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
+
+    def _drop(self) -> None:
+        if found := self._table():
+            self.storage.drop_table(DATABASE, found[1].name)
+            self._note(f"drop {found[1].name}")
+
+    def _drop_and_create(self) -> None:
+        if found := self._table():
+            self.storage.drop_table(DATABASE, found[1].name)
+            self._note(f"drop {found[1].name}")
+            self._create(found[1].name)
+
+    def _truncate(self) -> None:
+        if found := self._table():
+            self.storage.truncate(DATABASE, found[1].name)
+            self._note(f"truncate {found[1].name}")
+
+    def _rename(self) -> None:
+        if found := self._table():
+            self._renamed(found[1].name, self._new_name())
+
+    def _renamed(self, old: str, new: str) -> None:
+        self.storage.rename_table(DATABASE, old, new)
+        self.makers[new] = self.makers.pop(old)
+        self._note(f"rename {old} to {new}")
+
+    def _swap(self) -> None:
+        tables = self._tables()
+        if len(tables) > 1:
+            one, other = (definition.name for _, definition in self.rng.sample(tables, 2))
+            between = self._new_name()
+            self._renamed(one, between)
+            self._renamed(other, one)
+            self._renamed(between, other)
+
+    def _add_column(self) -> None:
+        if found := self._table():
+            name, kind, in_place = f"a{len(self.done)}", self.rng.choice(list(TYPES)), self.rng.random() < 0.5
+            self.storage.add_column(DATABASE, found[1].name, name, kind, in_place=in_place)
+            self.makers[found[1].name][name] = TYPES[kind]
+            self._note(f"add {found[1].name}.{name} {kind} {in_place=}")
+
+    def _free_column(self, definition: Definition) -> str | None:
+        taken = {"n", *definition.primary_key, *definition.cluster_by, *(name for index in definition.indexes for name in index.columns)}
+        free = [column.name for column in definition.user_columns if column.name not in taken]
+        return self.rng.choice(free) if free else None
+
+    def _drop_column(self) -> None:
+        found = self._table()
+        column = found and self._free_column(found[1])
+        if found and column:
+            in_place = self.rng.random() < 0.5
+            self.storage.drop_column(DATABASE, found[1].name, column, in_place=in_place)
+            self._note(f"drop {found[1].name}.{column} {in_place=}")
+
+    def _rename_column(self) -> None:
+        found = self._table()
+        column = found and self._free_column(found[1])
+        if found and column:
+            name = f"r{len(self.done)}"
+            self.storage.rename_column(DATABASE, found[1].name, column, name)
+            makers = self.makers[found[1].name]
+            makers[name] = makers[column]
+            self._note(f"rename {found[1].name}.{column} to {name}")
+
+    def _clone(self) -> None:
+        found = self._table()
+        if found and not found[1].indexes:
+            name = self._new_name()
+            self.storage.clone_table(DATABASE, found[1].name, name)
+            self.makers[name] = dict(self.makers[found[1].name])
+            self._note(f"clone {found[1].name} as {name}")
+
+    def _comment(self) -> None:
+        if found := self._table():
+            self.storage.comment_table(DATABASE, found[1].name, f"comment {len(self.done)}")
+            self._note(f"comment {found[1].name}")
