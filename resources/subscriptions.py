@@ -145,7 +145,9 @@ def _check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
 
 
 def within(url: str, other: str) -> bool:
-    return f"{url.rstrip('/')}/".startswith(f"{other.rstrip('/')}/")
+    """Does one place lie in the other, or is it the same? Options of an object store, behind '?', are not looked at."""
+    inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
+    return inner.startswith(outer)
 
 
 def _holds_files(store: Store) -> bool:

@@ -20,4 +20,4 @@ def test_a_subscription_replicates_to_where_it_is_told(where: str, recordings: P
         assert not (home / "home" / "mirrors").exists()
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
         words = ("--from", source, "--publisher", "acc1", "--publication", "p", "--database", replica.about.database, "--mirror", url)
-        assert replica.command("subscribe", "second", *words, code=2)["error"]["code"] == "BAD_NAME"
+        assert replica.command("subscribe", "second", *words, code=1)["error"]["code"] == "MIRROR_IN_USE"
