@@ -1,0 +1,16 @@
+"""Settings of the stored subscription, changed behind the program's back."""
+
+import json
+
+from replication.database import transaction
+from replication.log import mo_ccpr_log
+from resources.workspace import Workspace
+from tests.end_to_end.replica import NAME
+
+
+def setting(name: str, value: object) -> None:
+    log = Workspace().log
+    config = json.loads(log.row(NAME).sync_config)
+    assert name in config
+    with transaction(log.engine) as connection:
+        connection.execute(mo_ccpr_log.update().values(sync_config=json.dumps({**config, name: value})))

@@ -1,0 +1,116 @@
+"""What is lost on either side comes back when somebody says so, and the cost is told first."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.settings import setting
+
+TABLE = "gd_dml.acc"
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        for _ in range(3):
+            replica.run()
+        yield replica
+
+
+def objects(replica: Replica) -> list[Path]:
+    """The objects that the newest point needs."""
+    from resources.workspace import Workspace
+
+    mirror = Workspace().mirror(NAME)
+    (ref,) = mirror.point().tables.values()
+    return [replica.mirror / "objects" / listed.stats.name for listed in mirror.manifest(ref).listed_objects()]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(content)
+
+
+def test_a_resync_fetches_what_is_missing_and_says_so_first(replica: Replica) -> None:
+    for path in objects(replica)[:2]:
+        path.unlink()
+    asked = replica.command("resync", NAME)
+    assert asked["outcome"] is None
+    assert asked["plan"]["objects"] >= 2
+    done = replica.command("resync", NAME, "--yes")
+    assert done["plan"]["id"] == asked["plan"]["id"]
+    assert done["outcome"]["objects_copied"] == done["plan"]["objects"]
+    replica.assert_equal_to_source(4)
+    assert replica.command("verify", NAME)["damages"] == []
+    replica.run()
+    replica.assert_equal_to_source(5)
+
+
+@pytest.mark.parametrize("harm", [flip, Path.unlink])
+def test_a_resync_of_a_table_reads_its_files_again(harm, replica: Replica) -> None:
+    harm(objects(replica)[0])
+    done = replica.command("resync", NAME, "--table", TABLE, "--yes")
+    assert done["outcome"]["point"]
+    assert replica.command("verify", NAME, "--deep", "--no-repair")["sound"]
+    for snapshot in range(1, 5):
+        replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+
+
+def test_a_resync_that_is_declined_leaves_nothing_behind(replica: Replica) -> None:
+    objects(replica)[0].unlink()
+    taken = replica.emulator.status().statements["create_snapshot"]
+    replica.command("resync", NAME, "--table", TABLE)
+    assert list(replica.mirror.glob("work/*/*")) == []
+    replica.run()
+    assert replica.emulator.status().statements["create_snapshot"] == taken + 1, "the run goes on with the same snapshot"
+    assert replica.command("verify", NAME, "--no-repair", code=1)["damages"], "and fetches nothing that it was not asked for"
+    replica.command("verify", NAME)
+    replica.assert_equal_to_source(4)
+
+
+def test_a_lost_manifest_is_told_with_its_table_and_made_anew(replica: Replica) -> None:
+    for manifest in (replica.mirror / "manifests").rglob("*.arrow"):
+        manifest.unlink()
+    error = replica.run(code=1)["error"]
+    assert error["code"] == "MIRROR_DAMAGED"
+    assert TABLE in error["subject"]
+    assert "resync" in error["remedy"]
+    replica.command("resync", NAME, "--table", TABLE, "--yes")
+    replica.assert_equal_to_source(5)
+    replica.run()
+    replica.assert_equal_to_source(6)
+
+
+def test_a_lost_object_is_told_with_its_table(replica: Replica) -> None:
+    objects(replica)[0].unlink()
+    out = str(replica.folder / "x.parquet")
+    error = replica.command("export", NAME, TABLE, "--out", out, code=1)["error"]
+    assert error["code"] == "MIRROR_DAMAGED"
+    assert TABLE in error["subject"]
+    replica.command("resync", NAME, "--table", TABLE, "--yes")
+    replica.assert_equal_to_source(4)
+
+
+def test_an_unknown_table_is_refused_and_nothing_else_happens(replica: Replica) -> None:
+    error = replica.command("resync", NAME, "--table", "gd_dml.nothing", "--yes", code=1)["error"]
+    assert error["code"] == "TABLE_NOT_IN_POINT"
+    assert replica.command("subscriptions")[0]["state"] == "running"
+    replica.run()
+    replica.assert_equal_to_source(4)
+
+
+@pytest.mark.parametrize(("limit", "goes_on"), [(0, False), (1000, False), (10**9, True)])
+def test_a_lost_base_goes_on_by_itself_up_to_the_limit(limit: int, goes_on: bool, replica: Replica) -> None:
+    setting("resync_limit", limit)
+    for name in list(replica.emulator.status().snapshots):
+        replica.emulator.drop_snapshot(name)
+    outcome = replica.run(code=0 if goes_on else 1)
+    if not goes_on:
+        assert outcome["error"]["code"] == "BASE_SNAPSHOT_LOST"
+        replica.assert_equal_to_source(3)
+        replica.run("--allow-resync")
+    replica.assert_equal_to_source(4 if goes_on else 5)
