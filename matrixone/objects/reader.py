@@ -57,6 +57,7 @@ class ObjectFile:
         self.appendable: bool = metadata.appendable
         self.sort_key: int | None = metadata.sort_key
         self.columns: np.ndarray = metadata.columns
+        self._max_seqnum: int = metadata.max_seqnum
         stored = sum(block.rows for block in self.blocks)
         if stored != self.rows:
             raise ObjectDamaged(f"{self.rows} rows announced, {stored} in the blocks", subject=subject)
@@ -79,7 +80,8 @@ class ObjectFile:
         Nulls where the object was written before the column existed (2.8). Raises `ObjectMismatch` if the file has another type than the
         schema.
         """
-        vector = self._vector(block, column.seqnum, column.type.oid)
+        # Beyond the greatest ordinary number stand rowids and commit times, where a column that was added in place has its number later.
+        vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self._max_seqnum else None
         if vector is None:
             return pa.nulls(self.blocks[block].rows, arrow_type(column))
         return to_arrow(vector, column, self._subject)
