@@ -146,6 +146,15 @@ def test_c1_the_global_point_goes_back_by_force_and_takes_along_the_tables_witho
     assert (after.reached(A), after.reached(B), after.reached(C)) == (at(3), at(5), at(2))
 
 
+def test_c1_what_was_frozen_before_a_forced_return_is_not_flushed_after_it(checkpoint: Checkpoint) -> None:
+    save(checkpoint, 5)
+    frozen = checkpoint.snapshot()
+    assert frozen is not None
+    checkpoint.save_global_point_forced(at(2))
+    with pytest.raises(CheckpointSnapshotMissing):
+        checkpoint.flush(frozen, ())
+
+
 # ---- C2
 
 
@@ -212,7 +221,7 @@ def test_c2_an_unfinished_table_that_is_at_the_very_point_can_be_finished(checkp
     save(checkpoint, 2, A)
     flush(checkpoint)
     checkpoint.rollback()
-    save_table(checkpoint, 1, A)  # where it is; nothing but that it was acknowledged is new
+    checkpoint.save_table_point(A, at(1), schema="db", name=f"t{A}")  # as it is; that it will be acknowledged is all that is new
     assert flush(checkpoint, A) == at(1)
     assert checkpoint.unfinished_tables() == set()
 
@@ -287,6 +296,17 @@ def test_c3_a_failure_after_the_tables_undoes_them(checkpoint: Checkpoint, engin
         flush(checkpoint, A)
     assert (fresh().flushed_table_points(), fresh().flushed_global_point()) == ({}, NOWHERE)
     assert (checkpoint.flushed_table_points(), checkpoint.flushed_global_point()) == ({}, NOWHERE)
+
+
+def test_c3_a_point_that_an_earlier_snapshot_stored_needs_no_second_acknowledgement(checkpoint: Checkpoint) -> None:
+    save(checkpoint, 1, A)
+    first = checkpoint.snapshot()
+    save(checkpoint, 2, B)
+    second = checkpoint.snapshot()  # A is in both
+    assert first is not None
+    assert second is not None
+    checkpoint.flush(first, {A})
+    assert checkpoint.flush(second, {B}) == at(2)
 
 
 def test_c3_a_snapshot_that_is_not_there_is_told(checkpoint: Checkpoint) -> None:
