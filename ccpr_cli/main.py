@@ -7,6 +7,7 @@ import structlog
 import typer
 
 from ccpr_cli.alter import alter
+from ccpr_cli.doctor import doctor
 from ccpr_cli.emulator import emulator
 from ccpr_cli.explain import explain
 from ccpr_cli.export import export
@@ -45,6 +46,7 @@ for command in (
     verify,
     snapshots,
     explain,
+    doctor,
     emulator,
 ):
     app.command()(command)

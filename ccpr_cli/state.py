@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.logins import read_login
 from ccpr_cli.output import errors_told, out, show_json
 from ccpr_cli.show import AsJson, Name
-from ccpr_cli.subscribe import read_login
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed
@@ -20,6 +20,7 @@ from replication.mirror import Mirror
 from replication.state_file import LARGEST_BYTES, SubscriptionState, check_mirror, export_state, import_state, read_state
 from replication.store import open_store
 from replication.subscription import check_subscription_name
+from resources.subscriptions import check_settings
 from resources.workspace import Workspace
 
 state = typer.Typer(help="Export a subscription's state, and import it beside its mirror.", no_args_is_help=True)
@@ -69,6 +70,7 @@ def import_(
     """Make a subscription again from its exported state, beside its mirror. All of it or nothing is written."""
     with errors_told(as_json=as_json), closing(Workspace()) as workspace:
         found = read_state(_read(file))
+        check_settings(found.subscription.settings)
         wanted = name or found.row.subscription_name
         check_subscription_name(wanted)
         found = _with_mirror(workspace, found, wanted)

@@ -322,8 +322,8 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
     if head.iteration_lsn == row.iteration_lsn and head.watermark != row.watermark:
         raise _contradicts(mirror, "the mirror has another watermark")
     if head.newest_point is not None:
-        known = made.get(head.newest_point)
-        if known is None or mirror.point(head.newest_point).at.physical != known["snapshot_ts"]:
+        known, point = made.get(head.newest_point), mirror.point(head.newest_point)
+        if known is None or (point.at.physical, point.snapshot) != (known["snapshot_ts"], known["snapshot"]):
             raise _contradicts(mirror, f"the state does not know the mirror's point {head.newest_point}")
     if head.iteration_lsn == row.iteration_lsn and head.newest_point != max(made, default=None):
         raise _contradicts(mirror, "the mirror lacks points of the state")

@@ -66,6 +66,11 @@ class Workspace:
     def log(self) -> CcprLog:
         return CcprLog(open_database(self._catalog_url), self.clock)
 
+    @property
+    def has_catalog(self) -> bool:
+        """Is there a catalog database to ask, without making one? One that is named by URL counts as there."""
+        return self._catalog_url != f"sqlite:///{self.home / 'catalog.db'}" or (self.home / "catalog.db").exists()
+
     @cached_property
     def executor(self) -> Executor:
         return Executor(self.home / "executors")

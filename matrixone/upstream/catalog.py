@@ -120,7 +120,8 @@ def _zigzag(number: int) -> int:
     return (number >> 1) ^ -(number & 1)
 
 
-def _kind(name: str, relkind: str) -> Kind:
+def kind_of(name: str, relkind: str) -> Kind:
+    """What replication makes of a row of `mo_tables`."""
     if name.startswith(INDEX_TABLE_PREFIX) or relkind in _INDEX_KINDS:
         return Kind.INDEX
     if relkind == "partition":
@@ -136,7 +137,7 @@ def _tables(rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mappin
         name, relation = text(relname, "relname"), text(relkind, "relkind")
         what = f"table {name}"
         number = integer(rel_id, f"rel_id of {what}")
-        kind = _kind(name, relation)
+        kind = kind_of(name, relation)
         if kind is not Kind.OTHER and not columns.get(number):
             raise BadCatalog("the table has no columns in mo_columns", subject=what)
         table = Table(
@@ -212,7 +213,7 @@ def _read_ddl(session: Session, publication: Publication, database: str, snapsho
     answers = []
     for relname, relkind in table_rows.select("relname", "relkind"):
         name = text(relname, "relname")
-        if _kind(name, text(relkind, "relkind")) not in (Kind.TABLE, Kind.PARTITION) or not statements.can_be_word(name):
+        if kind_of(name, text(relkind, "relkind")) not in (Kind.TABLE, Kind.PARTITION) or not statements.can_be_word(name):
             continue
         try:
             answers.append(session.read(statements.ddl(*ask, database, name)))

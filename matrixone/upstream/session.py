@@ -200,6 +200,11 @@ class Session:
             if not done:
                 self._drop()
 
+    @property
+    def encrypted(self) -> bool:
+        """Is what goes over the connection encrypted? Connects if need be."""
+        return self._open().encrypted
+
     def close(self) -> None:
         """Log out. The session may be used again: it then connects anew."""
         connection, self._connection = self._connection, None
@@ -346,6 +351,10 @@ class _Connection(_Wire):
             return read_single_row(self._rfile, longest)
         except OSError as error:  # a time-out or a reset
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})") from error
+
+    @property
+    def encrypted(self) -> bool:
+        return isinstance(self._sock, ssl.SSLSocket)
 
     def abandon(self) -> None:
         self._force_close()

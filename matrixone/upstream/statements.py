@@ -183,6 +183,14 @@ def show_coverage(publication: str) -> str:
     return f"SHOW PUBLICATION COVERAGE {identifier(stored_word(publication, 'publication'))}"
 
 
+def server_version() -> str:
+    return "SELECT version()"
+
+
+def server_time() -> str:
+    return "SELECT utc_timestamp()"
+
+
 def current_role() -> str:
     return "SELECT current_role_name()"
 

@@ -167,7 +167,9 @@ def test_the_mode_says_how_much_of_the_certificate_is_checked(play: Callable[...
     context.load_cert_chain(certificate)
     upstream = play("dml", tls=context)
     for tls in (Tls("preferred"), Tls("required"), Tls("verify_ca", ca=str(certificate))):
-        assert upstream.connect(tls=tls).query("SELECT 1").rows == [(b"1",)]
+        session = upstream.connect(tls=tls)
+        assert session.query("SELECT 1").rows == [(b"1",)]
+        assert session.encrypted
     for tls in (Tls("verify_ca"), Tls("verify_identity", ca=str(certificate))):  # an unknown authority; 127.0.0.1 is not upstream.test
         with pytest.raises(TlsFailed):
             upstream.connect(tls=tls)

@@ -1,0 +1,79 @@
+"""`ccpr doctor`: both sides are looked at before the first byte."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccpr_cli.logins import read_login
+from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.show import AsJson
+from replication.subscription import Subscription
+from resources.checkup import (
+    Check,
+    Result,
+    Upstream,
+    check_here,
+    check_mirror_store,
+    check_recorded_clock,
+    check_upstream,
+    connect_once,
+    upstream_of,
+)
+from resources.workspace import Workspace
+
+_STYLES = {Result.OK: "green", Result.WARNING: "yellow", Result.FAILED: "bold red", Result.SKIPPED: "dim"}
+
+
+def doctor(
+    name: Annotated[str | None, typer.Argument(help="A subscription: its upstream and its mirror are looked at, too.")] = None,
+    source: Annotated[str | None, typer.Option("--from", help="An upstream that nothing is subscribed to yet; as in `subscribe`.")] = None,
+    database: Annotated[str | None, typer.Option(help="With --from: the database to replicate.")] = None,
+    table: Annotated[str | None, typer.Option(help="With --from: only this table.")] = None,
+    publication: Annotated[str | None, typer.Option(help="With --from: the publication; looked up if not given.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="With --from: the account that owns the publication.")] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. Exit code 1 if a check failed."""
+    if name is not None and source is not None:
+        raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
+    checks: list[Check] = []
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        _tell(check_here(workspace), checks, as_json=as_json)
+        if name is not None:
+            row = workspace.log.row(name)
+            _tell([check_mirror_store(workspace, row)], checks, as_json=as_json)
+            _tell(check_upstream(upstream_of(workspace, Subscription.from_row(row)), workspace.clock), checks, as_json=as_json)
+            recorded = check_recorded_clock(row)
+            _tell([] if recorded is None else [recorded], checks, as_json=as_json)
+        elif source is not None:
+            endpoint, password = read_login(source, password_file)
+            upstream = Upstream(endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher)
+            _tell(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
+    failed = sum(check.result is Result.FAILED for check in checks)
+    if as_json:
+        show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+    else:
+        warnings = sum(check.result is Result.WARNING for check in checks)
+        out.print(f"{len(checks)} checks, {failed} failed, {warnings} warnings", markup=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _tell(found: Iterable[Check], checks: list[Check], *, as_json: bool) -> None:
+    """Keep each check, and print it as soon as it is known."""
+    for check in found:
+        checks.append(check)
+        if as_json:
+            continue
+        out.print(f"{check.result.value:<8}", style=_STYLES[check.result], end="")
+        out.print(f"{check.side}: {check.what}: {check.told}", markup=False)
+        if check.remedy:
+            out.print(f"{'':<8}remedy: {check.remedy}", markup=False)
+        if check.code:
+            out.print(f"{'':<8}more:   ccpr explain {check.code}", style="dim", markup=False)

@@ -1,0 +1,100 @@
+"""What can be learnt of an upstream before anything is replicated from it (requirement B13). Reads only; nothing is left behind.
+
+What a server cannot answer is None: the questions are for people, and the replication itself needs none of the answers.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from matrixone.schema import Kind
+from matrixone.upstream import statements
+from matrixone.upstream.catalog import kind_of
+from matrixone.upstream.errors import BadAnswer, DatabaseMissing, NotPermitted, StatementFailed, StatementUnknown, TableMissing
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.session import Session, integer, text
+
+_NO_ANSWER = (StatementUnknown, StatementFailed, NotPermitted, TableMissing, DatabaseMissing, BadAnswer)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """How the clocks differ.
+
+    Attributes
+    ----------
+    skew_seconds : ours less the upstream's.
+    uncertainty_seconds : how much that may be off: the answer has whole seconds, and was under way for some time.
+    """
+
+    skew_seconds: float
+    uncertainty_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseTables:
+    """What is in a database now.
+
+    Attributes
+    ----------
+    ids : of its ordinary tables.
+    partitioned : names; one of them makes the object list of the whole database fail.
+    unreplicated : name and relkind of what has no objects of its own: v view, S sequence, e external, cluster.
+    """
+
+    ids: tuple[int, ...]
+    partitioned: tuple[str, ...]
+    unreplicated: tuple[tuple[str, str], ...]
+
+
+def server_version(session: Session) -> str | None:
+    """As the server writes it, e.g. ``8.0.30-MatrixOne-v3.0.0``."""
+    return _word(session, statements.server_version())
+
+
+def current_role(session: Session) -> str | None:
+    """The role that the login has taken on."""
+    return _word(session, statements.current_role())
+
+
+def read_clock(session: Session, clock: Callable[[], float] = time.time) -> ClockReading | None:
+    """The upstream's clock beside ours (seconds since 1970)."""
+    before = clock()
+    found = _word(session, statements.server_time())
+    after = clock()
+    try:
+        theirs = None if found is None else datetime.fromisoformat(found).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+    if theirs is None:
+        return None
+    cut = 0.0 if "." in (found or "") else 0.5  # where it is cut to whole seconds, half a second later is the best guess
+    return ClockReading((before + after) / 2 - theirs - cut, (after - before) / 2 + cut)
+
+
+def read_tables(session: Session, publication: Publication, database: str) -> DatabaseTables | None:
+    """What the publisher's database holds now."""
+    try:
+        rows = list(
+            session.read(statements.select_tables(publication.publisher_id, database)).select("rel_id", "relname", "relkind", "partitioned")
+        )
+        found = [
+            (integer(number, "rel_id"), text(name, "relname"), text(kind, "relkind"), text(parts, "partitioned") not in ("", "0"))
+            for number, name, kind, parts in rows
+        ]
+    except _NO_ANSWER:
+        return None
+    ordinary = tuple(number for number, name, kind, _ in found if kind_of(name, kind) is Kind.TABLE)
+    partitioned = tuple(sorted(name for _, name, _, parts in found if parts))
+    others = ((name, kind) for _, name, kind, _ in found if kind_of(name, kind) is Kind.OTHER)
+    return DatabaseTables(ordinary, partitioned, tuple(sorted(others)))
+
+
+def _word(session: Session, statement: str) -> str | None:
+    """The answer's one cell."""
+    try:
+        answer = session.read(statement)
+        return text(answer.rows[0][0], statement) if len(answer.rows) == 1 and len(answer.rows[0]) == 1 else None
+    except _NO_ANSWER:
+        return None

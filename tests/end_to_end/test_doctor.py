@@ -1,0 +1,173 @@
+"""What the doctor finds on both sides, and that it changes nothing."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ccpr_cli.main import app
+from resources import checkup
+from tests.end_to_end.replica import NAME, Replica, replaying
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    with replaying(recordings / "dml", home) as replica:
+        yield replica
+
+
+def uri(replica: Replica, login: str = "sys#dump") -> str:
+    return f"mysql://{login}:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
+
+
+def found(told: dict[str, Any], side: str = "upstream") -> dict[str, dict[str, Any]]:
+    return {check["what"]: check for check in told["checks"] if check["side"] == side}
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(told: dict[str, Any], side: str = "upstream") -> dict[str, str]:
+    return {what: check["result"] for what, check in found(told, side).items()}
+
+
+def test_before_anything_is_there_all_is_well_and_nothing_is_made(replica: Replica) -> None:
+    told = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
+    assert told["ok"]
+    assert set(results(told, "here").values()) <= {"ok", "warning"}
+    assert set(results(told, "here")) == {"state folder", "space", "key file", "catalog database", "Java for Spark"}
+    assert results(told) == {
+        "login": "ok",
+        "encryption": "ok",
+        "version": "ok",
+        "role": "ok",
+        "clock": "skipped",  # the emulator has no utc_timestamp
+        "publication": "ok",
+        "tables": "ok",
+        "flush on demand": "ok",
+    }
+    assert "pub_dml" in found(told)["publication"]["told"], "looked up"
+    assert not (replica.folder / "home").exists()
+    assert replica.emulator.status().snapshots == ()
+
+
+def test_a_subscription_is_looked_at_with_its_mirror_and_its_clock(replica: Replica) -> None:
+    replica.subscribe()
+    assert "clock" in results(replica.command("doctor", NAME))
+    replica.run()
+    before = files(replica.mirror)
+    told = replica.command("doctor", NAME)
+    assert told["ok"]
+    assert results(told, "here")["mirror"] == "ok"
+    assert results(told)["clock"] == "warning", "the recording's clock is of another day"
+    assert files(replica.mirror) == before
+    replica.run()
+    replica.assert_equal_to_source(2)
+
+
+def test_without_a_database_the_login_alone_is_looked_at(replica: Replica) -> None:
+    told = replica.command("doctor", "--from", uri(replica))
+    assert told["ok"]
+    assert results(told)["publication"] == "skipped"
+    assert "tables" not in results(told)
+
+
+def test_an_upstream_that_is_not_there_is_one_failure(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+    told = replica.command("doctor", NAME, code=1)
+    assert results(told) == {"login": "failed", "all else": "skipped"}
+    check = found(told)["login"]
+    assert check["code"] == "UPSTREAM_UNREACHABLE"
+    assert "6001" in check["remedy"]
+    assert set(results(told, "here").values()) <= {"ok", "warning"}, "this side is looked at all the same"
+
+
+@pytest.mark.parametrize(
+    ("login", "options", "what", "code"),
+    [
+        ("acc1#admin", [], "role", "NOT_PERMITTED"),
+        ("sys#dump", ["--database", "nowhere"], "publication", "DATABASE_MISSING"),
+        ("sys#dump", ["--publication", "none", "--publisher", "nobody"], "publication", "ACCOUNT_MISSING"),
+        ("sys#dump", ["--table", "nothing"], "publication", "TABLE_MISSING"),
+    ],
+)
+def test_what_the_login_may_not_or_is_not_there_is_told_with_a_remedy(
+    login: str, options: list[str], what: str, code: str, replica: Replica
+) -> None:
+    scope = [] if "--database" in options else ["--database", replica.about.database]
+    told = replica.command("doctor", "--from", uri(replica, login), *scope, *options, code=1)
+    check = found(told)[what]
+    assert (check["result"], check["code"]) == ("failed", code)
+    assert check["remedy"]
+    assert not told["ok"]
+
+
+def test_a_partitioned_table_is_found_before_it_stops_an_iteration(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "partitioned", home) as replica:
+        told = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database, code=1)
+    check = found(told)["tables"]
+    assert (check["result"], check["code"]) == ("failed", "PARTITIONED_TABLE")
+    assert "partitioned" in check["told"]
+
+
+def test_a_role_that_may_not_flush_is_a_warning(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home, may_flush=False) as replica:
+        told = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
+        assert told["ok"]
+        assert results(told)["flush on demand"] == "warning"
+        replica.subscribe("--flush", "wait")
+        assert results(replica.command("doctor", NAME))["flush on demand"] == "skipped"
+
+
+def test_this_side_is_looked_at(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica.subscribe()
+    home = replica.folder / "home"
+    (home / "key").chmod(0o644)
+    monkeypatch.setattr(checkup, "find_java", no_java)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**12, 10**12, 10**6))
+    told = replica.command("doctor", code=1)
+    assert results(told, "here") == {
+        "state folder": "ok",
+        "space": "failed",
+        "key file": "failed",
+        "catalog database": "ok",
+        "Java for Spark": "warning",
+    }
+    assert "chmod 600" in found(told, "here")["key file"]["remedy"]
+    for name in ("catalog.db", "catalog.db-wal", "catalog.db-shm"):
+        (home / name).unlink(missing_ok=True)
+    (home / "catalog.db").write_text("this is no database, " * 100)
+    assert results(replica.command("doctor", code=1), "here")["catalog database"] == "failed"
+
+
+def no_java(cache: Path) -> None:
+    from resources.java import JavaMissing
+
+    raise JavaMissing("there is none", subject="java")
+
+
+def test_a_folder_that_cannot_be_written_is_told(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCPR_HOME", "/proc/nothing")
+    assert results(replica.command("doctor", code=1), "here")["state folder"] == "failed"
+
+
+def test_a_mirror_that_cannot_be_written_is_told(replica: Replica) -> None:
+    replica.subscribe("--mirror", str(replica.folder / "place"))
+    (replica.folder / "place").write_text("a file where the folder should be")
+    check = found(replica.command("doctor", NAME, code=1), "here")["mirror"]
+    assert (check["result"], check["code"]) == ("failed", "STORE_FAILED")
+
+
+def test_for_people_each_check_is_a_line(replica: Replica) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--from", uri(replica, "acc1#admin"), "--database", "x"], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "ok      upstream: login:" in result.stdout
+    assert "ccpr explain NOT_PERMITTED" in result.stdout
+    assert "failed" in result.stdout.splitlines()[-1]
+    assert CliRunner().invoke(app, ["doctor", NAME, "--from", "x"]).exit_code == 2
+    assert CliRunner().invoke(app, ["doctor", "nobody"]).exit_code == 1
