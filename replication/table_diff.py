@@ -235,7 +235,7 @@ class ConstraintDropped(Change):
         return f"dropped {self.constraint}"
 
 
-TableChange = (
+DefinitionChange = (
     TableRenamed
     | TableCommentChanged
     | TableOptionsChanged
@@ -256,7 +256,7 @@ TableChange = (
 )
 
 
-def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after: CreateTable) -> tuple[TableChange, ...]:
+def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after: CreateTable) -> tuple[DefinitionChange, ...]:
     """What leads from one definition to the other; the tables say which column is which, and the definitions belong to them.
 
     Order: what is dropped, renames (all at once), then additions and moves from the first column to the last, then what stands in columns,
@@ -265,7 +265,7 @@ def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after:
     renames = _renames(before, after, ddl_before, ddl_after)
     old = _renamed(ddl_before, renames)
     kept = {renames.get(column.name, column.name): column for column in ddl_before.columns if column.name in renames}
-    changes: list[TableChange] = []
+    changes: list[DefinitionChange] = []
     names_before, names_after = (ddl_before.database, ddl_before.name), (ddl_after.database, ddl_after.name)
     if names_before != names_after:
         changes.append(TableRenamed(names_before, names_after))
@@ -293,7 +293,7 @@ def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after:
     return tuple(changes)
 
 
-def can_be_altered(changes: Iterable[TableChange]) -> bool:
+def can_be_altered(changes: Iterable[DefinitionChange]) -> bool:
     """Whether ALTER statements do all of it; else the table is built beside the old one and swapped (N4)."""
     return all(change.in_place for change in changes)
 
@@ -357,15 +357,15 @@ def _renamed(table: CreateTable, renames: dict[str, str]) -> CreateTable:
     )
 
 
-def _alterations(before: ColumnDefinition, after: ColumnDefinition) -> list[TableChange]:
+def _alterations(before: ColumnDefinition, after: ColumnDefinition) -> list[DefinitionChange]:
     return [kind(before, after) for kind in _ALTERATIONS if any(getattr(before, name) != getattr(after, name) for name in kind.fields)]
 
 
-def _additions_and_moves(after: CreateTable, kept: list[str]) -> list[TableChange]:
+def _additions_and_moves(after: CreateTable, kept: list[str]) -> list[DefinitionChange]:
     """From the first column to the last; as few moves as can be. `kept`: what stays, under its new name, in the old order."""
     places = {name: place for place, name in enumerate(kept)}
     still = _longest_increasing([places[column.name] for column in after.columns if column.name in places])
-    changes: list[TableChange] = []
+    changes: list[DefinitionChange] = []
     previous = None
     for column in after.columns:
         if column.name not in places:

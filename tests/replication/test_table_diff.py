@@ -20,10 +20,10 @@ from replication.table_diff import (
     ColumnRetyped,
     ConstraintAdded,
     ConstraintDropped,
+    DefinitionChange,
     IndexAdded,
     IndexDropped,
     PrimaryKeyChanged,
-    TableChange,
     TableCommentChanged,
     TableOptionsChanged,
     TableRenamed,
@@ -38,7 +38,7 @@ INT, BIGINT = ColumnType("int"), ColumnType("bigint")
 A, B, C = (ColumnDefinition(name, INT) for name in "abc")
 
 
-def applied(before: CreateTable, changes: tuple[TableChange, ...]) -> CreateTable:
+def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> CreateTable:
     """An oracle that knows what each change says, and nothing of how it was found."""
     columns, table = list(before.columns), before
     renames = {change.before: change.after for change in changes if isinstance(change, ColumnRenamed)}
@@ -107,7 +107,7 @@ def as_table(ddl: CreateTable, number: int = 1, seqnums: dict[str, int] | None =
     return Table(number, 1, ddl.database, ddl.name, Kind.TABLE, columns)
 
 
-def diff(before: CreateTable, after: CreateTable, renames: dict[str, str] | None = None) -> tuple[TableChange, ...]:
+def diff(before: CreateTable, after: CreateTable, renames: dict[str, str] | None = None) -> tuple[DefinitionChange, ...]:
     """Of a table that keeps its id; `renames` says which new name was which."""
     seqnums = {column.name: place for place, column in enumerate(before.columns)}
     now = {new: seqnums[old] for old, new in (renames or {}).items()}
