@@ -57,6 +57,9 @@ errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
 kill-matrix: $(INSTALLED) ## each step of an iteration against each fault; writes the table in docs/reliability.md
 	$(BIN)/python -m tests.kill_matrix
 
+sample-objects: $(INSTALLED) ## an object of every kind and type with its rows as Parquet, for other readers; DIR=where
+	$(BIN)/python -m emulator.sample_objects $(or $(DIR),sample-objects)
+
 clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
