@@ -53,6 +53,7 @@ COPY_OUTPUT = pa.schema(
 )
 OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)  # an object's own, nobody else's
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to everybody
+_REPORT_SECONDS = 0.1  # between reports: one for each small object would cost more than its check
 TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 
 
@@ -161,6 +162,7 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     with Landing(store) as landing, ExitStack() as held:
         session: Session | None = None
         under_way: deque[_UnderWay] = deque()
+        report_at = 0.0
         for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):  # objects, not rows
             fetch = store.size(object_path(stats.name)) != stats.size or not _is_sound(store, stats)
             if fetch:
@@ -174,8 +176,10 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
             else:
                 stored = landing.run(partial(_hash, store, stats))
             under_way.append(_UnderWay(stats, stored, fetch))
-            if under_way[0].stored.done():
+            if time.monotonic() >= report_at and under_way[0].stored.done():
+                report_at = time.monotonic() + _REPORT_SECONDS
                 yield _report(under_way, collect_failures=job.collect_failures)
+        landing.flush()
         while under_way:
             yield _report(under_way, collect_failures=job.collect_failures)
     store.sync("objects")

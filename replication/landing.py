@@ -18,7 +18,8 @@ from matrixone.objects.content import Content
 from replication.store import Chunk, Store, Stored
 
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
-_THREADS = 3  # while one waits for the disk, others hash and check
+SMALL_BYTES, TOGETHER = 64 << 10, 8  # objects up to that size are written that many at a time
+_THREADS = 4  # while one waits for the disk, others hash and check; and disks do syncs that come together at once
 
 
 class Abandoned(Exception):
@@ -40,12 +41,14 @@ class Landing:
         self._store = store
         self._held = 0  # bytes handed over and not written
         self._changed = threading.Condition()
+        self._small: list[tuple[str, Chunk, Future[Stored]]] = []
         self._threads = ThreadPoolExecutor(_THREADS, "landing")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.flush()
         self._threads.shutdown()
 
     def run(self, action: Callable[[], Stored]) -> "Future[Stored]":
@@ -54,10 +57,14 @@ class Landing:
 
     def put(self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]) -> "Future[Stored]":
         """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The future raises what the
-        store or the check raises. An object that comes in one chunk is checked in memory, before it is written.
+        store or the check raises. An object that comes in one chunk is checked in memory, before it is written; a small one here, and it
+        may wait for others until `flush`.
 
-        An error in reading is raised here, and nothing appears under the name.
+        An error in reading, or in checking a small object, is raised here, and nothing appears under the name.
         """
+        if size <= SMALL_BYTES:
+            return self._put_small(name, b"".join(chunks), check)
+        self.flush()
         chunks = iter(chunks)
         chunk = next(chunks, None)
         arrival = _Arrival()
@@ -75,6 +82,31 @@ class Landing:
         finally:
             arrival.items.put(complete)
         return stored
+
+    def flush(self) -> None:
+        """Write what waits for others."""
+        if self._small:
+            small, self._small = self._small, []
+            self._threads.submit(self._write_together, small)
+
+    def _put_small(self, name: str, content: bytes, check: Callable[[Content], None]) -> "Future[Stored]":
+        """Checked here: handing it over would take longer."""
+        check(pa.py_buffer(content))
+        stored: Future[Stored] = Future()
+        self._small.append((name, content, stored))
+        if len(self._small) == TOGETHER:
+            self.flush()
+        return stored
+
+    def _write_together(self, small: "list[tuple[str, Chunk, Future[Stored]]]") -> None:
+        try:
+            written = self._store.put_together([(name, content) for name, content, _ in small])
+        except BaseException as error:
+            for _, _, stored in small:
+                stored.set_exception(error)
+            raise
+        for (_, _, stored), value in zip(small, written, strict=True):
+            stored.set_result(value)
 
     def _hand_over(self, arrival: _Arrival, chunk: Chunk, stored: "Future[Stored]") -> bool:
         """Give a chunk to the writer and wait until little enough is left to be written; False if the writing has failed, and the rest is

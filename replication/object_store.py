@@ -11,7 +11,7 @@ stored.
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pyarrow as pa
@@ -60,6 +60,9 @@ class ObjectStore:
         except OSError as error:
             raise self._failed("write", name, error) from error
         return Stored(size, digest.digest())
+
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
+        return [self.put(name, [content]) for name, content in contents]
 
     def replace(self, name: str, content: bytes) -> None:
         try:

@@ -36,7 +36,9 @@ def name_text(object_ids: np.ndarray) -> np.ndarray:
 
 def object_name(object_id: bytes) -> str:
     """The file name of one object id of 18 bytes."""
-    return name_text(np.frombuffer(object_id, np.uint8, OBJECT_ID_SIZE).reshape(1, -1)).tobytes().decode("ascii")
+    digits = object_id[:16].hex()
+    number = int.from_bytes(object_id[16:OBJECT_ID_SIZE], "little")
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}_{number:05d}"
 
 
 def rowid_order(object_id: bytes) -> tuple[bytes, int]:

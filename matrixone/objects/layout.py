@@ -5,6 +5,7 @@ believed only within LZ4's best ratio and the caller's limit. Every fault is an 
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import cramjam
@@ -45,6 +46,7 @@ _SHAPE, _SHAPE_AT = struct.Struct("<HHBH"), 142  # max seqnum, start id, appenda
 _PAIR_SIZE = 8
 _U32 = struct.Struct("<I")
 _COLUMN_EXTENT, _COLUMN_EXTENT_AT = struct.Struct("<BIII"), 11  # of a column meta
+_COLUMN_PLACE = struct.Struct("<B11xII104x")  # oid, offset and length of a column meta
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +108,13 @@ def read_header(content: Content, subject: str) -> Header:
     if meta.offset < HEADER_SIZE or meta.end + FOOTER_SIZE != content.size:
         raise ObjectDamaged(f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject)
     return Header(meta, _U32.unpack_from(raw, 23)[0])
+
+
+def stored_columns(block: Block) -> Iterator[tuple[int, int, int, int]]:
+    """Seqnum, oid, offset and length of every stored column of a block; nothing is checked."""
+    for seqnum, (oid, offset, length) in enumerate(_COLUMN_PLACE.iter_unpack(block.columns.data)):
+        if oid:
+            yield seqnum, oid, offset, length
 
 
 class Scratch:

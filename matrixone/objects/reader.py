@@ -1,6 +1,5 @@
 """An object file, read lazily: object-format.md 2.8."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from matrixone.objects.convert import to_arrow
 from matrixone.objects.disk import is_disk_file, logical_content
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
 from matrixone.objects.identifiers import ROWID_DTYPE, object_name
-from matrixone.objects.layout import Block, Scratch, inflate_column, read_header, read_metadata
+from matrixone.objects.layout import Block, Scratch, inflate_column, read_header, read_metadata, stored_columns
 from matrixone.objects.stats import Extent, ObjectStats
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
@@ -107,23 +106,23 @@ class ObjectFile:
         """
         if stats is not None:
             self._check_stats(stats)
-        extents = list(self._extents())
-        if sum(extent.length for _, _, _, extent in extents) > self.meta.offset:
-            raise ObjectDamaged("columns overlap", subject=self._subject)
+        self._check_extents()
+        if not (inflate or deep):
+            return
         budget, scratch = _DEEP_BASE + _DEEP_PER_BYTE * self.size, Scratch()
-        for block, seqnum, oid, _ in extents if inflate or deep else ():
-            budget -= self._check_column(block, seqnum, oid, scratch, decode=deep and budget > 0)
-
-    def _extents(self) -> Iterator[tuple[int, int, int, Extent]]:
-        """Block, seqnum, oid and extent of every stored column; raises `ObjectDamaged` for an extent outside the column data."""
         for block in self.blocks:
-            for seqnum, (oid, *_, algorithm, offset, length, origin, _) in enumerate(block.columns.tolist()):
-                if oid == 0:
-                    continue
-                extent = Extent(algorithm, offset, length, origin)
-                if extent.end > self.meta.offset:
+            for seqnum, oid, _, _ in stored_columns(block):
+                budget -= self._check_column(block.number, seqnum, oid, scratch, decode=deep and budget > 0)
+
+    def _check_extents(self) -> None:
+        total = 0
+        for block in self.blocks:
+            for seqnum, _, offset, length in stored_columns(block):
+                total += length
+                if offset + length > self.meta.offset:
                     raise ObjectDamaged(f"column {seqnum} of block {block.number} reaches into the metadata", subject=self._subject)
-                yield block.number, seqnum, oid, extent
+        if total > self.meta.offset:
+            raise ObjectDamaged("columns overlap", subject=self._subject)
 
     def _check_stats(self, stats: ObjectStats) -> None:
         pairs = {
@@ -144,7 +143,7 @@ class ObjectFile:
         if vector is None or not decode:
             return 0
         # Without the schema text and packed keys look alike, and neither labels nor the precision of decimals are known.
-        labels = tuple(map(str, range(1, int(vector.fixed("<u2").max()) + 1))) if oid == types.ENUM and vector.rows else ("1",)
+        labels = tuple(map(str, range(1, max(int(vector.fixed("<u2").max()), 1) + 1))) if oid == types.ENUM and vector.rows else ("1",)
         width = types.MAX_PRECISION.get(oid, vector.width)
         kind = SqlType(types.VARBINARY if oid in TEXT_TYPES else oid, width, vector.scale)
         column = Column(f"#{seqnum}", seqnum, kind, labels=labels if oid == types.ENUM else ())

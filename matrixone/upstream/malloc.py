@@ -2,8 +2,8 @@
 
 The C library gives every block of some megabytes back to the kernel and asks for it anew, and the page faults of that cost more than the
 copying: with these settings one connection reads two to four times as fast. The price is that freed memory stays with the process; so what
-is as large as a whole wire packet, the parts of objects beyond 16 MB, is given back after all: else a chunk of 100 MiB would stay three
-times.
+is as large as a whole wire packet, the parts of objects beyond 16 MB, is given back after all: else the memory of a chunk of 100 MiB would
+stay.
 """
 
 import ctypes

@@ -1,5 +1,6 @@
 """Writing on a thread of its own: bounded memory, and a failure on either side ends the other."""
 
+import hashlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 from matrixone.objects.content import Content
 from replication.copying import Pace
-from replication.landing import AHEAD_BYTES, Landing
+from replication.errors import StoreFailed
+from replication.landing import AHEAD_BYTES, SMALL_BYTES, TOGETHER, Landing
 from replication.store import LocalStore, Stored
 
 LARGE = b"x" * (AHEAD_BYTES // 2 + 1)
@@ -68,7 +70,8 @@ def test_a_reader_that_fails_leaves_nothing_and_its_error_is_raised(store: Local
     with Landing(store) as landing:
         with pytest.raises(RuntimeError, match="line down"):
             landing.put("o", 1000 * len(LARGE), chunks(), accept)
-        assert landing.put("next", 1, [b"x"], accept).result().size == 1
+        following = landing.put("next", 1, [b"x"], accept)
+    assert following.result().size == 1
     assert store.size("o") is None
     assert store.sweep() == 0
 
@@ -98,6 +101,55 @@ def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:
     with Landing(store) as landing, pytest.raises(ValueError, match="damaged"):
         landing.put("o", 1, [b"x"], refuse).result(30)
     assert store.size("o") is None
+
+
+def test_small_objects_wait_for_others_until_they_are_flushed(store: LocalStore) -> None:
+    with Landing(store) as landing:
+        futures = [landing.put(f"o{number}", 3, [b"a", b"bc"], accept) for number in range(TOGETHER + 1)]
+        assert [future.result(30).size for future in futures[:TOGETHER]] == [3] * TOGETHER
+        assert store.size(f"o{TOGETHER}") is None
+        landing.flush()
+        assert futures[TOGETHER].result(30).sha256 == hashlib.sha256(b"abc").digest()
+        last = landing.put("last", 3, [b"abc"], accept)
+    assert last.done(), "leaving writes what waits"
+    assert store.read("last").to_pybytes() == b"abc"
+
+
+def test_a_large_object_does_not_keep_small_ones_waiting(store: LocalStore) -> None:
+    with Landing(store) as landing:
+        small = landing.put("small", 1, [b"x"], accept)
+        landing.put("large", len(LARGE), [LARGE], accept)
+        assert small.result(30).size == 1
+
+
+def test_small_objects_that_cannot_be_written_each_raise_it(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self, contents) -> list[Stored]:
+        raise StoreFailed("no space left", subject="disk")
+
+    monkeypatch.setattr(LocalStore, "put_together", full)
+    with Landing(store) as landing:
+        futures = [landing.put(f"o{number}", 1, [b"x"], accept) for number in range(3)]
+        landing.flush()
+        for future in futures:
+            with pytest.raises(StoreFailed):
+                future.result(30)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("size", [10, SMALL_BYTES, SMALL_BYTES + 2])
+def test_the_check_sees_the_whole_content_before_the_name_appears(store: LocalStore, size: int, parts: int) -> None:
+    content = bytes(range(250)) * (size // 250 + 1)
+    content = content[:size]
+    seen: list[bytes] = []
+
+    def check(found: Content) -> None:
+        assert store.size("o") is None
+        seen.append(found.slice(0, found.size).to_pybytes())
+
+    with Landing(store) as landing:
+        step = size // parts
+        landing.put("o", size, [content[at : at + step] for at in range(0, size, step)], check)
+    assert seen == [content] == [store.read("o").to_pybytes()]
 
 
 def test_a_pace_keeps_the_average() -> None:

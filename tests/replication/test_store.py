@@ -1,5 +1,6 @@
 """The local store's own, beside the contract that all stores keep (test_store_contract): what lies on the disk, names, URLs."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,55 @@ def test_what_a_killed_writer_left_is_swept(store: LocalStore) -> None:
     assert list(store.names("objects")) == ["objects/a"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_no_name_appears_before_its_file_is_on_the_disk(store: LocalStore, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    synced: set[int] = set()
+    placed: list[str] = []
+    rename, fsync = Path.rename, os.fsync
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    def place(self: Path, target: Path) -> Path:
+        assert self.stat().st_ino in synced
+        assert self.stat().st_size == 5
+        placed.append(rename(self, target).name)
+        return target
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(Path, "rename", place)
+    if together:
+        store.put_together([("objects/a", b"12345"), ("objects/b", b"67890")])
+    else:
+        store.put("objects/a", [b"12", b"345"])
+        store.put("objects/b", [b"67890"])
+    assert placed == ["a", "b"]
+
+
+def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync, calls = os.fsync, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreFailed, match="No space left"):
+        store.put_together([(f"objects/{number}", b"12345") for number in range(5)])
+    assert [store.size(name) for name in store.names("objects")] == [5, 5]
+    assert store.sweep() == 0
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreFailed):
         LocalStore(tmp_path / "file").put("a", [b"x"])
+    with pytest.raises(StoreFailed):
+        LocalStore(tmp_path / "file").put_together([("a", b"x")])
 
 
 @given(st.text())

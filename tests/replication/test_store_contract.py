@@ -42,6 +42,17 @@ def test_a_file_of_several_parts_is_whole(store: Store) -> None:
     assert hashlib.sha256(store.read("objects/large")).digest() == stored.sha256
 
 
+def test_what_is_put_together_is_as_if_put_one_by_one(store: Store) -> None:
+    contents = [(f"objects/{number}", bytes([number]) * number) for number in range(20)]
+    stored = store.put_together(contents)
+    assert [(value.size, value.sha256) for value in stored] == [(len(data), hashlib.sha256(data).digest()) for _, data in contents]
+    assert {name: store.read(name).to_pybytes() for name in store.names("objects")} == dict(contents)
+    assert store.put_together([]) == []
+    with pytest.raises(BadName):
+        store.put_together([("objects/good", b"x"), ("../bad", b"x")])
+    assert store.sweep() == 0
+
+
 def test_a_refused_content_leaves_nothing(store: Store) -> None:
     with pytest.raises(ValueError, match="no"):
         store.put("objects/a", [b"bad"], check=refuse)

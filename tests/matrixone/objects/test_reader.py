@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
-from matrixone.objects.layout import Block
+from matrixone.objects.layout import COLUMN_META_DTYPE, Block
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Column, SqlType
@@ -140,7 +140,7 @@ def test_columns_and_blocks_may_not_overlap() -> None:
     data = bytearray(object_file([(50, {0: (22, entry), 1: (22, entry)})], compressed=False))
     file = ObjectFile(bytes(data))
     file.check(deep=True)
-    overlapping = np.concatenate([file.blocks[0].columns] * 3)
+    overlapping = np.frombuffer(file.blocks[0].columns.tobytes() * 3, COLUMN_META_DTYPE)
     file.blocks = (Block(0, 50, overlapping),)
     with pytest.raises(ObjectDamaged, match="overlap"):
         file.check()
