@@ -64,4 +64,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz kill-matrix errors-doc clean
+.PHONY: help install demo test unit lint format ui bench fuzz kill-matrix errors-doc sample-objects clean
