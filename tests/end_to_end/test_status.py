@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from ccpr_cli.standing import LastError, read_standing, seconds_text
-from emulator.faults import CutStatement, Delay
+from emulator.faults import CutStatement, Delay, FailStatement
 from matrixone.upstream.errors import SnapshotGone
 from replication.lag import LagMeter
 from resources.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.settings import setting
 
 
 @pytest.fixture
@@ -140,6 +141,27 @@ def test_a_mirror_that_cannot_be_looked_at_is_a_warning(replica: Replica) -> Non
     told = replica.command("status", NAME)
     assert told["objects_pending"] is None
     assert any("MIRROR_DAMAGED" in warning for warning in told["warnings"])
+
+
+def test_a_table_in_quarantine_is_told_with_its_remedy_and_exit_code_1(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        setting("consistency", "isolated")
+        replica.run()
+        replica.emulator.inject(FailStatement("get_object", number=20405, text="file x is not found", times=0))
+        replica.run()
+        told = replica.command("status", NAME, code=1)
+        (table,) = told["quarantined"]
+        assert (table["table"], table["attempts"], table["code"]) == ("gd_dml.acc", 1, "OBJECT_GONE")
+        assert table["remedy"]
+        assert table["since"] == pytest.approx(time.time(), abs=60)
+        assert (told["ok"], told["state"], told["last_error"]) == (False, "running", None)
+        text = subprocess.run(ccpr("status", NAME), capture_output=True, text=True, timeout=120, check=False).stdout
+        assert "gd_dml.acc since " in text
+        replica.emulator.clear_faults()
+        replica.run()
+        assert replica.command("status", NAME)["quarantined"] == []
+        replica.assert_equal_to_source(3)
 
 
 def test_a_subscription_that_is_not_there_is_an_error(replica: Replica) -> None:
