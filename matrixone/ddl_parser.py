@@ -41,7 +41,7 @@ def parse_create_table(text: str, *, comment: str | None = None, subject: str = 
 
 
 def create_table_of(table: Table) -> CreateTable:
-    """A table's definition, from its DDL text, with what the catalog knows better: database, comment, members of enums and sets.
+    """A table's definition, from its DDL text, with what the catalog knows better: names, members of enums and sets.
 
     Raises DdlUnreadable, also if the text speaks of other columns than the catalog.
     """
@@ -60,7 +60,7 @@ def create_table_of(table: Table) -> CreateTable:
             raise DdlUnreadable(f"column {column.name} is a {declared.name} in its CREATE TABLE text only", subject=subject)
         kind = ColumnType(declared.name, members=column.labels) if column.labels else declared
         columns.append(replace(definition, type=kind))
-    return replace(created, database=table.database, name=table.name, comment=table.comment, columns=tuple(columns))
+    return replace(created, database=table.database, name=table.name, columns=tuple(columns))
 
 
 class _Parser(Cursor):
@@ -304,12 +304,14 @@ class _Parser(Cursor):
         return token.value
 
     def _table_comment(self) -> str:
+        """As the literal reads, unless the catalog knows another one: then the server did not quote it."""
         self.take_sign("=")
-        start = self.token().start
+        token = self.token()
         raw = f"'{self._comment}'"
-        if self._comment is not None and self.text.startswith(raw, start):
-            self.go_on_at(start + len(raw))
-            return self._comment
+        read = token.kind == "text" and self._comment in (None, token.value, self.text[token.start + 1 : token.end - 1])
+        if not read and self.text.startswith(raw, token.start):
+            self.go_on_at(token.start + len(raw))
+            return self._comment or ""
         return self._literal()
 
     def _column_comment(self) -> str:

@@ -134,6 +134,11 @@ def test_a_table_comment_that_is_known_is_taken_whatever_it_holds():
         parse_create_table(text)
 
 
+def test_a_table_comment_that_the_server_keeps_with_its_quotes_doubled_is_read():
+    text = "CREATE TABLE `t` (\n  `a` int DEFAULT NULL\n) COMMENT='it''s'"
+    assert {parse_create_table(text, comment=known).comment for known in (None, "it''s", "it's", "another")} == {"it's"}
+
+
 def test_a_missing_default_null_and_a_key_without_not_null_are_the_same_as_those_said():
     assert parse_create_table("create table t (a int, b int, primary key (a))") == parse_create_table(
         "CREATE TABLE `t` (\n `a` int NOT NULL,\n `b` int NULL DEFAULT null,\n PRIMARY KEY (`a`)\n)"
@@ -231,7 +236,7 @@ def _table(ddl: str, **changes: object) -> Table:
     return replace(Table(1, 1, "d", "t", Kind.TABLE, columns, ddl, "c"), **changes)  # pyright: ignore[reportArgumentType]
 
 
-def test_the_catalog_says_what_the_members_and_the_comment_are():
+def test_the_catalog_says_what_the_names_and_members_are():
     created = create_table_of(
         _table("CREATE TABLE `x`.`y` (\n  `a` int DEFAULT NULL,\n  `e` enum('x','y','z') DEFAULT NULL\n) COMMENT='c'")
     )
