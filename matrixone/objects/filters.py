@@ -25,6 +25,7 @@ _TOGETHER = 8  # filters built at once: more of them share the cost of a round, 
 _KEY_BITS = 40
 _ONE_KEY, _KEY_MASK = 1 << _KEY_BITS, (1 << _KEY_BITS) - 1
 _OBJECT_PREFIX, _BLOCK_PREFIX = (0, 18), (1, 20)  # id of the prefix function, bytes
+_OTHERS = np.array([(1, 2), (0, 2), (0, 1)])  # of a key's three places, beside each the two that are left
 _LENGTHS = struct.Struct("<III")
 _U = np.uint64
 
@@ -47,7 +48,6 @@ def xxhash64(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nd
     padded = np.zeros(len(data) + 8, np.uint8)
     padded[: len(data)] = data
     words = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))
-    halves = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))
     hashes = np.full(len(starts), _P5, np.uint64)
     at, left = starts.astype(np.int64), lengths.astype(np.int64)
     with np.errstate(over="ignore"):
@@ -63,15 +63,16 @@ def xxhash64(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nd
             hashes[some] = _rotated(hashes[some] ^ _round(_U(0), words[at[some]]), 27) * _P1 + _P4
             at[some] += 8
             left[some] -= 8
+        rest = words[at]
         if (some := _longer(left, 4)) is not None:
-            hashes[some] = _rotated(hashes[some] ^ halves[at[some]].astype(np.uint64) * _P1, 23) * _P2 + _P3
-            at[some] += 4
+            hashes[some] = _rotated(hashes[some] ^ (rest[some] & _U(0xFFFFFFFF)) * _P1, 23) * _P2 + _P3
+            rest[some] >>= _U(32)
             left[some] -= 4
         for _ in range(3):
             if (some := _longer(left, 1)) is None:
                 break
-            hashes[some] = _rotated(hashes[some] ^ padded[at[some]].astype(np.uint64) * _P5, 11) * _P1
-            at[some] += 1
+            hashes[some] = _rotated(hashes[some] ^ (rest[some] & _U(0xFF)) * _P5, 11) * _P1
+            rest[some] >>= _U(8)
             left[some] -= 1
         hashes = (hashes ^ hashes >> _U(33)) * _P2
         hashes = (hashes ^ hashes >> _U(29)) * _P3
@@ -167,21 +168,26 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
     keys = int(counts.sum())
     parts = [_places(group, size, base, seed) for group, size, base in zip(groups, sizes, bases.tolist(), strict=False)]
     places, fingerprints = (np.concatenate(part) for part in zip(*parts, strict=True))
-    # Of each place how many keys it has, above the sum of their numbers: of one key, that is its number. Doubles hold it exactly.
-    weights = np.repeat(np.arange(_ONE_KEY, _ONE_KEY + keys, dtype=np.float64), 3)
-    held = np.bincount(places.reshape(-1), weights, minlength=int(bases[-1])).astype(np.int64)
-    claim, order = np.empty(keys, np.int64), np.arange(int(bases[-1]))
+    # Of each place how many keys have it, above the sum of the numbers under which they do (three times the key, and which of the three
+    # it is): of one key, that is the number. Doubles hold it exactly.
+    places, total = places.reshape(-1), int(bases[-1])
+    weights = np.arange(_ONE_KEY, _ONE_KEY + 3 * keys, dtype=np.float64)
+    held = np.bincount(places, weights, minlength=total).astype(np.int64)
+    claim, order = np.empty(keys, np.int64), np.arange(total)
     taken: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     alone = np.flatnonzero(held >> _KEY_BITS == 1)
     while alone.size:
-        found = held.take(alone) & _KEY_MASK
-        number = order[: len(found)]
-        claim[found] = number
-        first = claim.take(found) == number  # a key that is alone in two places, or a place named twice, counts once
-        found, own = found[first], alone[first]
-        others = _others(places.take(found, axis=0), own)
-        taken.append((found, own, others))
-        np.subtract.at(held, others, np.repeat(found + _ONE_KEY, 2))
+        number = held.take(alone) & _KEY_MASK
+        found = number // 3
+        turn = order[: len(found)]
+        claim[found] = turn
+        first = claim.take(found) == turn  # a key that is alone in two places, or a place named twice, counts once
+        found, number, alone = found[first], number[first], alone[first]
+        numbers = (3 * found[:, None] + _OTHERS.take(number - 3 * found, axis=0)).reshape(-1)
+        others = places.take(numbers)
+        taken.append((found, alone, others))
+        numbers += _ONE_KEY
+        np.subtract.at(held, others, numbers)
         alone = others[held.take(others) >> _KEY_BITS == 1]
     table = np.zeros(int(bases[-1]), np.uint8)
     # The last keys first: of a key's places its own is still zero, so that it can make the three agree.
@@ -210,14 +216,6 @@ def _places(hashes: np.ndarray, size: _Size, base: int, seed: int) -> tuple[np.n
     places[:, 2] = first + (length << _U(1)) ^ (mixed & mask)
     places += base
     return places, (mixed ^ mixed >> _U(32)).astype(np.uint8)
-
-
-def _others(three: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Of three places the two that are not a key's own, one key behind the other."""
-    others = three[:, ::2].copy()
-    for column in range(2):
-        np.copyto(others[:, column], three[:, 1], where=others[:, column] == own)
-    return others.reshape(-1)
 
 
 def rowid_filters(rowids: Sequence[np.ndarray]) -> list[bytes]:
