@@ -1,4 +1,4 @@
-"""`ccpr emulator`: serve a recording as if it were an upstream, on loopback."""
+"""`ccpr emulator`: serve a recording, or a living upstream, on loopback."""
 
 import signal
 import ssl
@@ -12,7 +12,10 @@ from matrixone.errors import CcprError
 
 
 def emulator(
-    recording: Annotated[Path, typer.Option("--recording", help="Folder of a recording (about.json, snapshot-001 …).")],
+    recording: Annotated[Path | None, typer.Option("--recording", help="Folder of a recording (about.json, snapshot-001 …).")] = None,
+    living: Annotated[
+        bool, typer.Option("--living", help="Serve an empty upstream that takes SQL, kept in memory, instead of a recording.")
+    ] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="TCP port on 127.0.0.1; 0 takes a free one.")] = 0,
     chunk_bytes: Annotated[
         int, typer.Option("--chunk-bytes", min=1, max=2**30, help="Size of the chunks that objects are served in.")
@@ -36,33 +39,64 @@ def emulator(
             "--strict-publication", help="Know only the recorded publication; else any name of the recorded publisher is accepted."
         ),
     ] = False,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option("--fault", help="A fault to strike, e.g. 'delay kind=object_list seconds=2'; docs/emulator.md lists them."),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", help="PEM file of a certificate: TLS is then offered.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its private key, if it is not in the same file.")] = None,
 ) -> None:
-    """Serve a recording over the MySQL protocol on 127.0.0.1 until SIGTERM or Ctrl-C. The first line printed is `listening on
-    127.0.0.1:PORT`."""
+    """Serve a recording, or an empty upstream of its own (--living), over the MySQL protocol on 127.0.0.1 until SIGTERM or Ctrl-C. The
+    first line printed is `listening on 127.0.0.1:PORT`. Ends with code 70 when the fault `crash` struck."""
+    from emulator.faults import parse_fault
+    from emulator.living import LivingEmulator
     from emulator.replay import Emulator
+    from emulator.serving import Served
+    from emulator.storage import Storage
+
+    if living == (recording is not None):
+        raise typer.BadParameter("one of --recording and --living", param_hint="--recording")
+    try:
+        faults = [parse_fault(text) for text in fault or []]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--fault") from error
 
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: done.set())
     try:
-        with Emulator(
-            recording,
-            port=port,
-            password=password,
-            chunk_bytes=chunk_bytes,
-            flush_after=flush_after,
-            may_flush=not refuse_flush,
-            strict_publication=strict_publication,
-            tls=_tls(tls_certificate, tls_key),
-        ) as server:
+        tls, may_flush = _tls(tls_certificate, tls_key), not refuse_flush
+        server: Served
+        if recording is None:
+            storage = Storage(flush_after=flush_after)
+            server = LivingEmulator(storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls)
+            about = "living, empty: CREATE DATABASE, CREATE TABLE, INSERT, CREATE PUBLICATION …"
+        else:
+            server = replay = Emulator(
+                recording,
+                port=port,
+                password=password,
+                chunk_bytes=chunk_bytes,
+                flush_after=flush_after,
+                may_flush=may_flush,
+                strict_publication=strict_publication,
+                tls=tls,
+            )
+            known = replay.recording
+            about = f"plays {known.name}: publisher {known.publisher}, publication {known.publication.name}"
+        server.on_crash(done.set)
+        server.inject(*(found for found in faults if found is not None))
+        server.start()
+        try:
             print(f"listening on 127.0.0.1:{server.port}", flush=True)
-            known = server.recording
-            print(f"plays {known.name}: publisher {known.publisher}, publication {known.publication.name}", flush=True)
+            print(about, flush=True)
             done.wait()
+        finally:
+            server.stop()
+        if server.crashed.is_set():
+            raise typer.Exit(70)
     except CcprError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error

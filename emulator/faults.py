@@ -1,14 +1,19 @@
 """Faults that a test can ask of the emulator, as plain data.
 
-Give them to `Emulator.inject`. A fault strikes `times` times (0 = always) and then is spent. Faults that name an object or a statement
-strike only there; an empty name means any. To take a snapshot away behind the client's back use `Emulator.drop_snapshot`; to break every
-connection `Emulator.disconnect_all`.
+Give them to `inject` of an emulator; or as text to `ccpr emulator --fault` and to ``SET EMULATOR FAULT = '…'`` on the wire: the class's
+name in small letters and its fields, e.g. ``'cut_object after_bytes=1000'``, ``'delay kind=object_list seconds=2 times=0'``, ``'crash
+kind=get_object'`` (see `parse_fault`); ``'none'`` clears all. A fault strikes `times` times (0 = always) and then is spent. Faults that
+name an object or a statement strike only there; an empty name means any. To take a snapshot away behind the client's back use
+`Emulator.drop_snapshot`; to break every connection `disconnect_all`.
 """
 
+import re
+import shlex
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +109,95 @@ class Delay:
     times: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class CutAnswer:
+    """The connection breaks after this many bytes of the rows of an answer to a statement of this kind; a shorter answer breaks at its
+    end, and one without rows before it begins."""
+
+    after_bytes: int
+    kind: str = ""
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRead:
+    """An object list against an older snapshot answers 22101: the upstream's history no longer reaches back so far."""
+
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCollected:
+    """A snapshot is not found (20101, "find 0 snapshot records"), although it was not dropped."""
+
+    name: str = ""
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseLogins:
+    """New logins get 1040 for `seconds` from now on."""
+
+    seconds: float
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The server stops at once, all connections with it, when a statement of this kind arrives (`after_effect`: when it has worked)."""
+
+    kind: str = ""
+    after_effect: bool = False
+    times: int = 1
+
+
 ObjectFault: TypeAlias = CutObject | WrongTotalSize | WrongTotalChunks | WrongChunkLength | DamagedByte | MissingObject
-StatementFault: TypeAlias = FailStatement | CutStatement | Delay
-Fault: TypeAlias = ObjectFault | StatementFault | CutObjectList
+StatementFault: TypeAlias = FailStatement | CutStatement | CutAnswer | Delay | Crash
+Fault: TypeAlias = ObjectFault | StatementFault | CutObjectList | StaleRead | SnapshotCollected | RefuseLogins
+KINDS: Final[tuple[type[Any], ...]] = (
+    CutObject,
+    CutObjectList,
+    WrongTotalSize,
+    WrongTotalChunks,
+    WrongChunkLength,
+    DamagedByte,
+    MissingObject,
+    FailStatement,
+    CutStatement,
+    CutAnswer,
+    Delay,
+    StaleRead,
+    SnapshotCollected,
+    RefuseLogins,
+    Crash,
+)
+_CONVERTERS: Final[dict[Any, Callable[[str], Any]]] = {
+    int: int,
+    float: float,
+    str: str,
+    bool: lambda text: text.lower() in ("1", "true", "yes"),
+}
+
+
+def parse_fault(text: str) -> Fault | None:
+    """A fault from text: its name and ``field=value`` words, values with blanks in quotes. None for ``none``. Raises ValueError."""
+    words = shlex.split(text)
+    if words == ["none"]:
+        return None
+    named = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in KINDS}
+    if not words or words[0] not in named:
+        raise ValueError(f"a fault is one of: none, {', '.join(named)}")
+    known = {field.name: field for field in fields(named[words[0]])}
+    given: dict[str, Any] = {}
+    for word in words[1:]:
+        name, equal, value = word.partition("=")
+        if not equal or name not in known:
+            raise ValueError(f"{words[0]} has the fields {', '.join(known)}, not {word!r}")
+        given[name] = _CONVERTERS[known[name].type](value)
+    missing = [name for name, field in known.items() if field.default is MISSING and name not in given]
+    if missing:
+        raise ValueError(f"{words[0]} needs {', '.join(missing)}")
+    return named[words[0]](**given)
 
 
 class FaultBox:
@@ -116,15 +207,24 @@ class FaultBox:
         self._lock = threading.Lock()
         self._left: list[tuple[Fault, int]] = []  # a fault and how often it may still strike; -1 = always
         self._cleared = threading.Event()
+        self._refusing_until = 0.0
 
     def put(self, *faults: Fault) -> None:
         with self._lock:
-            self._left.extend((fault, fault.times or -1) for fault in faults)
+            self._left.extend((fault, fault.times or -1) for fault in faults if not isinstance(fault, RefuseLogins))
+            ends = [time.monotonic() + fault.seconds for fault in faults if isinstance(fault, RefuseLogins)]
+            self._refusing_until = max([self._refusing_until, *ends])
+
+    @property
+    def refuses_logins(self) -> bool:
+        with self._lock:
+            return time.monotonic() < self._refusing_until
 
     def clear(self) -> None:
         """None strikes any more, and what is being delayed goes on at once."""
         with self._lock:
             self._left.clear()
+            self._refusing_until = 0.0
             self._cleared.set()
             self._cleared = threading.Event()
 

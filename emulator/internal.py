@@ -73,12 +73,18 @@ def _named(expected: str, words: list[str], name: str) -> str:
 
 def _catalog(upstream: Upstream, publisher: str, word: str) -> Catalog:
     """The catalog at the snapshot that a word names; `-` is the present."""
-    snapshot = None if word == "-" else upstream.backing.find_snapshot(publisher, word)
+    snapshot = None if word == "-" else _find(upstream, publisher, word)
     return upstream.backing.catalog(publisher, snapshot)
 
 
+def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
+    if upstream.faults.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
+        raise internal(f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1")
+    return upstream.backing.find_snapshot(publisher, name)
+
+
 def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> Result:
-    return Result((Column("snapshotts", BIGINT),), ((upstream.backing.find_snapshot(publisher, words[0]).ts,),))
+    return Result((Column("snapshotts", BIGINT),), ((_find(upstream, publisher, words[0]).ts,),))
 
 
 def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> Result:
@@ -114,7 +120,7 @@ def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> Res
 
 
 def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> Result:
-    snapshot = upstream.backing.find_snapshot(publisher, words[0])
+    snapshot = _find(upstream, publisher, words[0])
     return Result((Column("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
 
 
@@ -123,6 +129,8 @@ def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result
     base = None if words[1] == "-" else _resolve(upstream, publisher, words[1], "against snapshot")
     if base is not None and base.ts > target.ts:
         raise internal("invalid timestamp")
+    if base is not None and upstream.faults.strike(lambda fault: isinstance(fault, faults.StaleRead)):
+        raise StatementError(22101, f"stale read, min TS is {target.ts}-0, receive {base.ts}-0")
     rows = upstream.backing.object_list(publisher, target, base)
     cut = None
     for fault in upstream.faults.strike(lambda fault: isinstance(fault, faults.CutObjectList) and fault.after_rows < len(rows)):
@@ -133,7 +141,7 @@ def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result
 
 def _resolve(upstream: Upstream, publisher: str, word: str, role: str) -> Snapshot:
     try:
-        return upstream.backing.find_snapshot(publisher, word)
+        return _find(upstream, publisher, word)
     except StatementError as error:
         raise internal(f"failed to resolve {role} '{word}': {error.text}") from error
 

@@ -6,27 +6,23 @@ Use::
     with LivingEmulator(storage) as emulator:         # listens on 127.0.0.1:emulator.port, in threads of this process
         ...                                           # and change it at any time, by its Python API or by SQL
 
-A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after the
-commit). Object lists
-and differences follow spec/upstream-interface.md 5.7: both ends of a difference are closed, and tables that are gone, or whose id is new,
-have no old objects in it.
+A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after the commit). Object
+lists and differences follow spec/upstream-interface.md 5.7: both ends of a difference are closed, and tables that are gone, or whose id
+is new, have no old objects in it.
 """
 
 import ssl
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
 
 from emulator.backing import Catalog, Publication, Snapshot, internal
-from emulator.faults import Fault
 from emulator.living_catalog import catalog_at
-from emulator.session import Logins
+from emulator.serving import Served
 from emulator.sql import LivingSql
-from emulator.status import Logged, Status
 from emulator.storage import Storage, TakenSnapshot
 from emulator.stored_table import ALIVE, StoredObject
 from emulator.upstream import CHUNK_BYTES, Upstream
-from emulator.wire import Cell, Server
+from emulator.wire import Cell
 from matrixone.objects.timestamp import Timestamp
 
 NEVER = "0-0"
@@ -146,7 +142,7 @@ def _is_listed(stored: StoredObject, base: int | None, upto: int) -> bool:
     return base <= stored.created <= upto or base <= stored.deleted <= upto
 
 
-class LivingEmulator:
+class LivingEmulator(Served):
     """A server for a storage. A context manager; or call `start` and `stop`.
 
     Parameters
@@ -172,40 +168,9 @@ class LivingEmulator:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.storage = storage or Storage()
-        self._upstream = Upstream(LivingBacking(self.storage), chunk_bytes, may_flush, partial(LivingSql, self.storage))
-        self._server = Server(Logins(self._upstream), port=port, password=password, tls=tls)
-
-    @property
-    def port(self) -> int:
-        return self._server.port
-
-    def start(self) -> None:
-        self._server.start()
-
-    def stop(self) -> None:
-        """Ends every connection and waits for the threads."""
-        self._server.stop()
+        upstream = Upstream(LivingBacking(self.storage), chunk_bytes, may_flush, partial(LivingSql, self.storage))
+        super().__init__(upstream, port=port, password=password, tls=tls)
 
     def __enter__(self) -> "LivingEmulator":
         self.start()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
-    def status(self) -> Status:
-        return self._upstream.status()
-
-    def log(self) -> tuple[Logged, ...]:
-        """The last 10,000 statements, oldest first."""
-        return self._upstream.counters.log()
-
-    def inject(self, *faults: Fault) -> None:
-        self._upstream.faults.put(*faults)
-
-    def clear_faults(self) -> None:
-        self._upstream.faults.clear()
-
-    def disconnect_all(self) -> int:
-        """Break every open connection; returns how many. New ones are served."""
-        return self._server.disconnect_all()

@@ -20,21 +20,16 @@ publication name of the recorded publisher is accepted unless `strict_publicatio
 """
 
 import ssl
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from emulator.backing import Snapshot
-from emulator.faults import Fault
 from emulator.recording import Recording, open_recording
-from emulator.session import Logins
+from emulator.serving import Served
 from emulator.state import State
-from emulator.status import Logged, Status
 from emulator.upstream import CHUNK_BYTES, Upstream
-from emulator.wire import Server
 
 
-class Emulator:
+class Emulator(Served):
     """A server that plays one recording. A context manager; or call `start` and `stop`.
 
     Parameters
@@ -68,44 +63,15 @@ class Emulator:
     ) -> None:
         opened = recording if isinstance(recording, Recording) else open_recording(recording)
         self._state = State(opened, flush_after=flush_after, strict_publication=strict_publication)
-        self._upstream = Upstream(self._state, chunk_bytes, may_flush)
-        self._serve = partial(Server, Logins(self._upstream), password=password, tls=tls)
-        self._server = self._serve(port=port)
-
-    @property
-    def port(self) -> int:
-        return self._server.port
+        super().__init__(Upstream(self._state, chunk_bytes, may_flush), port=port, password=password, tls=tls)
 
     @property
     def recording(self) -> Recording:
         return self._state.recording
 
-    def start(self) -> None:
-        self._server.start()
-
-    def stop(self) -> None:
-        """Ends every connection and waits for the threads."""
-        self._upstream.faults.clear()
-        self._server.stop()
-
-    def restart(self) -> None:
-        """After `stop`: the same upstream at the same port, with its snapshots and what was flushed."""
-        self._server = self._serve(port=self.port)
-        self.start()
-
     def __enter__(self) -> "Emulator":
         self.start()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
-    def status(self) -> Status:
-        return self._upstream.status()
-
-    def log(self) -> tuple[Logged, ...]:
-        """The last 10,000 statements, oldest first."""
-        return self._upstream.counters.log()
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots that exist, oldest first."""
@@ -114,13 +80,3 @@ class Emulator:
     def drop_snapshot(self, name: str) -> None:
         """Take a snapshot away as another client would; nothing happens if it is not there."""
         self._state.drop_snapshot(self.recording.publisher, name, if_exists=True)
-
-    def inject(self, *faults: Fault) -> None:
-        self._upstream.faults.put(*faults)
-
-    def clear_faults(self) -> None:
-        self._upstream.faults.clear()
-
-    def disconnect_all(self) -> int:
-        """Break every open connection; returns how many. New ones are served."""
-        return self._server.disconnect_all()

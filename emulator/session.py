@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Final
 
 from emulator import catalog, faults, internal
@@ -14,6 +15,7 @@ from emulator.statements import (
     Plain,
     Select,
     SelectValues,
+    SetFault,
     SetRole,
     Show,
     Statement,
@@ -22,7 +24,7 @@ from emulator.statements import (
     parse,
 )
 from emulator.upstream import Upstream
-from emulator.wire import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Result, StatementError
+from emulator.wire import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Cut, Result, StatementError
 
 SYSTEM_DATABASES: Final = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
 # What clients read when they connect.
@@ -109,7 +111,9 @@ class UpstreamSession:
         else:
             answer = self.sql.run(text, self.database) if self.sql is not None and known else self._answer(statement)
         for fault in failures:
-            _fail(fault)
+            if isinstance(fault, faults.CutAnswer) and answer is not None:
+                return replace(answer, cut=Cut(0, fault.after_bytes))
+            self._fail(fault)
         return answer
 
     def _count(self, kind: str, text: str) -> None:
@@ -121,11 +125,28 @@ class UpstreamSession:
         for fault in self.upstream.faults.strike(lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)):
             if isinstance(fault, faults.Delay):
                 self.upstream.faults.delay(fault.seconds)
-            elif isinstance(fault, faults.FailStatement | faults.CutStatement):
-                if not fault.after_effect:
-                    _fail(fault)
+            elif isinstance(fault, faults.FailStatement | faults.CutStatement | faults.CutAnswer | faults.Crash):
+                if not isinstance(fault, faults.CutAnswer) and not fault.after_effect:
+                    self._fail(fault)
                 after.append(fault)
         return after
+
+    def _fail(self, fault: faults.StatementFault) -> None:
+        if isinstance(fault, faults.FailStatement):
+            raise StatementError(fault.number, fault.text)
+        if isinstance(fault, faults.Crash):
+            self.upstream.crash()
+        raise CutByFault("cut as asked")
+
+    def _set_fault(self, text: str) -> None:
+        try:
+            fault = faults.parse_fault(text)
+        except ValueError as error:
+            raise StatementError(20301, f"invalid input: {error}") from error
+        if fault is None:
+            self.upstream.faults.clear()
+        else:
+            self.upstream.faults.put(fault)
 
     def _answer(self, statement: Statement | None) -> Result | None:
         match statement:
@@ -147,6 +168,8 @@ class UpstreamSession:
                 self.login = self.login.with_role(statement.role)
             case Use():
                 self.use(statement.database)
+            case SetFault():
+                self._set_fault(statement.text)
             case Plain():
                 if statement.what != "set":
                     self.in_transaction = statement.what == "begin"
@@ -297,6 +320,8 @@ class Logins:
         self.upstream = upstream
 
     def open(self, user: str, connection_id: int) -> UpstreamSession:
+        if self.upstream.faults.refuses_logins:
+            raise StatementError(1040, "too many connections", "08004")
         return UpstreamSession(self.upstream, parse_login(user), connection_id)
 
 
@@ -319,15 +344,11 @@ def _kind(statement: Statement | None) -> str:
             return f"show_{statement.what.replace(' ', '_')}"
         case SetRole():
             return "set_role"
+        case SetFault():
+            return "set_fault"
         case Use():
             return "use"
         case Plain():
             return statement.what
         case _:
             return "unknown"
-
-
-def _fail(fault: faults.StatementFault) -> None:
-    if isinstance(fault, faults.FailStatement):
-        raise StatementError(fault.number, fault.text)
-    raise CutByFault("cut as asked")

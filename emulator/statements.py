@@ -100,6 +100,13 @@ class SetRole:
 
 
 @dataclass(frozen=True, slots=True)
+class SetFault:
+    """``SET EMULATOR FAULT = 'text'``: see `emulator.faults`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     database: str
 
@@ -112,7 +119,7 @@ class Plain:
     what: str
 
 
-Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | Use | Plain
+Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | SetFault | Use | Plain
 
 MAX_DEPTH = 20  # of parentheses in a condition
 SHOWS = (
@@ -159,6 +166,8 @@ def _statement(tokens: "Tokens") -> Statement:
         return _show(tokens)
     if tokens.accept("set", "role"):
         return SetRole(tokens.name().lower())
+    if tokens.accept("set", "emulator", "fault", "="):
+        return SetFault(tokens.text())
     if tokens.accept("set"):
         tokens.skip_rest()
         return Plain("set")

@@ -41,6 +41,7 @@ class Upstream:
     ----------
     chunk_bytes : of get_object; the real one's is fixed at 100 MiB.
     may_flush : whether mo_ctl is allowed.
+    on_crash : what a crash stops.
     sql : makes what answers a login's statements on tables of its own; None where there are none.
     """
 
@@ -50,6 +51,12 @@ class Upstream:
     sql: Callable[[Login], UserSql] | None = None
     faults: FaultBox = field(default_factory=FaultBox)
     counters: Counters = field(default_factory=Counters)
+    on_crash: list[Callable[[], object]] = field(default_factory=list)
+
+    def crash(self) -> None:
+        """What is served stops at once: the fault `Crash`."""
+        for act in self.on_crash:
+            act()
 
     def status(self) -> Status:
         names = (snapshot.name for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))

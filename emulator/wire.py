@@ -166,6 +166,13 @@ class Server:
         for sock in (self._listener, self._wake, self._alarm):
             sock.close()
 
+    def crash(self) -> None:
+        """Stop without a farewell and without waiting: connections break, new ones are refused. `stop` does the rest."""
+        self._stopping = True
+        self._alarm.send(b"x")
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self.disconnect_all()
+
     def disconnect_all(self) -> int:
         """Break every open connection, as a restart of the upstream would. Returns how many."""
         connections = self._connections()
