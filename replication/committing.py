@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Table
 from replication.checkpoint import Checkpoint
 from replication.checkpoint_store import Location
@@ -29,6 +30,34 @@ from replication.quarantine import Quarantine
 from replication.retention import GRACE_SECONDS, Retention, Swept, sweep
 from replication.subscription import Settings
 from replication.work import Listed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an iteration ended.
+
+    Attributes
+    ----------
+    point : False for an idle iteration, which moves the watermark only.
+    tables : that the mirror shows after it.
+    objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
+    lag_seconds : age of the replica's state when the iteration ended, see `replication.lag`.
+    clock_skew_seconds : our clock less the upstream's; None if not known.
+    quarantined : names of the tables that failed while the others went on.
+    """
+
+    lsn: int
+    point: bool
+    at: Timestamp
+    tables: int
+    tables_changed: int
+    objects_copied: int
+    bytes_copied: int
+    objects_total: int
+    bytes_total: int
+    lag_seconds: float
+    clock_skew_seconds: float | None
+    quarantined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +86,22 @@ class Result:
         return len({point.table.logical_id for point in self.points or ()})
 
 
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last point.
+
+    Attributes
+    ----------
+    point : None before the first.
+    tables : by id; those that are behind as they were at their own point.
+    behind : the tables that the point does not show, by id.
+    """
+
+    point: GlobalPoint | None
+    tables: dict[int, TablePoint]
+    behind: dict[int, Behind]
+
+
 class Books:
     """What is kept of one subscription: in the catalog database, and published from there in the mirror."""
 
@@ -67,6 +112,12 @@ class Books:
         self.ledger = Ledger(log.engine, task_id)
         self.quarantine = Quarantine(log.engine, task_id)
         self._checkpoint = Checkpoint(log.engine, task_id, clock)
+
+    def last(self) -> Last:
+        newest = self.history.newest()
+        if newest is None:
+            return Last(None, {}, {})
+        return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
 
     def commit(self, ref: SnapshotRef, context: Context, result: Result) -> None:
         """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim still is what it was (O5)."""

@@ -9,31 +9,26 @@ the Dagster assets, the command line and the service loop call the same methods.
 """
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
 from matrixone.errors import CcprError, Terminal
-from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Table
+from matrixone.objects.errors import ObjectUnsupported
 from matrixone.upstream import snapshots
 from matrixone.upstream.catalog import index_tables, read_catalog
 from matrixone.upstream.errors import PartitionedTable, SnapshotGone
 from matrixone.upstream.session import Session
-from replication.applying import holds_later_rows, live_objects, write_table
-from replication.catalog_diff import CatalogDiff, ChangeKind, check_schema, diff_catalogs
-from replication.committing import Books, Result
+from replication.catalog_diff import CatalogDiff, check_schema, diff_catalogs
+from replication.committing import Books, Last, Outcome, Result
 from replication.context import Context, SnapshotRef
 from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy
 from replication.errors import (
     BaseSnapshotLost,
-    MirrorDamaged,
     NoOpenIteration,
     PlanOutdated,
     ScopeConflict,
@@ -41,53 +36,21 @@ from replication.errors import (
     TableMissingInMirror,
     UpstreamClockBack,
 )
-from replication.failure import Failure
 from replication.lag import LagMeter, taken_at
 from replication.lease import Lease
 from replication.listing import Failures, Listing
 from replication.log import CcprLog
-from replication.mirror import Behind, Mirror, object_path
+from replication.mirror import Mirror, object_path
+from replication.moving import Move, or_fail
 from replication.object_diff import ObjectDiff
 from replication.plan import Plan, make_plan
-from replication.points import GlobalPoint, TablePoint
-from replication.quarantine import tables_behind
 from replication.retention import GRACE_SECONDS, Swept
 from replication.steps import OnStep, Step, ignore
 from replication.subscription import Subscription
 from replication.work import Listed, Resync, Work, sweep_work
 
 FLUSH_TIMEOUT_SECONDS = 1800.0
-_TABLE_FAILURES = (MirrorDamaged, ObjectDamaged)  # in applying: of one table's files, nobody else's
 _logger = structlog.get_logger(__name__)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an iteration ended.
-
-    Attributes
-    ----------
-    point : False for an idle iteration, which moves the watermark only.
-    tables : that the mirror shows after it.
-    objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
-    lag_seconds : age of the replica's state when the iteration ended, see `replication.lag`.
-    clock_skew_seconds : our clock less the upstream's; None if not known.
-    quarantined : names of the tables that failed while the others went on.
-    """
-
-    lsn: int
-    point: bool
-    at: Timestamp
-    tables: int
-    tables_changed: int
-    objects_copied: int
-    bytes_copied: int
-    objects_total: int
-    bytes_total: int
-    lag_seconds: float
-    clock_skew_seconds: float | None
-    quarantined: tuple[str, ...] = ()
 
 
 class Iteration:
@@ -219,17 +182,17 @@ class Iteration:
         indexes: frozenset[str] = frozenset()
         if subscription.table is not None:
             ids = [table.id for table in catalog.tables if subscription.replicates(table, indexes)]
-            if not ids and not self._before:
+            if not ids and not self._last.tables:
                 raise ScopeConflict("the table does not exist upstream", subject=f"table {subscription.scope}")
             indexes = frozenset(
                 name for table_id in ids for name in index_tables(self._session, subscription.publication, table_id, ref.name)
             )
         tables = {table.id: table for table in catalog.tables if subscription.replicates(table, indexes)}
-        changes = diff_catalogs((point.table for point in self._before.values()), tables.values())
+        changes = diff_catalogs((point.table for point in self._last.tables.values()), tables.values())
         failures: Failures = {}
         for table in tables.values():
             if subscription.copies(table):
-                self._or_fail(table.id, failures, (ObjectUnsupported,), partial(check_schema, table))
+                or_fail(table.id, failures, (ObjectUnsupported,), partial(check_schema, table), isolated=subscription.settings.isolated)
         return CatalogDiff(catalog, tables, changes, catalog.unreplicated, failures)
 
     # ---- 2
@@ -266,7 +229,6 @@ class Iteration:
 
     def _list(self, ref: SnapshotRef) -> Listed:
         catalog, publication = self.diff_catalog(), self.subscription.publication
-        self._enter(Step.OBJECT_LIST)
         if self._resync is not None and self._resync.table is not None:
             asked = self._resync.table
             if asked not in {table.qualified_name for table in catalog.tables.values()}:
@@ -280,7 +242,9 @@ class Iteration:
             request_flush=partial(snapshots.flush_tables, self._connect, stored) if on_demand else None,
             timeout_seconds=self._flush_timeout_seconds,
         )
-        listing = Listing(self._session, self.subscription, catalog, self._before, self._behind.keys(), self.mirror, self._books.ledger)
+        listing = Listing(
+            self._session, self.subscription, catalog, self._last.tables, self._last.behind.keys(), self.mirror, self._books.ledger
+        )
         return listing.diff(ref, self._context.current, self._resync)
 
     def plan(self) -> Plan:
@@ -310,7 +274,7 @@ class Iteration:
         return self._to_copy(self._allowed())
 
     def _to_copy(self, listed: Listed) -> pa.Table:
-        copied = pa.array(sorted(self._kept), pa.int64())
+        copied = pa.array([table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)], pa.int64())
         wanted = listed.wanted
         wanted = wanted.filter(pc.is_in(wanted.column("table_id"), copied)).select(COPY_INPUT.names)
         return (
@@ -326,14 +290,13 @@ class Iteration:
         work = self._work(self.resume())
         if not work.is_listed():
             raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
+        listed = self._allowed()
         self._enter(Step.COPY)
         report = work.copied()
         if report is None:
-            objects = self.objects_to_copy()
-            self._enter(Step.COPY)
-            for name in self._allowed().refetched.column("name").to_pylist():  # damaged: a soundness check alone might keep it
+            for name in listed.refetched.column("name").to_pylist():  # damaged: a soundness check alone might keep it
                 self.mirror.store.delete(object_path(name))
-            report = copy(self.subscription.copy_job(self.mirror.store.url), objects, engine)
+            report = copy(self.subscription.copy_job(self.mirror.store.url), self._to_copy(listed), engine)
             work.keep_copied(report)
         return report
 
@@ -348,7 +311,7 @@ class Iteration:
         report = self._work(ref).copied()
         if report is None:
             raise StepMissing("copied_objects has not run for this iteration", subject=self._subject)
-        return self._end(ref, self._result(ref, self._allowed(), report))
+        return self._end(ref, self._move(ref).result(self._allowed(), report))
 
     def apply_if_idle(self) -> Outcome | None:
         """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which stays open."""
@@ -356,70 +319,12 @@ class Iteration:
         ref = self.resume()
         if not self._work(ref).is_listed():
             raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
-        listed, failures = self._allowed(), {}
-        if not self._is_idle(ref, listed, failures) or failures:
-            return None
-        nothing = CopyReport(COPY_OUTPUT.empty_table())
-        return self._end(ref, Result(None, listed, nothing, self._failed(listed), self._late(listed), self._kept))
+        result = self._move(ref).idle_result(self._allowed(), CopyReport(COPY_OUTPUT.empty_table()))
+        return None if result is None else self._end(ref, result)
 
-    def _result(self, ref: SnapshotRef, listed: Listed, report: CopyReport) -> Result:
-        """Step 4: which tables are moved, and what they are made of then."""
-        self._enter(Step.FILTER)
-        failures: Failures = {}
-        for name, failure in report.failures.items():
-            named = listed.wanted.filter(pc.equal(listed.wanted.column("name"), name)).column("table_id").to_pylist()
-            failures |= dict.fromkeys(named, failure)
-        listed, points = listed.without(failures), None
-        if not self._is_idle(ref, listed, failures):
-            listed = listed.without(failures)
-            points = self._write(listed, failures)
-            listed = listed.without(failures)
-            gone = self._before.keys() - self.diff_catalog().tables.keys() - self._late(listed).keys()
-            points = (*points, *(TablePoint(self._before[table_id].table, None, self.lsn) for table_id in sorted(gone)))
-        return Result(points, listed, report, self._failed(listed), self._late(listed), self._kept)
-
-    def _write(self, listed: Listed, failures: Failures) -> list[TablePoint]:
-        """Step 5: the manifest of each table that has changed, and was not kept from it."""
-        tables, points = self.diff_catalog().tables, []
-        self._enter(Step.APPLY)
-        for table_id in sorted(self._to_write(listed)):
-            before = None if table_id in listed.rebuilt else self._before.get(table_id)
-            find = partial(live_objects, self.mirror, before, table_id, listed.diff)
-            objects = self._or_fail(table_id, failures, _TABLE_FAILURES, find)
-            if objects is not None:
-                points.append(write_table(self.mirror, self.lsn, self._lease.claim.fence, tables[table_id], objects))
-        return points
-
-    def _to_write(self, listed: Listed) -> set[int]:
-        """Tables that differ from what the last point shows, and tables that it does not show; without those that failed."""
-        catalog = self.diff_catalog()
-        changed = {change.table.id for change in catalog.changes if change.kind is not ChangeKind.DROPPED}
-        behind = self._behind.keys() & catalog.tables.keys()
-        return (listed.diff.table_ids | changed | listed.mended | behind) - listed.failures.keys()
-
-    def _is_idle(self, ref: SnapshotRef, listed: Listed, failures: Failures) -> bool:
-        """Has no row become visible since the last point, and no table changed? That no object changed is not enough. A table that failed
-        again changes nothing; one that fails here is added to `failures`, and does.
-        """
-        dropped = self._before.keys() - self.diff_catalog().tables.keys() - self._late(listed).keys()
-        if self._newest is None or dropped or self._to_write(listed) or self._late(listed) != self._behind:
-            return False
-        for table_id, point in self._before.items():
-            if table_id in self._kept and table_id not in self._behind:
-                later = partial(holds_later_rows, self.mirror, point, self._newest.at, ref.at)
-                if self._or_fail(table_id, failures, _TABLE_FAILURES, later) or table_id in failures:
-                    return False
-        return True
-
-    def _failed(self, listed: Listed) -> dict[int, tuple[Table, Failure]]:
-        tables = self.diff_catalog().tables
-        return {table_id: (tables[table_id], failure) for table_id, failure in listed.failures.items()}
-
-    def _late(self, listed: Listed) -> dict[int, Behind]:
-        """The tables that a point made now does not show."""
-        catalog, newest = self.diff_catalog(), self._newest.lsn if self._newest else None
-        changes = {change.table.id: change for change in catalog.changes}
-        return tables_behind(catalog.tables, changes, listed.failures, self._before, self._behind, newest)
+    def _move(self, ref: SnapshotRef) -> Move:
+        fence = self._lease.claim.fence
+        return Move(self.mirror, self.subscription, self.diff_catalog(), self._last, self.lsn, fence, ref.at, self._enter)
 
     def _end(self, ref: SnapshotRef, result: Result) -> Outcome:
         """Commit, publish, clear away."""
@@ -496,23 +401,8 @@ class Iteration:
         return self._connect()
 
     @cached_property
-    def _newest(self) -> GlobalPoint | None:
-        return self._books.history.newest()
-
-    @cached_property
-    def _before(self) -> dict[int, TablePoint]:
-        """The tables as the last point has them; those that are behind as they were at theirs."""
-        return {} if self._newest is None else self._books.history.tables(self._newest.lsn)
-
-    @cached_property
-    def _behind(self) -> dict[int, Behind]:
-        """The tables that the last point does not show."""
-        return {} if self._newest is None else self._books.quarantine.behind(self._newest.lsn)
-
-    @property
-    def _kept(self) -> Collection[int]:
-        """Ids of the tables whose objects the mirror keeps."""
-        return {table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)}
+    def _last(self) -> Last:
+        return self._books.last()
 
     @property
     def _subject(self) -> str:
@@ -522,20 +412,11 @@ class Iteration:
         return Work(self.mirror, ref, self._resync)
 
     def _enter(self, step: Step) -> None:
-        if step is not self._step:
+        """A step begins; to look again at what an earlier one left is none."""
+        if self._step is None or step.comes_after(self._step):
             self._step = step
             _logger.info("step", subscription=self.subscription.name, lsn=self.lsn, step=step.label, number=step.value)
             self.on_step(step)
-
-    def _or_fail(self, table_id: int, failures: Failures, kinds: tuple[type[CcprError], ...], action: Callable[[], T]) -> T | None:
-        """Do something for one table. In isolated mode an error of these kinds is that table's alone; then None."""
-        try:
-            return action()
-        except kinds as error:
-            if not self.subscription.settings.isolated:
-                raise
-            failures[table_id] = Failure.of(error)
-            return None
 
 
 def _count(objects: pa.Table) -> tuple[int, int]:

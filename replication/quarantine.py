@@ -6,18 +6,17 @@ not moved is the state of an older point, so nobody may read it there (`PointNot
 commit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from matrixone.schema import Table
-from replication.catalog_diff import ChangeKind, TableChange
+from replication.catalog_diff import CatalogDiff, ChangeKind
 from replication.database import LONG_TEXT, METADATA, TABLE_OPTIONS, UTC_TIME, fetch, repeatable, transaction
 from replication.failure import Failure
 from replication.mirror import Behind
-from replication.points import TablePoint
 
 quarantine = sa.Table(
     "ccpr_quarantine",
@@ -150,12 +149,7 @@ class Quarantine:
 
 
 def tables_behind(
-    tables: Mapping[int, Table],
-    changes: Mapping[int, TableChange],
-    failed: Mapping[int, Failure],
-    before: Mapping[int, TablePoint],
-    were_behind: Mapping[int, Behind],
-    newest: int | None,
+    catalog: CatalogDiff, failed: Collection[int], before: Collection[int], were_behind: Mapping[int, Behind], newest: int | None
 ) -> dict[int, Behind]:
     """What the coming point will not show, by the id under which the mirror knows the table.
 
@@ -163,13 +157,13 @@ def tables_behind(
 
     Parameters
     ----------
-    tables : those at the snapshot, by id.
-    changes : since the last point, by id.
-    before, were_behind, newest : the last point's tables, those that it does not show, and its lsn.
+    failed : ids of tables at the snapshot.
+    before, were_behind, newest : ids of the last point's tables, those that it does not show, and its lsn.
     """
+    changes = {change.table.id: change for change in catalog.changes}
     behind = {}
     for table_id in failed:
-        change, table = changes.get(table_id), tables[table_id]
+        change, table = changes.get(table_id), catalog.tables[table_id]
         known = table_id
         if change is not None and change.kind is ChangeKind.REPLACED and change.before is not None:
             known = change.before.id

@@ -23,12 +23,16 @@ class Step(IntEnum):
     def label(self) -> str:
         return self.name.lower()
 
+    def comes_after(self, other: "Step") -> bool:
+        return _ORDER.index(self) > _ORDER.index(other)
+
     @property
     def title(self) -> str:
         """What is done, for a progress line."""
         return _TITLES[self]
 
 
+_ORDER = (Step.INIT, Step.CATALOG, Step.OBJECT_LIST, Step.COPY, Step.FILTER, Step.APPLY, Step.OUTCOME, Step.RELEASE)
 _TITLES = {
     Step.INIT: "take the lease",
     Step.CATALOG: "snapshot and catalog upstream",

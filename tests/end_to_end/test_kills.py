@@ -44,7 +44,7 @@ PLACES = {
     "list compared": ("replication.listing", "diff_objects"),
     "first object stored": ("replication.store", "LocalStore.put"),
     "objects copied": ("replication.iteration", "copy"),
-    "manifests written": ("replication.iteration", "write_table"),
+    "manifests written": ("replication.moving", "write_table"),
     "committed": ("replication.committing", "Books.commit"),
     "point published": ("replication.mirror", "Mirror.publish"),
     "head published": ("replication.mirror", "Mirror.publish_head"),
