@@ -157,7 +157,7 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
     """
     attempts = tenacity.retry(
         retry=tenacity.retry_if_exception_type(StateUnavailable),
-        stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
+        stop=lambda state: (state.seconds_since_start or 0.0) >= PATIENCE_SECONDS,
         wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
         before_sleep=tenacity.before_sleep_log(_log, logging.WARNING),
         reraise=True,

@@ -236,23 +236,12 @@ class CcprLog:
         """A changed context within the iteration, or after it."""
         self._change(claim, {"context": context.to_text()})
 
-    def commit(self, claim: Claim, context: Context, watermark: int, write: Callable[[sa.Connection], None]) -> None:
-        """The iteration's outcome, and what `write` adds, in one transaction (O5). Raises LeaseLost, and nothing is written, unless exactly
-        our row is there.
-
-        If the database is lost on the way, the row is looked up before anything is said (B10): StateUnavailable means that nothing was
-        written, CommitOutcomeUnknown that it could not be looked up.
-        """
-        try:
-            with transaction(self.engine) as connection:
-                self.commit_row(connection, claim, context, watermark)
-                write(connection)
-        except StateUnavailable as error:
-            if not self.has_committed(claim, error):
-                raise
-
     def commit_row(self, connection: sa.Connection, claim: Claim, context: Context, watermark: int) -> None:
-        """The guarded UPDATE of `commit`, in the caller's transaction: call it before all other writes; LeaseLost must roll them back."""
+        """The iteration's outcome, in the transaction that writes the points (O5): one UPDATE that names what the owner believes.
+
+        Raises LeaseLost unless exactly our row is there, which must roll the whole transaction back. If the database is lost before the
+        transaction's end is answered, `has_committed` tells (B10).
+        """
         values = {
             "state": State.RUNNING,
             "iteration_state": after(Event.COMMIT, Pair(State.RUNNING, IterationState.RUNNING), claim.name).iteration,

@@ -1,6 +1,9 @@
 """The log: one owner at a time, and a commit that only the owner can make."""
 
-from collections.abc import Callable
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,19 @@ from matrixone.errors import Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
 from replication.context import Context
 from replication.database import open_database, transaction
-from replication.errors import LeaseLost, StateUnreadable, SubscriptionBusy, SubscriptionExists, SubscriptionMissing
-from replication.log import CcprLog, Failures, IterationState, State
+from replication.errors import (
+    LeaseLost,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionExists,
+    SubscriptionMissing,
+    SubscriptionPaused,
+)
+from replication.log import CcprLog, Claim, Failures, IterationState, State
 from replication.migrations import versions
 from replication.points import GlobalPoint, PointHistory
-from tests.replication.values import NOW, a_subscription
+from tests.mariadb import MariaDb
+from tests.replication.values import NOW, a_subscription, commit
 
 TTL = 30.0
 
@@ -31,20 +42,23 @@ def nobody_is_dead(owner: str) -> bool:
     return False
 
 
-def nothing(connection: sa.Connection) -> None:
-    """Adds nothing to a commit."""
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def log(tmp_path: Path, clock: Clock) -> CcprLog:
-    log = CcprLog(open_database(f"sqlite:///{tmp_path}/catalog.db"), clock)
+@pytest.fixture(params=["sqlite", "mariadb"])
+def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[CcprLog]:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    if request.param == "mariadb":
+        server: MariaDb = request.getfixturevalue("mariadb")
+        name = f"catalog_{uuid.uuid4().hex[:8]}"
+        server.create_database(name)
+        url = f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/{name}"
+    log = CcprLog(open_database(url), clock)
     log.insert(a_subscription().to_row(NOW))
-    return log
+    yield log
+    log.engine.dispose()
 
 
 def test_a_new_subscription_has_run_nothing(log: CcprLog) -> None:
@@ -82,10 +96,10 @@ def test_an_owner_whose_lease_ran_out_or_who_is_dead_is_displaced_and_can_no_lon
     log.start(new, Context())
     assert not log.renew(old, TTL)
     with pytest.raises(LeaseLost):
-        log.commit(old, Context(), 7, nothing)
+        commit(log, old, 7)
     log.release(old)
     assert log.row("sub").lease_expires_at > 0, "a displaced owner frees nothing"
-    log.commit(new, Context(), 7, nothing)
+    commit(log, new, 7)
     assert (log.row("sub").iteration_lsn, log.row("sub").watermark) == (1, 7)
 
 
@@ -97,13 +111,13 @@ def test_an_owner_takes_its_own_lease_again_with_a_new_fence(log: CcprLog) -> No
 def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     with pytest.raises(LeaseLost):
-        log.commit(claim, Context(), 7, nothing)
+        commit(log, claim, 7)
     log.start(claim, Context())
-    log.commit(claim, Context(), 7, nothing)
+    commit(log, claim, 7)
     for step in (
         lambda: log.start(claim, Context()),
         lambda: log.fail(claim, Context(), Broken("late", subject="upstream")),
-        lambda: log.commit(claim, Context(), 8, nothing),
+        lambda: commit(log, claim, 8),
     ):
         with pytest.raises(LeaseLost):
             step()
@@ -115,7 +129,7 @@ def test_a_refused_commit_writes_nothing_of_the_point(log: CcprLog) -> None:
     history = PointHistory(log.engine, claim.task_id)
     point = GlobalPoint(0, Timestamp(7), "xr_a_0_0", NOW, "", 0, 0, 0)
     with pytest.raises(LeaseLost):
-        log.commit(claim, Context(), 7, lambda connection: history.write(connection, point, []))
+        commit(log, claim, 7, lambda connection: history.write(connection, point, []))
     assert history.newest() is None
 
 
@@ -127,7 +141,7 @@ def test_a_point_that_cannot_be_written_rolls_the_outcome_back(log: CcprLog) -> 
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError):
-        log.commit(claim, Context(), 7, broken)
+        commit(log, claim, 7, broken)
     assert log.row("sub").iteration_lsn == 0
 
 
@@ -155,7 +169,7 @@ def test_failures_are_written_as_matrixone_writes_them(log: CcprLog, clock: Cloc
     assert row.error_message.startswith("N:1000010:BROKEN: gone")
     assert (row.state, row.iteration_state) == (State.ERROR, IterationState.ERROR)
     log.start(claim, Context())
-    log.commit(claim, Context(), 7, nothing)
+    commit(log, claim, 7)
     assert (log.row("sub").state, log.row("sub").error_message) == (State.RUNNING, None)
 
 
@@ -181,7 +195,7 @@ def test_running_ends_state_error(log: CcprLog) -> None:
     assert log.row("sub").pair == (State.ERROR, IterationState.ERROR)
     log.start(claim, Context())
     assert log.row("sub").pair == (State.RUNNING, IterationState.RUNNING)
-    log.commit(claim, Context(), 7, nothing)
+    commit(log, claim, 7)
     assert log.row("sub").pair == (State.RUNNING, IterationState.COMPLETE)
 
 
@@ -192,3 +206,109 @@ def test_what_is_no_row_of_retryable_failures_reads_as_none(message: str | None)
 
 def test_a_row_of_failures_is_read_back() -> None:
     assert Failures.of("R:2:1000000:1000010:FLAKY: line: down") == Failures(2, 1000000, 1000010, "FLAKY: line: down")
+
+
+# ---- a person's part
+
+
+def test_a_pause_ends_what_runs_and_resume_goes_on_from_the_same_lsn(log: CcprLog) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context(attempts=3))
+    assert log.pause("sub").pair == (State.PAUSED, IterationState.CANCEL)
+    assert not log.renew(claim, TTL)
+    fail = Flaky("x", subject="y")
+    for step in (lambda: commit(log, claim, 7), lambda: log.remember(claim, Context()), lambda: log.fail(claim, Context(), fail)):
+        with pytest.raises(LeaseLost, match="paused"):
+            step()
+    with pytest.raises(SubscriptionPaused):
+        log.claim("sub", "b", TTL, nobody_is_dead)
+    row = log.resume("sub")
+    assert (row.pair, row.iteration_lsn, Context.from_text(row.context).attempts) == ((State.RUNNING, IterationState.COMPLETE), 0, 3)
+    again = log.claim("sub", "b", TTL, nobody_is_dead)
+    log.start(again, Context())
+    commit(log, again, 7)
+
+
+def test_resume_ends_an_error_and_a_wait_after_failures(log: CcprLog) -> None:
+    for error in (Broken("gone", subject="upstream"), Flaky("line down", subject="upstream")):
+        claim = log.claim("sub", "a", TTL, nobody_is_dead)
+        log.start(claim, Context())
+        log.fail(claim, Context(), error)
+        row = log.resume("sub")
+        assert (row.pair, row.error_message) == ((State.RUNNING, IterationState.COMPLETE), None)
+
+
+def test_a_dropped_one_keeps_its_checkpoint_and_frees_its_name(log: CcprLog) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context().opened("uid", 0))
+    commit(log, claim, 7)
+    log.drop("sub")
+    with pytest.raises(LeaseLost, match="dropped"):
+        log.remember(claim, Context())
+    with pytest.raises(SubscriptionMissing):
+        log.drop("sub")
+    row = log.dropped_row("sub")
+    assert row is not None
+    assert (row.iteration_lsn, row.watermark, log.rows()) == (1, 7, [])
+    log.insert(replace(a_subscription().to_row(NOW), task_id="another"))
+    assert log.row("sub").task_id == "another"
+
+
+def test_who_alters_what_was_altered_meanwhile_is_told(log: CcprLog) -> None:
+    row = log.row("sub")
+    log.alter(row, {"sync_config": "{}"}, reroute=False)
+    with pytest.raises(SubscriptionBusy, match="altered"):
+        log.alter(row, {"sync_config": "[]"}, reroute=False)
+
+
+def test_settings_change_beneath_a_running_iteration_and_a_new_upstream_ends_it(log: CcprLog) -> None:
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+    log.alter(log.row("sub"), {"sync_config": '{"retain": 2}'}, reroute=False)
+    assert log.renew(claim, TTL)
+    log.alter(log.row("sub"), {"upstream_conn": "mysql://x@y:1"}, reroute=True)
+    with pytest.raises(LeaseLost, match="altered"):
+        commit(log, claim, 7)
+    assert log.row("sub").pair == (State.RUNNING, IterationState.COMPLETE)
+
+
+def test_of_many_that_claim_at_once_one_owns_and_commits(log: CcprLog) -> None:
+    """Threads with connections of their own, as processes have them."""
+    claims: list[Claim] = []
+    busy: list[SubscriptionBusy] = []
+    gate = threading.Barrier(8)
+
+    def claim(owner: str) -> None:
+        gate.wait()
+        try:
+            claims.append(log.claim("sub", owner, TTL, nobody_is_dead))
+        except SubscriptionBusy as error:
+            busy.append(error)
+
+    threads = [threading.Thread(target=claim, args=(f"owner-{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(claims), len(busy)) == (1, 7)
+    log.start(claims[0], Context())
+    commit(log, claims[0], 7)
+
+
+def test_two_new_ones_of_one_name_at_once_are_one(log: CcprLog) -> None:
+    results: list[str] = []
+
+    def insert(number: int) -> None:
+        row = replace(a_subscription("new").to_row(NOW), task_id=f"task-{number}")
+        try:
+            log.insert(row, lambda others: results.append("looked"))
+            results.append("made")
+        except SubscriptionExists:
+            results.append("exists")
+
+    threads = [threading.Thread(target=insert, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["exists"] * 3 + ["looked"] * 4 + ["made"]

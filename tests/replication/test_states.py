@@ -14,7 +14,7 @@ from replication.database import open_database, transaction
 from replication.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TransitionRefused
 from replication.log import CcprLog, Claim, mo_ccpr_log
 from replication.states import IDLE, TRANSITIONS, Event, IterationState, Pair, State, after
-from tests.replication.values import NOW, a_subscription
+from tests.replication.values import NOW, a_subscription, commit
 
 TTL = 30.0
 PERSON = {Event.PAUSE, Event.RESUME, Event.REROUTE, Event.DROP}
@@ -98,7 +98,7 @@ class Lives(RuleBasedStateMachine):
             claim = self.log.claim("sub", "rescue", TTL, lambda owner: False)
             assert claim.lsn == self.lsn
             self.log.start(claim, Context())
-            self.log.commit(claim, Context(), self.watermark + 1, nothing)
+            commit(self.log, claim, self.watermark + 1)
             row = self.log.row("sub")
             assert (row.pair, row.iteration_lsn, row.watermark) == (IDLE, self.lsn + 1, self.watermark + 1)
         self.log.engine.dispose()
@@ -143,11 +143,11 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(owner=OWNERS)
-    def commit(self, owner: str) -> None:
+    def finish(self, owner: str) -> None:
         if owner not in self.claims:
             return
         allowed = self.holds(owner, Event.COMMIT)
-        self.step(owner, Event.COMMIT, lambda: self.log.commit(self.claims[owner], Context(), self.watermark + 5, nothing))
+        self.step(owner, Event.COMMIT, lambda: commit(self.log, self.claims[owner], self.watermark + 5))
         if allowed:
             self.lsn, self.watermark = self.lsn + 1, self.watermark + 5
 
@@ -198,10 +198,6 @@ class Lives(RuleBasedStateMachine):
             assert (row.state, row.iteration_state) == self.pair
             assert (row.iteration_lsn, row.watermark) == (self.lsn, self.watermark)
             assert (row.live_name is None) == (self.pair.state is State.DROPPED)
-
-
-def nothing(connection: sa.Connection) -> None:
-    """Adds nothing to a commit."""
 
 
 def refused(error: type[Exception], act: Any) -> None:

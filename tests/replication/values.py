@@ -1,10 +1,16 @@
 """Values that tests of this room share."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+
+import sqlalchemy as sa
 
 from matrixone.schema import Column, Kind, SqlType, Table
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
+from replication.context import Context
+from replication.database import transaction
+from replication.log import CcprLog, Claim
 from replication.subscription import Settings, Subscription
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -19,3 +25,14 @@ def a_subscription(name: str = "sub", table: str | None = None) -> Subscription:
 def a_table(table_id: int = 1, name: str = "t", *, logical_id: int | None = None, kind: Kind = Kind.TABLE, columns: str = "a") -> Table:
     stored = tuple(Column(column, seqnum, SqlType(22, 32, -1)) for seqnum, column in enumerate(columns))
     return Table(table_id, table_id if logical_id is None else logical_id, "db", name, kind, stored)
+
+
+def nothing(connection: sa.Connection) -> None:
+    """Adds nothing to a commit."""
+
+
+def commit(log: CcprLog, claim: Claim, watermark: int, write: Callable[[sa.Connection], None] = nothing) -> None:
+    """End an iteration as the engine does: the row, and what it adds, in one transaction."""
+    with transaction(log.engine) as connection:
+        log.commit_row(connection, claim, Context(), watermark)
+        write(connection)
