@@ -140,7 +140,8 @@ class ColumnRetyped(ColumnAltered):
 
     @property
     def in_place(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return is_wider(self.before.type, self.after.type)
+        same_letters = self.after.charset in ("", self.before.charset)  # the table's own character set has all letters
+        return same_letters and is_wider(self.before.type, self.after.type)
 
     @property
     def destructive(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

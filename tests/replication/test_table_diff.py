@@ -248,6 +248,13 @@ def test_the_recorded_changes_are_told(recordings: Path):
     assert described(4, 5, "reborn")[:2] == ["column k dropped", "column v dropped"]
 
 
+def test_a_column_that_loses_letters_is_not_altered_in_place():
+    ascii_only = replace(A, type=ColumnType("varchar", (9,)), charset="ascii")
+    every = replace(ascii_only, charset="")
+    assert ColumnRetyped(ascii_only, every).in_place
+    assert not ColumnRetyped(every, ascii_only).in_place
+
+
 def test_every_change_can_be_told():
     before = CreateTable("t", (A, B, C), "d", ("a",), comment="x", checks=(Check("k", "a > 0"),))
     after = CreateTable(
