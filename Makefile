@@ -51,6 +51,9 @@ bench: $(INSTALLED) ## measure decoding, copying, and an iteration over many tab
 fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=1000000 SEED=… for more
 	$(BIN)/python -m tests.hostile.fuzz --cases $(or $(N),100000) $(if $(SEED),--seed $(SEED))
 
+histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others
+	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories
+
 errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
 	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
 
@@ -64,4 +67,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz kill-matrix errors-doc sample-objects clean
+.PHONY: help install demo test unit lint format ui bench fuzz histories kill-matrix errors-doc sample-objects clean
