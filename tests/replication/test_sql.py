@@ -1,6 +1,9 @@
 """Statements about subscriptions: what is written is what is meant, an error points at its place, and no password is in it."""
 
+import re
 from contextlib import suppress
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import example, given, settings
@@ -140,6 +143,21 @@ def test_no_part_of_a_password_is_in_an_error(text: str) -> None:
     with pytest.raises(SqlSyntax) as raised:
         parse(text)
     assert SECRET not in str(raised.value)
+
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "sql.md").read_text()
+
+
+def test_the_document_shows_what_is_read() -> None:
+    shown = re.findall(r"^\| `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
+    assert {type(statement) for text in shown for statement in parse(text)} == set(get_args(Statement))
+    assert all(f"`{name.upper()}`" in DOCUMENT for name in SETTINGS)
+    listed = re.search(r"the words ([A-Z \n]+), in backquotes", DOCUMENT)
+    assert listed is not None
+    assert set(listed[1].split()) == RESERVED
+    with pytest.raises(SqlSyntax) as raised:
+        parse("CREATE SUBSCRIPTION s DATABASE d FROM 'mysql://a#u:secret123@h:1' SYNC_INTERVALL = 60")
+    assert raised.value.message in DOCUMENT
 
 
 # ---- generated
