@@ -306,7 +306,7 @@ class Iteration:
         """Write the changed tables' manifests, commit the point and the outcome in one transaction, publish the point, drop what is due
         upstream.
         """
-        self._lease.check()
+        self._lease.confirm()
         ref = self.resume()
         report = self._work(ref).copied()
         if report is None:

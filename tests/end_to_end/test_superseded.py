@@ -1,0 +1,149 @@
+"""An executor that was taken for dead and is not: whatever it still does, its successor's work stays (requirement O5)."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from replication.copying import copy_in_process
+from replication.errors import LeaseLost
+from replication.iteration import Iteration
+from replication.mirror import Head, Mirror
+from replication.points import PointHistory
+from resources.workspace import Workspace
+from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.settings import setting
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        yield replica
+
+
+@contextmanager
+def stale() -> Iterator[Iteration]:
+    """An iteration whose executor does not notice that its lease runs out: nothing renews it."""
+    workspace = Workspace()
+    with workspace.iteration(NAME) as iteration:
+        iteration._lease._ended.set()
+        yield iteration
+    workspace.close()
+
+
+@contextmanager
+def successor() -> Iterator[Iteration]:
+    with Workspace(clock=lambda: time.time() + 60).iteration(NAME) as iteration:
+        yield iteration
+
+
+def to_the_copies(iteration: Iteration) -> None:
+    iteration.take_snapshot()
+    iteration.diff_catalog()
+    iteration.diff_objects()
+    iteration.copy_objects(copy_in_process)
+
+
+def work(replica: Replica) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in replica.mirror.glob("work/*/*")}
+
+
+def test_it_cannot_commit_nor_sweep_its_successors_work(replica: Replica) -> None:
+    with stale() as old:
+        to_the_copies(old)
+        with successor() as new:
+            to_the_copies(new)
+            new.apply()
+        with successor() as new:
+            to_the_copies(new)
+            before = work(replica)
+            assert before
+            for action in (old.apply, old.take_snapshot, lambda: old._sweep(old.resume())):
+                with pytest.raises(LeaseLost):
+                    action()
+            assert work(replica) == before
+            new.apply()
+    replica.assert_equal_to_source(2, at=1)
+    replica.assert_equal_to_source(3)
+
+
+def test_results_of_a_later_iteration_are_not_swept_even_unasked(replica: Replica) -> None:
+    from replication.work import sweep_work
+
+    with stale() as old:
+        ref = old.take_snapshot()
+        with successor() as new:
+            to_the_copies(new)
+            new.apply()
+        with successor() as new:
+            to_the_copies(new)
+            before = work(replica)
+            sweep_work(replica_mirror(), ref)
+            assert work(replica) == before
+            new.apply()
+    replica.assert_equal_to_source(3)
+
+
+def replica_mirror() -> Mirror:
+    return Workspace().mirror(NAME, mended=False)
+
+
+def test_its_late_head_does_not_stay(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has committed, and stands still right before it publishes; a successor commits and publishes the next point meanwhile."""
+    publish, stopped = Mirror.publish_head, []
+
+    def late(self: Mirror, head: Head) -> None:
+        if not stopped:
+            stopped.append(head)
+            with successor() as new:
+                to_the_copies(new)
+                new.apply()
+        publish(self, head)
+
+    with stale() as old:
+        to_the_copies(old)
+        monkeypatch.setattr(Mirror, "publish_head", late)
+        old.apply()
+    (head,) = stopped
+    assert head.iteration_lsn == 2
+    workspace = Workspace()
+    published = replica_mirror().published_head()
+    assert published == PointHistory(workspace.log.engine, workspace.log.row(NAME).task_id).head()
+    assert published is not None
+    assert published.iteration_lsn == 3
+    replica.assert_equal_to_source(3)
+    replica.assert_equal_to_source(2, at=1)
+
+
+def test_a_head_that_is_lost_is_published_again_and_points_are_left_as_they_are(replica: Replica) -> None:
+    for _ in range(2):
+        replica.run()
+    points = {path: path.stat().st_mtime_ns for path in (replica.mirror / "points").iterdir()}
+    (replica.mirror / "head.json").unlink()
+    replica.assert_equal_to_source(3)
+    assert {path: path.stat().st_mtime_ns for path in (replica.mirror / "points").iterdir()} == points
+    for path in points:
+        path.unlink()
+    (replica.mirror / "head.json").unlink()
+    for snapshot in range(1, 4):
+        replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+
+
+def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica) -> None:
+    setting("retain", 1)
+    for _ in range(3):
+        replica.run()
+    with stale() as old:
+        old._books._clock = lambda: time.time() + 7200  # all garbage is due
+        with successor() as new:
+            new.take_snapshot()
+            before = {path.name for path in (replica.mirror / "objects").iterdir()}
+            with pytest.raises(LeaseLost):
+                old.sweep()
+            assert {path.name for path in (replica.mirror / "objects").iterdir()} == before
+    replica.run()
+    replica.assert_equal_to_source(5)
