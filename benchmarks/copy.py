@@ -9,7 +9,6 @@ import sys
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # this file must not be found as the module `copy` of the standard library
 
-import argparse
 import json
 import os
 import re
@@ -27,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 import pymysql
 
+from benchmarks.shared.arguments import arguments_of, recordings_with
 from matrixone.objects.stats import ObjectStats
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.malloc import keep_large_blocks
@@ -34,20 +34,14 @@ from matrixone.upstream.publications import Publication
 from replication.copying import COPY_INPUT, CopyJob, copy_objects
 from replication.credentials import KEY_FILE_VARIABLE, Vault
 from tests.recorded import Snapshot
-from tests.recordings_location import recordings_folder
 
 _ROUNDS, _LARGE_COPIES = 7, 8
 _EXTENT = struct.Struct("<BIII")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    arguments = parser.parse_args()
-    folder = recordings_folder()
-    if folder is None:
-        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    arguments = arguments_of(__doc__, _ROUNDS)
+    folder = recordings_with("wide_and_large", "many_tables")
     keep_large_blocks()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on the disk where a mirror would be, not in memory
         work = Path(scratch)

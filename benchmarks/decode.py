@@ -10,7 +10,6 @@ import sys
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
 
-import argparse
 import json
 import os
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.shared.arguments import arguments_of, recordings_with
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
 from matrixone.objects.reader import ObjectFile
@@ -29,20 +29,14 @@ from matrixone.objects.vectors import varlena_array
 from matrixone.schema import Column
 from matrixone.upstream.malloc import keep_large_blocks
 from tests.recorded import Snapshot
-from tests.recordings_location import recordings_folder
 
 _ROUNDS, _REPEATS = 11, 3
 _BLOCK_ROWS = 8192
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    arguments = parser.parse_args()
-    folder = recordings_folder()
-    if folder is None:
-        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    arguments = arguments_of(__doc__, _ROUNDS)
+    folder = recordings_with("wide_and_large", "all_types")
     _one_core()
 
     figures: dict[str, float | dict[str, float]] = {}

@@ -12,7 +12,6 @@ import sys
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
 
-import argparse
 import json
 import os
 import statistics
@@ -29,13 +28,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.shared.arguments import arguments_of, recordings_with
 from matrixone.objects.identifiers import object_name
 from matrixone.objects.stats import ObjectStats
 from replication.mirror import MANIFEST_SCHEMA, Mirror, TableRef, object_path
 from replication.spark import read_table
 from resources.spark import SparkSettings, spark_session
 from tests.recorded_mirror import mirror_of_recording
-from tests.recordings_location import recordings_folder
 
 _ROWS, _ROUNDS, _WARM_UPS, _SMALL_ROUNDS = 5_000_000, 7, 3, 15
 _TASKS = 2
@@ -43,13 +42,8 @@ _LZ4 = pa.Codec("lz4_raw")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    arguments = parser.parse_args()
-    folder = recordings_folder()
-    if folder is None:
-        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    arguments = arguments_of(__doc__, _ROUNDS)
+    folder = recordings_with("wide_and_large", "many_tables")
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         large = large_table(folder / "wide_and_large", work / "large")
