@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import structlog
+
 from emulator.replay import Emulator
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
@@ -46,6 +48,7 @@ class Scene:
 
     def attempt(self, on_step: OnStep, clock: Callable[[], float] | None = None) -> str:
         """Try the next iteration in this process. `done`, or the code of the error that ended it."""
+        structlog.reset_defaults()  # the last command's standard error is closed
         try:
             with self.workspace(clock) as workspace:
                 iterate(workspace, on_step)
@@ -91,6 +94,6 @@ def scene(recording: Path, folder: Path, database: MariaDb | None = None) -> Ite
         environment["CCPR_CATALOG"] = f"mysql+pymysql://{database.user}:{database.password}@{database.host}:{database.port}/{name}"
     with patch.dict(os.environ, environment), Emulator(recording) as emulator:
         replica = Replica(About.read(recording), emulator, folder)
-        replica.subscribe()
+        replica.subscribe("--resync-limit", "1000000000")
         replica.run()
         yield Scene(replica, database)

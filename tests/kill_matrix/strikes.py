@@ -213,7 +213,7 @@ def _in_process_of_its_own(step: Step, deed: str) -> str:
     if ended.returncode == -signal.SIGKILL:
         return "killed"
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
+    return ended.stdout.split()[-1]  # before it stand log lines
 
 
 def _nothing(step: Step) -> None:
