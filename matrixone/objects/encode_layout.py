@@ -60,11 +60,16 @@ _BLOCK_HEADER = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of one block: its entry (2.6, not compressed), how many of its rows are null, its zone map of 64 bytes."""
+    """A column of one block: its compressed entry (2.6), the entry's length before, how many rows are null, its zone map of 64 bytes."""
 
-    entry: bytes
+    stored: pa.Buffer
+    origin: int
     nulls: int
     zonemap: bytes
+
+    @classmethod
+    def compressed(cls, entry: bytes, nulls: int, zonemap: bytes) -> "StoredColumn":
+        return cls(_LZ4.compress(entry), len(entry), nulls, zonemap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +167,14 @@ class _File:
 
     def put(self, raw: bytes, *, compressed: bool) -> tuple[int, int, int, int]:
         """The extent of a piece."""
-        stored = _LZ4.compress(raw) if compressed else raw
-        extent = (int(compressed), self.size, len(stored), len(raw))
+        return self.put_stored(_LZ4.compress(raw) if compressed else raw, len(raw), compressed=compressed)
+
+    def put_stored(self, stored: bytes | pa.Buffer, origin: int, *, compressed: bool) -> tuple[int, int, int, int]:
+        """The extent of a piece that is as it shall be stored."""
+        extent = (int(compressed), self.size, len(stored), origin)
         self._pieces.append(stored)
         self.size += len(stored)
-        self._origin += len(raw)
+        self._origin += origin
         return extent
 
     def finished(self, meta: tuple[int, int, int, int], schema_version: int) -> ObjectContent:
@@ -183,7 +191,7 @@ def _column_data(file: _File, parts: ObjectParts, metas: int, subject: str) -> t
         total, origin, start = 0, 0, file.size
         for number, block in enumerate(parts.blocks):
             stored = block.columns[position]
-            extent = file.put(stored.entry, compressed=True)
+            extent = file.put_stored(stored.stored, stored.origin, compressed=True)
             columns[number, seqnum] = (oid, position, 0, stored.nulls, *extent, np.void(stored.zonemap))
             total += extent[2]
             origin += extent[3]

@@ -40,14 +40,13 @@ class WrittenObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """Encoded columns of all blocks, `blocks[b][c]`; which of them are special; which one the rows are sorted by, and its filters."""
+    """Columns of all blocks as they are stored; which of them are special; which one the rows are sorted by."""
 
-    seqnums: tuple[int, ...]
-    oids: tuple[int, ...]
+    seqnums: list[int]
+    kinds: list[SqlType]
     special: int
-    blocks: list[list[EncodedColumn]]
+    blocks: list[StoredBlock]
     sort_key: int | None
-    filters: list[bytes]
     filter_kind: int
     unique_key: bool
 
@@ -89,28 +88,35 @@ def write_data(
         raise NotWritable("an appendable object without commit times", subject=subject)
     if by_cn and (appendable or commit_ts is not None):
         raise NotWritable("a compute node writes neither appendable objects nor commit times", subject=subject)
-    encoded = [_encode_block(table.columns, block, subject) for block in blocks]
-    seqnums, oids = [column.seqnum for column in table.columns], [column.type.oid for column in table.columns]
+    times = None if commit_ts is None else _commit_columns(commit_ts, blocks, subject)
+    seqnums, kinds = [column.seqnum for column in table.columns], [column.type for column in table.columns]
     key = primary_key if primary_key is not None else cluster_by
-    filters, in_order = [b""] * len(encoded), key is not None and not appendable
+    place, in_order = None, key is not None and not appendable
     if key is not None:
         if key not in seqnums:
             raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
         place = seqnums.index(key)
-        if in_order and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks):
-            raise NotWritable(f"the rows are not in the order of column {table.columns[place].name}", subject=subject)
-        if primary_key is not None:
-            filters = plain_filters([_key_hashes(columns[place], subject) for columns in encoded])
-    special = 0
-    if commit_ts is not None:
-        times = _commit_columns(commit_ts, blocks, subject)
-        after = max(seqnums, default=-1) + 1
-        for number, (columns, column) in enumerate(zip(encoded, times, strict=True)):
-            columns.extend([_own_rowids(object_id, number, column.rows), column] if appendable else [column])
-        oids.extend([types.ROWID, types.TS] if appendable else [types.TS])
-        special = 2 if appendable else 1
-        seqnums.extend(range(after, after + special))
-    parts = _Columns(tuple(seqnums), tuple(oids), special, encoded, key, filters, PLAIN_FILTER, primary_key is not None)
+    special = [] if times is None else [_ROWID, _TS] if appendable else [_TS]
+    seqnums.extend(range(max(seqnums, default=-1) + 1, max(seqnums, default=-1) + 1 + len(special)))
+    kinds.extend(special)
+    stored: list[list[StoredColumn]] = []
+    hashes: list[np.ndarray] = []
+    for number, block in enumerate(blocks):
+        _check_columns(table.columns, block, subject)
+        columns = []
+        for position, (values, column) in enumerate(zip(block.columns, table.columns, strict=True)):
+            encoded = encode(values, column)  # and stored at once, while it is in the processor's cache
+            if position == place and primary_key is not None:
+                hashes.append(_key_hashes(encoded, subject))
+            columns.append(_stored(encoded, in_order=in_order and position == place))
+        if times is not None:
+            columns.extend(map(_stored, [_own_rowids(object_id, number, block.num_rows), times[number]] if appendable else [times[number]]))
+        stored.append(columns)
+    if place is not None and in_order and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks):
+        raise NotWritable(f"the rows are not in the order of column {table.columns[place].name}", subject=subject)
+    filters = plain_filters(hashes) if primary_key is not None else [b""] * len(blocks)
+    whole = [StoredBlock(block.num_rows, columns, filter_) for block, columns, filter_ in zip(blocks, stored, filters, strict=True)]
+    parts = _Columns(seqnums, kinds, len(special), whole, key, PLAIN_FILTER, primary_key is not None)
     flags = {"appendable": appendable, "in_order": in_order, "by_cn": by_cn, "level": level}
     return _written(object_id, parts, flags, schema_version)
 
@@ -132,7 +138,7 @@ def write_tombstones(
     Parameters
     ----------
     rowids : for each block the rowids, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object (see
-        `sorted_tombstones`).
+        `rowid_sort`).
     keys : for each block the keys of the deleted rows, as `key_column` is read.
     key_column : the table's key: the primary key, `__mo_cpkey_col` or the fake key.
     commit_ts : as in `write_data`; None if and only if `by_cn`.
@@ -147,20 +153,21 @@ def write_tombstones(
         raise NotWritable("tombstones have commit times unless a compute node wrote them", subject=subject)
     blocks = [pa.RecordBatch.from_arrays([*pair], names=names) for pair in zip(rowids, keys, strict=True)]
     _check_blocks(blocks, appendable, subject)
-    encoded = [_encode_block(columns, block, subject) for block in blocks]
+    encoded = [[encode(values, column) for values, column in zip(block.columns, columns, strict=True)] for block in blocks]
     if any(column.null is not None for block in encoded for column in block):
         raise NotWritable("a rowid or a key is null", subject=subject)
     plain = [block[0].slots.reshape(-1).view(np.uint8).reshape(-1, ROWID_SIZE) for block in encoded]
     if not _ascending(plain):
         raise NotWritable("the rowids do not ascend", subject=subject)
-    filters = rowid_filters(plain)
-    seqnums, oids = [0, 1], [types.ROWID, key_column.type.oid]
+    seqnums, kinds = [0, 1], [_ROWID, key_column.type]
     if commit_ts is not None:
         for block, column in zip(encoded, _commit_columns(commit_ts, blocks, subject), strict=True):
             block.append(column)
         seqnums.append(2)
-        oids.append(types.TS)
-    parts = _Columns(tuple(seqnums), tuple(oids), len(seqnums) - 2, encoded, 0, filters, HYBRID_FILTER, True)
+        kinds.append(_TS)
+    filters = rowid_filters(plain)
+    whole = [StoredBlock(block[0].rows, list(map(_stored, block)), filter_) for block, filter_ in zip(encoded, filters, strict=True)]
+    parts = _Columns(seqnums, kinds, len(seqnums) - 2, whole, 0, HYBRID_FILTER, True)
     flags = {"appendable": appendable, "in_order": True, "by_cn": by_cn, "level": level}
     return _written(object_id, parts, flags, schema_version)
 
@@ -235,10 +242,9 @@ def _check_blocks(blocks: Sequence[pa.RecordBatch], appendable: bool, subject: s
         raise NotWritable(f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one", subject=subject)
 
 
-def _encode_block(columns: Sequence[Column], block: pa.RecordBatch, subject: str) -> list[EncodedColumn]:
+def _check_columns(columns: Sequence[Column], block: pa.RecordBatch, subject: str) -> None:
     if block.num_columns != len(columns):
         raise NotWritable(f"{block.num_columns} columns where {len(columns)} are stored", subject=subject)
-    return [encode(values, column) for values, column in zip(block.columns, columns, strict=True)]
 
 
 def _key_hashes(column: EncodedColumn, subject: str) -> np.ndarray:
@@ -266,19 +272,15 @@ def _commit_columns(commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordB
 
 
 def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:
-    key = None if columns.sort_key is None else columns.seqnums.index(columns.sort_key)
-    ordered = key if flags["in_order"] else None
-    stored = [
-        StoredBlock(block[0].rows, _stored(block, ordered), filter_) for block, filter_ in zip(columns.blocks, columns.filters, strict=True)
-    ]
+    stored = columns.blocks
     zonemaps = [
-        object_zonemap([block.columns[place].zonemap for block in stored], oid, columns.blocks[0][place].type.scale if stored else 0)
-        for place, oid in enumerate(columns.oids)
+        object_zonemap([block.columns[place].zonemap for block in stored], kind.oid, kind.scale) for place, kind in enumerate(columns.kinds)
     ]
+    key = None if columns.sort_key is None else columns.seqnums.index(columns.sort_key)
     rows = sum(block.rows for block in stored)
     parts = ObjectParts(
         object_id=object_id,
-        oids=columns.oids,
+        oids=[kind.oid for kind in columns.kinds],
         seqnums=columns.seqnums,
         special=columns.special,
         blocks=stored,
@@ -287,7 +289,7 @@ def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_
         filter_kind=columns.filter_kind,
         zonemaps=zonemaps,
         distinct=_distinct(columns, rows),
-        nulls=[sum(block.columns[place].nulls for block in stored) for place in range(len(columns.oids))],
+        nulls=[sum(block.columns[place].nulls for block in stored) for place in range(len(columns.kinds))],
         schema_version=schema_version,
     )
     file = object_content(parts)
@@ -307,12 +309,8 @@ def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_
     return WrittenObject(stats, file.content)
 
 
-def _stored(block: list[EncodedColumn], ordered: int | None) -> list[StoredColumn]:
-    """The columns of a block; the one at place `ordered` ascends."""
-    return [
-        StoredColumn(column.entry(), column.null_count, block_zonemap(column, in_order=place == ordered))
-        for place, column in enumerate(block)
-    ]
+def _stored(column: EncodedColumn, *, in_order: bool = False) -> StoredColumn:
+    return StoredColumn.compressed(column.entry(), column.null_count, block_zonemap(column, in_order=in_order))
 
 
 def _distinct(columns: _Columns, rows: int) -> list[int]:

@@ -158,7 +158,9 @@ def _parts(found: Areas) -> ObjectParts:
     (sort_key,) = struct.unpack_from("<H", header, 147)
     blocks = []
     for (block_header, block_columns), entries, filter_ in zip(found.blocks, found.entries, found.filters, strict=False):
-        stored_columns = [StoredColumn(entries[seqnum], block_columns[seqnum].nulls, block_columns[seqnum].zonemap) for seqnum in order]
+        stored_columns = [
+            StoredColumn.compressed(entries[seqnum], block_columns[seqnum].nulls, block_columns[seqnum].zonemap) for seqnum in order
+        ]
         blocks.append(StoredBlock(struct.unpack_from("<I", block_header, 36)[0], stored_columns, filter_))
     return ObjectParts(
         object_id=header[16:34],
