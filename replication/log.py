@@ -149,7 +149,8 @@ class CcprLog:
             with alone(self.engine, "subscriptions") as connection:
                 if check is not None:
                     check(_rows(connection))
-                connection.execute(mo_ccpr_log.insert().values(live_name=row.subscription_name, **values))
+                live_name = None if row.state == State.DROPPED else row.subscription_name
+                connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values))
         except IntegrityError as error:
             raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {row.subscription_name}") from error
 
