@@ -49,6 +49,7 @@ PARTITION_ROW_COUNT = "dagster/partition_row_count"  # a name of Dagster's own
 LSN_TAG = "ccpr/iteration_lsn"
 SUBSCRIPTION_TAG = "ccpr/subscription"
 ATTEMPT_TAG = "ccpr/attempt"
+ITERATION_TAG = "ccpr/iteration"  # subscription and lsn in one: a tick asks for the runs of all due iterations at once
 
 SHOWN_ROWS = 50
 SHOWN_LINES = 400

@@ -6,7 +6,7 @@ it leaves it open, and the run that it asks for goes on with the same snapshot.
 """
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ import dagster as dg
 
 from ccpr_assets.applied_tables import idle_observation
 from ccpr_assets.jobs import ccpr_sync_job
-from ccpr_assets.metadata import ATTEMPT_TAG, LSN_TAG, SUBSCRIPTION_TAG
+from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import NotFlushedYet
@@ -31,6 +31,7 @@ RUNS_PER_TICK = 8
 TICK_SECONDS = 20.0  # of a tick's 60; one subscription that began within them may take what HURRIED allows on top
 HURRIED = Patience(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY)  # the next attempt is another tick's
 _SHOWN_NAMES = 5
+_NAMED_AT_ONCE = 500  # iterations in one query
 _IN_FLIGHT = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -56,11 +57,13 @@ def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replicatio
         return dg.SensorResult(skip_reason=f"mo_ccpr_log cannot be read: {error}")
     in_flight = _in_flight(context.instance)
     tick = _Tick()
-    for row in sorted(_due(rows, in_flight, replication.workspace.clock(), tick), key=lambda row: (row.watermark, row.subscription_name)):
+    due = _due(rows, in_flight, replication.workspace.clock(), tick)
+    last_runs = _last_runs(context.instance, due)
+    for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
         if len(tick.requests) == RUNS_PER_TICK or time.monotonic() >= end:
             tick.left += 1
         else:
-            _serve(context.instance, replication.workspace, row, end, tick)
+            _serve(replication.workspace, row, last_runs, end, tick)
     if tick.requests:
         context.log.info(tick.in_words())
     return dg.SensorResult(
@@ -143,10 +146,10 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
     return due
 
 
-def _serve(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow, end: float, tick: _Tick) -> None:
+def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunRecord], end: float, tick: _Tick) -> None:
     """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands in its row."""
     name = row.subscription_name
-    attempt, wait = _next_attempt(instance, row, workspace.clock())
+    attempt, wait = _next_attempt(last_runs.get(_iteration(row)), row, workspace.clock())
     if wait > 0:
         tick.waiting[name] = wait
         return
@@ -188,18 +191,31 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
     return {name for run in runs if (name := run.tags.get(SUBSCRIPTION_TAG) or run.tags.get(_PARTITION_TAG))}
 
 
-def _next_attempt(instance: dg.DagsterInstance, row: LogRow, now: float) -> tuple[int, float]:
-    """The number of the next attempt at the row's iteration, and the seconds to wait for it.
+def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> dict[str, dg.RunRecord]:
+    """The last run of each row's iteration that a tick asked for, by `_iteration`: a query for all, since each takes milliseconds.
 
     A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only; without this it would
     be asked for again with every tick.
     """
-    tags = {SUBSCRIPTION_TAG: row.subscription_name, LSN_TAG: str(row.iteration_lsn)}
-    records = instance.get_run_records(dg.RunsFilter(tags=tags), limit=1)
-    if not records:
+    last: dict[str, dg.RunRecord] = {}
+    iterations = [_iteration(row) for row in rows]
+    for start in range(0, len(iterations), _NAMED_AT_ONCE):
+        runs = dg.RunsFilter(tags={ITERATION_TAG: iterations[start : start + _NAMED_AT_ONCE]})
+        for record in instance.get_run_records(runs, ascending=True):
+            last[record.dagster_run.tags[ITERATION_TAG]] = record
+    return last
+
+
+def _iteration(row: LogRow) -> str:
+    return f"{row.task_id}:{row.iteration_lsn}"
+
+
+def _next_attempt(last: dg.RunRecord | None, row: LogRow, now: float) -> tuple[int, float]:
+    """The number of the next attempt at the row's iteration after its last run, and the seconds to wait for it."""
+    if last is None:
         return 0, 0.0
-    attempt = int(records[0].dagster_run.tags[ATTEMPT_TAG]) + 1
-    return attempt, records[0].create_timestamp.timestamp() + back_off(row, attempt) - now
+    attempt = int(last.dagster_run.tags[ATTEMPT_TAG]) + 1
+    return attempt, last.create_timestamp.timestamp() + back_off(row, attempt) - now
 
 
 def _request(row: LogRow, attempt: int) -> dg.RunRequest:
@@ -208,7 +224,7 @@ def _request(row: LogRow, attempt: int) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=f"{Subscription.from_row(row).uid}:{lsn}:{attempt}",
         partition_key=name,
-        tags={SUBSCRIPTION_TAG: name, LSN_TAG: lsn, ATTEMPT_TAG: str(attempt)},
+        tags={SUBSCRIPTION_TAG: name, LSN_TAG: lsn, ITERATION_TAG: _iteration(row), ATTEMPT_TAG: str(attempt)},
     )
 
 

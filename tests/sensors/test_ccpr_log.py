@@ -11,7 +11,7 @@ import pytest
 from dagster._core.utils import make_new_run_id
 
 from ccpr_assets.definitions import defs
-from ccpr_assets.metadata import ATTEMPT_TAG, LSN_TAG, SUBSCRIPTION_TAG
+from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS, sync_partitions
 from replication.context import Context, SnapshotRef
 from replication.log import IterationState, State
@@ -92,7 +92,6 @@ def a_run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> dg.DagsterRun:
         pytest.param(lambda: failed(3, 70), "1 waiting, next orders in 170 s", id="failed for the third time"),
         pytest.param(lambda: killed(50), "1 waiting, next orders in 10 s", id="killed a moment ago"),
         pytest.param(lambda: killed(70), None, id="killed an interval ago"),
-        pytest.param(lambda: {"state": State.DROPPED}, "there is no subscription", id="dropped"),
         pytest.param(lambda: {"sync_config": "{"}, "1 failed: orders (STATE_UNREADABLE", id="unreadable"),
     ],
 )
@@ -105,6 +104,14 @@ def test_what_is_due_gets_a_run_and_the_rest_is_told_in_words(
     if told:
         assert near(words(result), told)
         assert not all_changed, "nothing of it was looked at upstream"
+
+
+def test_a_dropped_subscription_is_none(subscribe: Subscribe, tick: Tick, workspace: Workspace) -> None:
+    subscribe("orders")
+    workspace.log.drop("orders")
+    result = tick()
+    assert asked(result) == []
+    assert words(result) == "there is no subscription"
 
 
 def near(text: str, told: str) -> bool:
@@ -122,7 +129,21 @@ def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subs
     (request,) = result.run_requests or []
     assert request.partition_key == "orders"
     assert request.run_key == f"{row.task_id.replace('-', '')[:12]}:0:0"
-    assert request.tags == {SUBSCRIPTION_TAG: "orders", LSN_TAG: "0", ATTEMPT_TAG: "0"}
+    assert request.tags == {SUBSCRIPTION_TAG: "orders", LSN_TAG: "0", ITERATION_TAG: f"{row.task_id}:0", ATTEMPT_TAG: "0"}
+
+
+def test_dagster_is_asked_once_for_the_runs_of_all_due_iterations(
+    subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [subscribe(f"orders_{number}") for number in range(5)]
+    for number, row in enumerate(rows[:3]):  # the runs of this iteration, of another, and of nobody's
+        tags = {SUBSCRIPTION_TAG: row.subscription_name, ITERATION_TAG: f"{row.task_id}:{number // 2}", ATTEMPT_TAG: "4"}
+        instance.add_run(a_run(dg.DagsterRunStatus.FAILURE, tags))
+    asked_for, get = [], instance.get_run_records
+    monkeypatch.setattr(instance, "get_run_records", lambda *words, **named: asked_for.append(words) or get(*words, **named))
+    result = tick()
+    assert len(asked_for) == 1
+    assert asked(result) == ["orders_2", "orders_3", "orders_4"], "two have just had a run that never reached the log"
 
 
 def test_dagster_accepts_what_a_tick_asks_for(subscribe: Subscribe) -> None:
