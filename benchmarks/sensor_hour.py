@@ -12,6 +12,7 @@ import sys
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # run as a file: its folder holds modules that are named like others
 
 import argparse
+import fcntl
 import json
 import os
 import tempfile
@@ -50,7 +51,7 @@ class Figures:
     drift_s : by how much the time from the second iteration to the last exceeds the intervals in between.
     latest_s : the longest that an iteration began after it was due.
     orphans : snapshots upstream beside the current and the previous one, the most that were seen after a tick.
-    leftovers : files of unfinished work, and locks, at the end.
+    leftovers : files of unfinished work, and locks that are held, at the end.
     tick_s, run_s : processor time of a tick with an idle iteration, and of a run with the tick that asked for it (means).
     changed, after : when the last change had been replicated, and at the end.
     """
@@ -154,7 +155,16 @@ def _bytes(folder: Path) -> int:
 
 def _leftovers(folder: Path) -> int:
     home = folder / "home"
-    return sum(file.is_file() for place in ("mirrors/*/work/**/*", "executors/*") for file in home.glob(place))
+    return sum(file.is_file() for file in home.glob("mirrors/*/work/**/*")) + sum(_is_held(file) for file in home.glob("executors/*"))
+
+
+def _is_held(lock: Path) -> bool:
+    with lock.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 def _mean(values: list[float]) -> float:
