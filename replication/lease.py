@@ -9,7 +9,8 @@ import fcntl
 import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,6 +35,19 @@ class Executor:
         self._path = folder / f"{self.id}.lock"
         self._file = self._path.open("w")
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._held: set[str] = set()
+
+    @contextmanager
+    def holding(self, log: CcprLog, claim: Claim) -> Iterator["Lease"]:
+        """The claim's lease for the block."""
+        lease = Lease(log, claim)
+        self._held.add(claim.task_id)
+        try:
+            with lease:
+                yield lease
+        finally:
+            if lease.freed:
+                self._held.discard(claim.task_id)
 
     def is_dead(self, owner: str) -> bool:
         """True if the owner ran on this state folder and has ended; False if it lives or cannot be judged from here."""
@@ -45,9 +59,11 @@ class Executor:
             raise StateUnreadable(f"cannot look at another executor's lock: {error.strerror}", subject=str(self._folder)) from error
 
     def close(self) -> None:
-        """End. The file stays, unlocked: an executor that could not free its lease (its database was away) is known to be dead by it.
-        Those that ended long ago are removed.
+        """End. If a lease could not be freed (the database was away), the file stays, unlocked: others know by it that we are dead. What
+        those have left that ended long ago is removed.
         """
+        if not self._held:
+            self._path.unlink(missing_ok=True)
         self._file.close()
         for path in self._folder.glob("*.lock"):
             with suppress(OSError):
@@ -69,6 +85,7 @@ class Lease:
 
     def __init__(self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS) -> None:
         self.claim = claim
+        self.freed = False
         self._log, self._ttl = log, ttl_seconds
         self._ended, self._lost = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease-{claim.name}", daemon=True)
@@ -81,6 +98,7 @@ class Lease:
         self._ended.set()
         self._thread.join()
         self._log.release(self.claim)
+        self.freed = True
 
     @property
     def lost(self) -> bool:

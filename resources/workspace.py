@@ -15,7 +15,7 @@ from replication.committing import mend
 from replication.credentials import KEY_FILE_VARIABLE, Vault
 from replication.database import open_database
 from replication.iteration import FLUSH_TIMEOUT_SECONDS, Iteration
-from replication.lease import TTL_SECONDS, Executor, Lease
+from replication.lease import TTL_SECONDS, Executor
 from replication.log import CcprLog
 from replication.mirror import Mirror
 from replication.steps import OnStep, ignore
@@ -109,7 +109,7 @@ class Workspace:
         SubscriptionPaused, SubscriptionMissing.
         """
         claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
-        with Lease(self.log, claim) as lease:
+        with self.executor.holding(self.log, claim) as lease:
             connect = partial(self.connect, Subscription.from_row(self.log.row(name)), patience)
             mirror = self.mirror(name, mended=False)
             iteration = Iteration(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replication.database import open_database
-from replication.errors import LeaseLost
+from replication.errors import LeaseLost, StateUnreadable
 from replication.lease import Executor, Lease
 from replication.log import CcprLog
 from tests.replication.values import NOW, a_subscription
@@ -29,18 +29,27 @@ def test_a_living_executor_is_not_dead_and_strangers_cannot_be_judged(tmp_path: 
     assert not other.is_dead("00000000-0000-4000-8000-000000000009")
     assert not other.is_dead("../../etc/passwd")
     ours.close()
-    assert other.is_dead(ours.id)  # it may have ended without freeing its lease
     other.close()
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_lock_files_of_executors_that_ended_long_ago_go(tmp_path: Path) -> None:
-    living, ended = Executor(tmp_path), Executor(tmp_path)
+def test_an_executor_that_could_not_free_its_lease_is_dead_when_it_has_ended(log: CcprLog, tmp_path: Path) -> None:
+    living, ended = Executor(tmp_path / "locks"), Executor(tmp_path / "locks")
+    claim = log.claim("sub", ended.id, 30, living.is_dead)
+    holding = ended.holding(log, claim)
+    holding.__enter__()
+    log.engine.dispose()
+    (tmp_path / "catalog.db").rename(tmp_path / "away.db")
+    (tmp_path / "catalog.db").mkdir()  # a database that is away
+    with pytest.raises(StateUnreadable):
+        holding.__exit__(None, None, None)
+    assert not living.is_dead(ended.id)
     ended.close()
-    for path in tmp_path.iterdir():
+    assert living.is_dead(ended.id)
+    for path in (tmp_path / "locks").iterdir():
         os.utime(path, (0, 0))
-    Executor(tmp_path).close()
-    assert [path.stem for path in tmp_path.iterdir() if path.stem in (living.id, ended.id)] == [living.id]
     living.close()
+    assert list((tmp_path / "locks").iterdir()) == [], "those that ended long ago are removed"
 
 
 def test_a_killed_executor_is_seen_as_dead(tmp_path: Path) -> None:
