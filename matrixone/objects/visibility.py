@@ -20,8 +20,8 @@ from matrixone.schema import Column
 
 Opener = Callable[[str], ObjectFile]  # by object name
 
-_ROW_BITS = 32
-_ROW_MASK = (1 << _ROW_BITS) - 1
+ROW_BITS = 32  # of a deleted row's place, `block << 32 | row`
+_ROW_MASK = (1 << ROW_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def deleted_rows(
     for listed in objects:
         if not listed.tombstone or not listed.takes_part(at) or _is_apart(listed.stats.sort_key_zonemap, places):
             continue
-        file = _opened(listed, open_object)
+        file = open_listed(listed, open_object)
         for block in file.blocks:
             if block.rows == 0 or (len(block.columns) and _is_apart(block.columns[0]["zonemap"].item(), places)):
                 continue
@@ -67,6 +67,34 @@ def deleted_rows(
                 if wanted is None or target in wanted:
                     parts.setdefault(target, []).append(positions)
     return {target: np.unique(np.concatenate(pieces)) for target, pieces in parts.items()}
+
+
+def count_deletions(
+    objects: Iterable[ListedObject], open_object: Opener, at: Timestamp, *, of: Collection[bytes], since: Timestamp | None = None
+) -> dict[bytes, int]:
+    """How many tombstone rows some tombstone objects have at a time for each of the data objects `of`, those without any left out.
+
+    A row that is deleted twice counts twice. `since` leaves out what existed then already. Memory: one block at a time.
+    """
+    wanted = frozenset(of)
+    places = sorted(map(rowid_order, wanted))
+    counts: dict[bytes, int] = {}
+    for listed in objects:
+        if not listed.takes_part(at) or _is_apart(listed.stats.sort_key_zonemap, places):
+            continue
+        file = open_listed(listed, open_object)
+        for block in file.blocks:
+            if block.rows:
+                for target, positions in _targets(_existing_rowids(listed, file, block.number, at, since)):
+                    if target in wanted:
+                        counts[target] = counts.get(target, 0) + len(positions)
+    return counts
+
+
+def tombstones_of(objects: Iterable[ListedObject], of: Collection[bytes]) -> list[ListedObject]:
+    """The tombstone objects that may name rows of some data objects, by the zone maps in their stats."""
+    places = sorted(map(rowid_order, of))
+    return [listed for listed in objects if listed.tombstone and not _is_apart(listed.stats.sort_key_zonemap, places)]
 
 
 def visible_batches(
@@ -89,14 +117,11 @@ def visible_batches(
     ]
     dead = deleted_rows(objects, open_object, at, of=frozenset(listed.stats.object_id for listed in chosen))
     for listed in chosen:
-        file = _opened(listed, open_object)
+        file = open_listed(listed, open_object)
         deletions = dead.get(listed.stats.object_id)
-        if deletions is not None and int(deletions[-1]) >> _ROW_BITS >= len(file.blocks):
-            block, row = divmod(int(deletions[-1]), 1 << _ROW_BITS)
-            message = f"row {row} of block {block} is deleted, of {len(file.blocks)} blocks"
-            raise ObjectMismatch(message, subject=f"object {listed.stats.name}")
+        check_deletions(listed, file, deletions)
         for block in file.blocks if choose is None else choose(file):
-            keep = _visible_mask(listed, file, block.number, deletions, at)
+            keep = visible_mask(listed, file, block.number, deletions, at)
             if block.rows == 0 or (keep is not None and not keep.any()):
                 continue
             batch = _batch([file.column(block.number, column) for column in columns], schema, block.rows)
@@ -110,18 +135,26 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
     return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
 
 
-def _visible_mask(listed: ListedObject, file: ObjectFile, block: int, deletions: np.ndarray | None, at: Timestamp) -> np.ndarray | None:
-    """bool, one a stored row; None if all are visible (9.2, 9.3)."""
+def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:
+    """Raises `ObjectMismatch` if rows of an object are deleted (as `deleted_rows` gives them) whose block it does not have."""
+    if deletions is not None and int(deletions[-1]) >> ROW_BITS >= len(file.blocks):
+        block, row = divmod(int(deletions[-1]), 1 << ROW_BITS)
+        message = f"row {row} of block {block} is deleted, of {len(file.blocks)} blocks"
+        raise ObjectMismatch(message, subject=f"object {listed.stats.name}")
+
+
+def visible_mask(listed: ListedObject, file: ObjectFile, block: int, deletions: np.ndarray | None, at: Timestamp) -> np.ndarray | None:
+    """bool, one a stored row of a block; None if all are visible (9.2, 9.3). `deletions` are those of the object in `deleted_rows`."""
     rows = file.blocks[block].rows
     keep = None
     if listed.stats.appendable:
         times = file.commit_timestamps(block)
         if times is None:
             raise ObjectMismatch("an appendable object without commit times", subject=f"object {listed.stats.name}")
-        keep = _not_after(times, at)
+        keep = not_after(times, at)
         keep = None if keep.all() else keep
     if deletions is not None:
-        first, stop = np.searchsorted(deletions, np.array([block << _ROW_BITS, (block + 1) << _ROW_BITS], np.uint64))
+        first, stop = np.searchsorted(deletions, np.array([block << ROW_BITS, (block + 1) << ROW_BITS], np.uint64))
         if stop > first:
             dead = (deletions[first:stop] & np.uint64(_ROW_MASK)).astype(np.int64)
             if int(dead[-1]) >= rows:
@@ -131,21 +164,24 @@ def _visible_mask(listed: ListedObject, file: ObjectFile, block: int, deletions:
     return keep
 
 
-def _existing_rowids(listed: ListedObject, file: ObjectFile, block: int, at: Timestamp) -> np.ndarray:
+def _existing_rowids(listed: ListedObject, file: ObjectFile, block: int, at: Timestamp, since: Timestamp | None = None) -> np.ndarray:
     """Rowids of the tombstone rows that exist at a time. Those of a CN all exist from the object's creation on (9.3)."""
     rowids = file.rowids(block)
     if listed.stats.created_by_cn:
-        return rowids
+        return rowids if since is None or since < listed.created else rowids[:0]
     times = file.commit_timestamps(block)
     if times is None:
         if listed.stats.appendable:
             raise ObjectMismatch("an appendable object without commit times", subject=f"object {listed.stats.name}")
-        return rowids
-    existing = _not_after(times, at)
+        return rowids if since is None or since < listed.created else rowids[:0]
+    existing = not_after(times, at)
+    if since is not None:
+        existing &= ~not_after(times, since)
     return rowids if existing.all() else rowids[existing]
 
 
-def _not_after(times: np.ndarray, at: Timestamp) -> np.ndarray:
+def not_after(times: np.ndarray, at: Timestamp) -> np.ndarray:
+    """bool for each of some commit times (TIMESTAMP_DTYPE): is it at or before a time?"""
     physical, logical = times["physical"], times["logical"]
     return (physical < at.physical) | ((physical == at.physical) & (logical <= at.logical))
 
@@ -154,7 +190,7 @@ def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
     """Runs of rowids of one object each, with their `block << 32 | row`. Rowids are sorted, so there is one run an object."""
     if len(rowids) == 0:
         return
-    positions = rowids["block"].astype(np.uint64) << np.uint64(_ROW_BITS) | rowids["row"]
+    positions = rowids["block"].astype(np.uint64) << np.uint64(ROW_BITS) | rowids["row"]
     ids = np.frombuffer(rowids["object"].tobytes(), np.uint8).reshape(len(rowids), OBJECT_ID_SIZE)
     bounds = [0, *(np.flatnonzero((ids[1:] != ids[:-1]).any(axis=1)) + 1).tolist(), len(rowids)]
     for start, stop in pairwise(bounds):
@@ -170,7 +206,7 @@ def _is_apart(zonemap: bytes, places: list[tuple[bytes, int]] | None) -> bool:
     return first == len(places) or places[first] > rowid_order(known[1][:OBJECT_ID_SIZE])
 
 
-def _opened(listed: ListedObject, open_object: Opener) -> ObjectFile:
+def open_listed(listed: ListedObject, open_object: Opener) -> ObjectFile:
     """The file of a listed object; raises `ObjectMismatch` if it is that of another one."""
     file = open_object(listed.stats.name)
     if file.object_id != listed.stats.object_id or file.appendable != listed.stats.appendable:
