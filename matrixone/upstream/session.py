@@ -392,7 +392,7 @@ def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, 
             write_timeout=write_timeout,
             program_name="ccpr",
             auth_plugin_map=_REFUSED_LOGINS,
-            **_tls(endpoint.tls),
+            **tls_arguments(endpoint.tls),
         )
     except pymysql.err.MySQLError as error:
         raise classify(error, "connect", connecting=True, subject=about) from error
@@ -402,7 +402,8 @@ def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, 
         raise classify(pymysql.err.OperationalError(2026, str(error)), "connect", connecting=True, subject=about) from error
 
 
-def _tls(tls: Tls) -> dict[str, Any]:
+def tls_arguments(tls: Tls) -> dict[str, Any]:
+    """What PyMySQL has to be given for this way of encrypting. Raises OSError for certificate files that cannot be read."""
     if tls.mode == "disabled":
         return {"ssl_disabled": True}
     if tls.mode == "preferred":
@@ -427,4 +428,4 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
-__all__ = ["Answer", "Row", "Session", "classify", "integer", "text", "with_retry"]
+__all__ = ["Answer", "Row", "Session", "classify", "integer", "text", "tls_arguments", "with_retry"]
