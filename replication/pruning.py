@@ -92,9 +92,10 @@ class _Test:
             return low > value or (low == value and self.operator == "<")
         return high is not None and (high < value or (high == value and self.operator == ">"))
 
-    def excludes_block(self, block: Block) -> bool:
+    def excludes_block(self, block: Block, max_seqnum: int) -> bool:
+        """Whether no row of the block can satisfy the test; `max_seqnum` is the object's, beyond which no column of the table is stored."""
         seqnum = self.column.seqnum
-        oid = int(block.columns["oid"][seqnum]) if seqnum < len(block.columns) else 0
+        oid = int(block.columns["oid"][seqnum]) if seqnum <= max_seqnum and seqnum < len(block.columns) else 0
         if oid not in (0, self.column.type.oid):
             return False  # reading tells what is wrong with it
         nulls = int(block.columns["nulls"][seqnum]) if oid else block.rows  # a column that came later than the object
@@ -112,9 +113,10 @@ class Pruning:
     def blocks(self, file: ObjectFile) -> Sequence[Block]:
         """The blocks of a data object that can hold a row asked for."""
         for test in self.tests:
-            if test.column.seqnum < len(file.columns) and test.excludes_zone(file.columns["zonemap"][test.column.seqnum].tobytes()):
+            seqnum = test.column.seqnum
+            if seqnum <= file.max_seqnum and seqnum < len(file.columns) and test.excludes_zone(file.columns["zonemap"][seqnum].tobytes()):
                 return ()
-        return [block for block in file.blocks if not any(test.excludes_block(block) for test in self.tests)]
+        return [block for block in file.blocks if not any(test.excludes_block(block, file.max_seqnum) for test in self.tests)]
 
     def on(self, seqnum: int) -> "Pruning":
         """What of it concerns one column."""

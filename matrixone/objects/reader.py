@@ -36,6 +36,8 @@ class ObjectFile:
     blocks : see `matrixone.objects.layout.Block`.
     appendable : rows are in order of arrival, each with a commit time.
     sort_key : seqnum of the column that the rows are sorted by (if the stats say sorted), or None.
+    max_seqnum : greatest number of an ordinary column; what stands beyond it in a block is special (rowids, commit times), whatever the
+        table's columns of these numbers are by now.
     meta : extent of the metadata area.
     schema_version : of the table, when the object was written.
     size : bytes of the logical file.
@@ -56,7 +58,7 @@ class ObjectFile:
         self.appendable: bool = metadata.appendable
         self.sort_key: int | None = metadata.sort_key
         self.columns: np.ndarray = metadata.columns
-        self._max_seqnum: int = metadata.max_seqnum
+        self.max_seqnum: int = metadata.max_seqnum
         stored = sum(block.rows for block in self.blocks)
         if stored != self.rows:
             raise ObjectDamaged(f"{self.rows} rows announced, {stored} in the blocks", subject=subject)
@@ -80,7 +82,7 @@ class ObjectFile:
         schema.
         """
         # Beyond the greatest ordinary number stand rowids and commit times, where a column that was added in place has its number later.
-        vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self._max_seqnum else None
+        vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
         if vector is None:
             return pa.nulls(self.blocks[block].rows, arrow_type(column))
         return to_arrow(vector, column, self._subject)

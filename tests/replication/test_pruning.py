@@ -2,6 +2,7 @@
 
 import struct
 import uuid
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -17,6 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from emulator.living import LivingEmulator
+from emulator.storage import Storage
 from matrixone.objects import types
 from matrixone.objects.layout import COLUMN_META_DTYPE, Block
 from matrixone.objects.reader import ObjectFile
@@ -24,6 +27,7 @@ from matrixone.schema import Column, SqlType
 from replication.mirror import Mirror
 from replication.pruning import Compare, Filter, IsIn, IsNotNull, IsNull, prune, stats_tell_of
 from replication.spark import TableRead, plan_read, read_table
+from tests.histories.replicating import NAME, iterate, subscribed
 from tests.recorded_mirror import mirror_of_recording
 from tests.replication.spark_fixtures import RecordedMirror
 
@@ -45,7 +49,7 @@ def excluded(column: Column, filter_: Filter, zonemap: bytes, *, rows: int = 10,
     metas[column.seqnum]["nulls"] = nulls
     metas[column.seqnum]["zonemap"] = np.void(zonemap)
     (test,) = prune([filter_], [column]).tests
-    return test.excludes_block(Block(0, rows, metas))
+    return test.excludes_block(Block(0, rows, metas), column.seqnum)
 
 
 INT = Column("c", 1, SqlType(types.INT32))
@@ -154,6 +158,46 @@ def test_a_hole_below_the_sort_key_makes_the_stats_tell_nothing() -> None:
     columns = [Column(name, seqnum, SqlType(types.INT32)) for name, seqnum in (("a", 0), ("b", 2), ("c", 3))]
     assert stats_tell_of(0, columns)
     assert not stats_tell_of(2, columns)
+
+
+@pytest.mark.parametrize("added", ["int", "bigint", "varchar(20)", "timestamp(6)"])
+def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_at_its_number(tmp_path: Path, added: str) -> None:
+    """Rowids and commit times are never null, and have zone maps: neither says anything of the new column."""
+    storage = Storage(cn_rows=100)
+    storage.create_database("d")
+    storage.create_table("d", "t", {"n": "int"}, primary_key=["n"])
+    storage.create_publication("p", "d")
+    values = {"int": [5, None], "bigint": [5, None], "varchar(20)": ["v", None], "timestamp(6)": [datetime(2026, 1, 1, tzinfo=UTC), None]}[
+        added
+    ]
+
+    def insert(**columns: list[Any]) -> None:
+        with storage.begin() as transaction:
+            transaction.insert("d", "t", columns)
+        storage.flush("d", "t")
+
+    insert(n=[1, 2])
+    insert(n=list(range(100, 300)))  # by a compute node: without special columns
+    insert(n=[3])
+    storage.merge("d", "t", newest=1)  # commit times alone
+    insert(n=[4])
+    storage.add_column("d", "t", "a", added, in_place=True)
+    storage.add_column("d", "t", "b", added, in_place=True)  # one number stands for rowids, the other for commit times
+    insert(n=[11, 12], a=values, b=values[::-1])
+    with LivingEmulator(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "d")) as workspace:
+        iterate(workspace)
+        url = workspace.mirror(NAME).store.url
+
+    truth = storage.rows_at("d", "t", storage.now)
+    read = plan_read(url, "d.t")
+    for name in ("a", "b"):
+        known: list[tuple[Filter, ...]] = [(IsNull(name),), (IsNotNull(name),), (IsNull(name), Compare("n", "<", 200))]
+        for filters in (*known, (Compare(name, "=", values[0]),), (Compare(name, "<=", values[0]),)):
+            rows = satisfying(rows_of(replace(read, filters=filters)), filters)
+            expected = satisfying(truth, filters)
+            assert rows.sort_by("n").equals(expected.sort_by("n")), filters
+    pruned = rows_of(replace(read, filters=(IsNotNull("a"),)))
+    assert pruned.num_rows == 2, "objects that are older than the column are not read for its values"
 
 
 # ---- against recorded tables
