@@ -3,13 +3,21 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
 from emulator.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
+from matrixone.schema import SqlType, Table
+from matrixone.upstream.catalog import Catalog
+from replication import iteration as iteration_module
+from replication import listing
 from replication.checkpoint import Checkpoint
 from replication.database import transaction
 from replication.quarantine import Quarantine
@@ -256,3 +264,73 @@ def garbage() -> set[str]:
 def live(replica: Replica) -> set[str]:
     mirror = Workspace().mirror(NAME)
     return {listed.stats.name for ref in mirror.point().tables.values() for listed in mirror.manifest(ref).listed_objects()}
+
+
+def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    """From now on the upstream's lists have stats of another length for the objects of one table."""
+    original = listing.object_list
+
+    def spoiled(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        for batch in original(*args, **options):
+            short = pa.array([b"short"] * batch.num_rows, pa.binary())
+            stats = pc.if_else(pc.equal(batch.column("table"), table.partition(".")[2]), short, batch.column("stats").cast(pa.binary()))
+            yield batch.set_column(batch.schema.get_field_index("stats"), batch.schema.field("stats"), stats)
+
+    monkeypatch.setattr(listing, "object_list", spoiled)
+
+
+def test_rows_of_a_list_that_are_no_good_concern_their_table_alone(recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with isolated(recordings, "many_tables", home) as replica:
+        replica.run()
+        table = changed_tables(replica, 2)[0]
+        with monkeypatch.context() as patched:
+            spoil_list(patched, table)
+            assert replica.run()["quarantined"] == [table]
+            assert_others_equal(replica, 2, behind=table)
+            assert [entry[1] for entry in quarantined()] == ["OBJECT_LIST_INVALID"]
+            setting("consistency", "together")
+            assert replica.run(code=1)["error"]["code"] == "OBJECT_LIST_INVALID"
+        replica.run()
+        replica.assert_equal_to_source(2)
+
+
+def test_a_type_that_nobody_can_read_concerns_its_table_alone(recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with isolated(recordings, "many_tables", home) as replica:
+        replica.run()
+        table = changed_tables(replica, 2)[0]
+        original = iteration_module.read_catalog
+
+        def odd(*args: Any, **options: Any) -> Catalog:
+            catalog = original(*args, **options)
+            tables = (with_odd_column(found) if found.qualified_name == table else found for found in catalog.tables)
+            return replace(catalog, tables=tuple(tables))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(iteration_module, "read_catalog", odd)
+            assert replica.run()["quarantined"] == [table]
+            assert_others_equal(replica, 2, behind=table)
+            assert [entry[1] for entry in quarantined()] == ["OBJECT_UNSUPPORTED"]
+            plan = replica.command("plan", NAME)
+            assert list(plan["failures"]) == [table]
+        replica.run()  # the planned one: what its steps found is kept
+        replica.run()
+        replica.assert_equal_to_source(2)
+
+
+def with_odd_column(table: Table) -> Table:
+    first, *others = table.columns
+    return replace(table, columns=(replace(first, type=SqlType(99)), *others))
+
+
+def test_a_table_that_is_dropped_upstream_leaves_quarantine(recordings: Path, home: Path) -> None:
+    """Each table that some snapshot drops fails in the snapshot before."""
+    with isolated(recordings, "ddl", home) as replica:
+        for snapshot in range(1, replica.about.snapshots):
+            dropped = sorted(set(replica.about.expected(snapshot)) - set(replica.about.expected(snapshot + 1)))
+            failing = [table for table in dropped if new_objects(replica, table, snapshot)]
+            replica.emulator.inject(*(MissingObject(name) for table in failing for name in new_objects(replica, table, snapshot)))
+            assert replica.run()["quarantined"] == failing
+        replica.emulator.clear_faults()
+        replica.run()
+        replica.assert_equal_to_source(replica.about.snapshots)
+        assert quarantined() == []

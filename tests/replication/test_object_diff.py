@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream.objects import OBJECT_LIST_SCHEMA
 from replication.errors import BadObjectList
-from replication.object_diff import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, deduplicate, diff_objects, read_list, validate
+from replication.object_diff import (
+    LISTED_SCHEMA,
+    ObjectDiff,
+    as_listed,
+    as_manifest,
+    check_known,
+    deduplicate,
+    diff_objects,
+    read_list,
+    validate,
+)
 
 NAMES = {"db": {"t": 1, "u": 2, "out_of_scope": None}}
 AT = Timestamp(1000)
@@ -164,3 +174,19 @@ def test_a_difference_and_a_full_list_lead_to_the_same_state(history: dict[int, 
     by_full_list = diff_objects(listed(full(new)), known, complete={1})
     assert apply(known, by_difference) == apply(known, by_full_list) == set(numbers(listed(full(new))))
     assert not set(numbers(by_difference.added)) & set(numbers(known)), "nothing that is there is fetched again"
+
+
+def test_a_list_that_gives_a_known_object_otherwise_is_refused() -> None:
+    known = listed([live(1), live(2), live(2, table="u")])
+    check_known(listed([live(1), dead(2), live(3)]), known, "a test")
+    for other in (live(2, size=501), live(2, rows=11), live(2, create=11), dead(2, create=11)):
+        with pytest.raises(BadObjectList, match=str(UUID(int=2))):
+            check_known(listed([live(1), other]), known, "a test")
+
+
+def test_a_difference_without_a_table_and_with_another() -> None:
+    diff = ObjectDiff(listed([live(1), live(2, table="u")]), listed([live(3), live(4, table="u")]))
+    rest = diff.without({1})
+    assert (rest.table_ids, rest.added.num_rows, rest.removed.num_rows) == ({2}, 1, 1)
+    assert diff.without({1}).joined(diff.without({2})).table_ids == {1, 2}
+    assert diff.without(()) is diff

@@ -1,7 +1,7 @@
 """Objects copied by Spark's tasks: every one of them, by more than one upstream session; and what fails keeps its class."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,19 @@ def test_a_failure_in_a_task_keeps_its_class_and_the_other_tasks_work(
     assert wrong.value.code == "OBJECT_SIZE_MISMATCH"  # pyright: ignore[reportAttributeAccessIssue]
     names = objects.column("name").to_pylist()
     assert sorted(path.name for path in (tmp_path / "mirror/objects").iterdir()) == sorted(set(names) - {name})
+
+
+def test_an_object_that_cannot_be_had_can_be_told_beside_the_others(
+    spark: "SparkSession", key_file: Path, recordings: Path, objects: pa.Table, tmp_path: Path
+) -> None:
+    names = objects.column("name").to_pylist()
+    with Emulator(recordings / "dml", password=PASSWORD) as emulator:
+        emulator.inject(WrongTotalSize(7, names[0]))
+        job = replace(_job(emulator.port, key_file, tmp_path / "mirror"), collect_failures=True)
+        report = copy(job, objects, lambda job, objects: copy_with_spark(spark, job, objects, 2))
+    assert {name: failure.code for name, failure in report.failures.items()} == {names[0]: "OBJECT_SIZE_MISMATCH"}
+    assert sorted(report.rows.column("name").to_pylist()) == sorted(names[1:])
+    assert sorted(path.name for path in (tmp_path / "mirror/objects").iterdir()) == sorted(names[1:])
 
 
 @dataclass(frozen=True)
