@@ -40,7 +40,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60  # the answer longer than InnoDB waits
 _LOCK_SECONDS = 60
 
 # Numbers of MySQL and MariaDB after which trying again may help.
-_PASSING = {
+PASSING = {
     1020: "changed by another",
     1021: "disk full",
     1040: "too many connections",
@@ -208,7 +208,7 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
     else:
         parts = cause.args if cause is not None else ()
         number = parts[0] if parts and isinstance(parts[0], int) else 0
-        passing, remedy = number in _PASSING or error.connection_invalidated, _REMEDIES.get(number)
+        passing, remedy = number in PASSING or error.connection_invalidated, _REMEDIES.get(number)
         text = f"{number}: {parts[1] if len(parts) > 1 else cause}"
     if passing:
         return StateUnavailable(f"the catalog database does not answer now ({text:.500})", subject=place(engine))
