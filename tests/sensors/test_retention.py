@@ -1,0 +1,188 @@
+"""Dagster's records of iterations are deleted by age, in its real storages, and what an asset shows as its present state stays."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+from dagster._core.events import StepMaterializationData
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.test_utils import create_run_for_test
+
+from ccpr_assets.applied_tables import applied_tables
+from ccpr_assets.jobs import STEPS
+from sensors import retention
+from sensors.retention import DAYS_VARIABLE, Purged, dagster_retention_sensor, kept_days, purge
+from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.mariadb import MariaDb
+from tests.sensors.driving import Clock, Daemon, instance_in
+
+RUNS, IDLE = 2, 3
+OTHER = "another_subscription"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
+    return tmp_path
+
+
+def later() -> datetime:
+    """A time before which everything has happened."""
+    return datetime.now(UTC) + timedelta(hours=1)
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def instance(request: pytest.FixtureRequest, home: Path) -> Iterator[dg.DagsterInstance]:
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            yield stack.enter_context(instance_in(home / "dagster"))
+            return
+        server: MariaDb = request.getfixturevalue("mariadb")
+        name = f"dagster_{home.name}"
+        server.create_database(name)
+        storage = {"username": server.user, "password": server.password, "hostname": server.host, "db_name": name, "port": server.port}
+        yield stack.enter_context(dg.instance_for_test({"storage": {"mysql": {"mysql_db": storage}}}))
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    with replaying(recordings / "other_account", home) as replica:
+        replica.subscribe("--interval", "60")
+        yield replica
+
+
+@pytest.fixture
+def daemon(instance: dg.DagsterInstance, replica: Replica) -> Daemon:
+    """It has run both states of the recording, and three iterations that found nothing."""
+    clock = Clock()
+    daemon = Daemon(instance, clock)
+    for number in range(RUNS + IDLE):
+        data, results = daemon.tick_and_run()
+        assert all(result.success for result in results)
+        assert (len(results), len(data.asset_events)) == ((1, 0) if number < RUNS else (0, 1))
+        clock.go_on_to(clock() + 120)
+    observation = dg.AssetObservation(applied_tables.key, partition=OTHER)
+    instance.report_runless_asset_event(observation)
+    instance.report_runless_asset_event(dg.AssetObservation("of_somebody_else"))
+    instance.report_runless_asset_event(dg.AssetObservation("of_somebody_else"))
+    return daemon
+
+
+def observed(instance: dg.DagsterInstance, key: dg.AssetKey = applied_tables.key) -> list[tuple[str | None, int]]:
+    """(partition, iteration) of the observations that there are, newest first."""
+    records = instance.fetch_observations(key, limit=100).records
+    found = [record.asset_observation for record in records]
+    return [(event.partition, int(event.tags.get("ccpr/iteration_lsn", -1))) for event in found if event]
+
+
+def rows(instance: dg.DagsterInstance, *tables: str) -> list[int]:
+    """How many there are, by table or table and condition."""
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    with storage.index_connection() as connection:
+        return [connection.scalar(sa.text(f"SELECT count(*) FROM {table}")) or 0 for table in tables]
+
+
+@pytest.mark.recordings
+def test_old_records_go_and_the_present_state_stays(instance: dg.DagsterInstance, daemon: Daemon, replica: Replica) -> None:
+    newest, oldest = [run.run_id for run in instance.get_runs()]
+    checks = rows(instance, "asset_check_executions")
+    assert purge(instance, datetime.now(UTC) - timedelta(hours=1)) == Purged(0, 0, True)
+    assert purge(instance, later()) == Purged(runs=RUNS - 1, observations=IDLE - 1, is_all=True)
+    assert [run.run_id for run in instance.get_runs()] == [newest]
+    assert observed(instance) == [(OTHER, -1), (NAME, RUNS + IDLE - 1)], "the newest of each partition"
+    assert len(observed(instance, dg.AssetKey("of_somebody_else"))) == 2
+    for asset in STEPS:
+        (materialization,) = instance.fetch_materializations(asset.key, limit=10).records
+        assert materialization.run_id == newest
+        assert instance.get_materialized_partitions(asset.key) == {NAME}
+    assert rows(instance, "asset_check_executions") == [checks[0] // RUNS]
+    assert rows(
+        instance, f"event_logs WHERE run_id = '{oldest}'", "asset_event_tags WHERE event_id NOT IN (SELECT id FROM event_logs)"
+    ) == [0, 0]
+    assert purge(instance, later()) == Purged(0, 0, True)
+    data, results = daemon.tick_and_run()
+    assert (len(results), len(data.asset_events)) == (0, 1), "and it goes on"
+    replica.assert_equal_to_source(RUNS)
+
+
+@pytest.mark.recordings
+def test_a_run_that_has_the_newest_materialization_of_one_asset_stays(instance: dg.DagsterInstance, daemon: Daemon) -> None:
+    kept = [run.run_id for run in instance.get_runs()]
+    oldest = dg.AssetMaterialization(STEPS[0].key, partition=OTHER)
+    instance.report_dagster_event(_materialized(oldest), kept[-1])
+    assert purge(instance, later()).runs == 0
+    assert [run.run_id for run in instance.get_runs()] == kept
+
+
+def _materialized(materialization: dg.AssetMaterialization) -> dg.DagsterEvent:
+    return dg.DagsterEvent(
+        dg.DagsterEventType.ASSET_MATERIALIZATION.value, "ccpr_sync_job", event_specific_data=StepMaterializationData(materialization)
+    )
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.NOT_STARTED])
+def test_runs_that_have_not_ended_and_those_of_other_jobs_stay(status: dg.DagsterRunStatus) -> None:
+    with dg.instance_for_test() as instance:
+        mine = create_run_for_test(instance, job_name="ccpr_sync_job", status=status)
+        other = create_run_for_test(instance, job_name="other_job", status=dg.DagsterRunStatus.SUCCESS)
+        create_run_for_test(instance, job_name="ccpr_sync_job", status=dg.DagsterRunStatus.FAILURE)
+        assert purge(instance, later()) == Purged(1, 0, True)
+        assert {run.run_id for run in instance.get_runs()} == {mine.run_id, other.run_id}
+
+
+def test_many_runs_go_page_by_page_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_PAGE", 3)
+    with dg.instance_for_test() as instance:
+        for number in range(10):
+            run = create_run_for_test(instance, job_name="ccpr_sync_job", status=dg.DagsterRunStatus.SUCCESS)
+            if number in (0, 4):  # somebody's present state, in the midst
+                instance.report_dagster_event(_materialized(dg.AssetMaterialization(STEPS[0].key, partition=str(number))), run.run_id)
+        assert purge(instance, later(), end=0.0) == Purged(0, 0, False)
+        assert purge(instance, later()) == Purged(8, 0, True)
+        assert instance.get_runs_count() == 2
+
+
+@pytest.mark.recordings
+def test_a_run_leaves_no_file(home: Path, replica: Replica) -> None:
+    with instance_in(home / "dagster") as instance:
+        clock = Clock()
+        daemon = Daemon(instance, clock)
+        for _ in range(RUNS):
+            daemon.tick_and_run()
+            clock.go_on_to(clock() + 120)
+        newest, oldest = [run.run_id for run in instance.get_runs()]
+        purge(instance, later())
+        files = [str(path) for path in (home / "dagster").rglob("*")]
+        assert not [file for file in files if oldest in file]
+        assert [file for file in files if newest in file]
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("", 14.0), ("0", 0.0), ("0.5", 0.5), ("30", 30.0), ("-1", None), ("nan", None), ("inf", None), ("1e9", None), ("a week", None)],
+)
+def test_the_setting_is_a_number_of_days(text: str, days: float | None) -> None:
+    assert kept_days(text) == days
+
+
+@pytest.fixture
+def sense(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    def evaluate(days: str) -> str:
+        monkeypatch.setenv(DAYS_VARIABLE, days)
+        with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance=instance) as context:
+            reason = dagster_retention_sensor(context)
+        assert isinstance(reason, dg.SkipReason)
+        return reason.skip_message or ""
+
+    return evaluate
+
+
+def test_a_tick_says_what_it_did(sense: Callable[[str], str]) -> None:
+    assert sense("7") == "deleted 0 runs and 0 observations older than 7 days"
+    assert "nothing deleted" in sense("seven")
