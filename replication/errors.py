@@ -282,3 +282,65 @@ class MirrorContradictsState(Terminal):
         "Nothing was written. Import the export that was made when the mirror was as it is now; "
         "without one, subscribe anew with another mirror."
     )
+
+
+class TargetMissing(Terminal):
+    """The subscription has no target of this name."""
+
+    code = "TARGET_MISSING"
+    about = "target"
+    default_remedy = "See `ccpr target list NAME`, or add one with `ccpr target add`."
+
+
+class TargetExists(Terminal):
+    """The subscription has a target of this name, or one that is the same database of the same server."""
+
+    code = "TARGET_EXISTS"
+    about = "target"
+    default_remedy = "Choose another name or another database; see `ccpr target list NAME`."
+
+
+class TargetInUse(Terminal):
+    """The target still has tables that are being synced, with their mark; nobody would look after them any more."""
+
+    code = "TARGET_IN_USE"
+    about = "target"
+    default_remedy = "`ccpr release NAME --target TARGET` makes them ordinary tables first. With --force the target is forgotten and they stay as they are."
+
+
+class DdlWaits(Terminal):
+    """A change of a table's definition waits for a person, as the target's DDL policy says; the table stays at its point there."""
+
+    code = "TARGET_DDL_WAITS"
+    about = "table"
+    default_remedy = (
+        "Look at the statements in `ccpr status NAME` or `ccpr plan NAME`. `ccpr target alter NAME TARGET --ddl-policy full` lets the "
+        "next run apply them."
+    )
+
+
+class NameTaken(Terminal):
+    """A table is to come or to be renamed in the target, and the table that has its name there waits."""
+
+    code = "TARGET_NAME_TAKEN"
+    about = "table"
+    default_remedy = "See `ccpr status NAME` for why the other table waits; when it goes on, this one does."
+
+
+class TargetPointGone(Terminal):
+    """The mirror no longer has the point at which a table of the target stands, so what has changed since cannot be told."""
+
+    code = "TARGET_POINT_GONE"
+    about = "table"
+    default_remedy = (
+        "Release the table in the target, drop it there and add the target anew: it is filled from the newest point. "
+        "This happens where the target was restored from an old copy."
+    )
+
+
+class TableBehindInMirror(Transient):
+    """The mirror's newest point does not show the table, which is in quarantine there; so the target cannot have it either."""
+
+    code = "BEHIND_IN_MIRROR"
+    about = "table"
+    default_remedy = "See the quarantined tables in `ccpr status NAME`; the target follows when the mirror has the table again."
