@@ -84,8 +84,9 @@ class Move:
         """
         if self.last.point is None or self._gone(listed) or self._to_write(listed) or self._late(listed) != self.last.behind:
             return False
-        for table_id, point in self.last.tables.items():
-            if table_id in self.kept and table_id not in self.last.behind:
+        for table_id in sorted((self.last.tables.keys() & self.kept) - self.last.behind.keys()):
+            point = self.last.tables[table_id]
+            if point.appendable:
                 later = partial(holds_later_rows, self.mirror, point, self.last.point.at, self.at)
                 if self._or_fail(table_id, failures, later) or table_id in failures:
                     return False

@@ -21,6 +21,7 @@ from replication.errors import MirrorDamaged
 from replication.ledger import Ledger, StoredObject
 from replication.mirror import Mirror, object_path
 from replication.points import GlobalPoint, PointHistory, TablePoint
+from replication.quarantine import Quarantine
 
 THREADS = 2
 _AHEAD = 64
@@ -111,6 +112,7 @@ class Verifier:
     ) -> None:
         self._mirror, self._history, self._ledger, self._publication = mirror, history, ledger, publication
         self._connect, self._deep, self._on_progress = connect, deep, on_progress
+        self._behind = Quarantine(history.engine, history.task_id).behind_by_point()
 
     def run(self) -> Verified:
         points = self._history.global_points()
@@ -135,7 +137,8 @@ class Verifier:
         spoiled: dict[int, list[str]] = {}
         for reference in self._ledger.references_to(stored.name):
             for point in points:
-                if reference.from_lsn <= point.lsn and (reference.until_lsn is None or point.lsn < reference.until_lsn):
+                named = reference.from_lsn <= point.lsn and (reference.until_lsn is None or point.lsn < reference.until_lsn)
+                if named and reference.table_id not in self._behind.get(point.lsn, {}):
                     spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
         return Damage(path, problem, points=spoiled)
 
@@ -177,6 +180,8 @@ class Verifier:
 
     def _shows(self, point: GlobalPoint, state: TablePoint) -> bool:
         """Does the point show the table in this very state?"""
+        if state.table.id in self._behind.get(point.lsn, {}):
+            return False
         shown = self._history.tables(point.lsn).get(state.table.id)
         return shown is not None and shown.lsn == state.lsn
 

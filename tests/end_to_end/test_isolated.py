@@ -334,3 +334,18 @@ def test_a_table_that_is_dropped_upstream_leaves_quarantine(recordings: Path, ho
         replica.run()
         replica.assert_equal_to_source(replica.about.snapshots)
         assert quarantined() == []
+
+
+def test_damage_spoils_only_points_that_show_the_table(recordings: Path, home: Path) -> None:
+    with isolated(recordings, "many_tables", home) as replica:
+        replica.run()
+        table = changed_tables(replica, 2)[0]
+        replica.emulator.inject(*(MissingObject(name) for name in new_objects(replica, table, 2)))
+        replica.run()
+        mirror = Workspace().mirror(NAME)
+        (replica.mirror / mirror.point(0).table(table).manifest).write_bytes(b"nothing")
+        (damage,) = replica.command("verify", NAME, code=1)["damages"]
+        assert damage["points"] == {"0": [table]}
+        replica.emulator.clear_faults()
+        replica.command("resync", NAME, "--table", table, "--yes")
+        replica.assert_equal_to_source(2)
