@@ -180,7 +180,7 @@ class _Plan:
                 yield [part for part, zone in zip(parts, zones, strict=True) if not keys.excludes(zone)], keys
 
     def _zones(self, parts: list[_Part]) -> list[Zone | None]:
-        """Where the keys of each part lie; None = anywhere. The stats of a table without a key tell of another column: the files are asked."""
+        """Where the keys of each part lie; None = anywhere. Stats of a table without a key tell of another column: files are asked."""
         match = self.shape.key.match
         if self.shape.key.hidden:
             files = (open_listed(part.listed, self.mirror.open_object) for part in parts)

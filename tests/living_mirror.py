@@ -1,0 +1,70 @@
+"""A mirror of a living engine, made without wire and iterations: a point whenever it is asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from emulator.definitions import Definition
+from emulator.entries import TableEntry
+from emulator.storage import Storage
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind, Table
+from replication.mirror import MANIFEST_SCHEMA, Mirror, Point, TableRef, manifest_path, object_path
+from replication.store import LocalStore
+
+
+@dataclass
+class LivingMirror:
+    """`take_point` leaves what an iteration would; `rows` is the engine's own truth at a point."""
+
+    storage: Storage
+    root: Path
+    points: list[Point] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mirror = Mirror(LocalStore(self.root))
+
+    def take_point(self, meanwhile: Callable[[], None] | None = None) -> Point:
+        """The state of now. What happens `meanwhile` (no DDL) is later, but can stand in the same objects: they are flushed after it."""
+        storage, lsn = self.storage, len(self.points)
+        at = storage.now
+        tables = storage.tables_at(at)
+        if meanwhile is not None:
+            meanwhile()
+        storage.flush_ids(entry.id for entry, _ in tables)
+        refs = {entry.id: self._write(entry, definition, at, lsn) for entry, definition in tables}
+        point = Point(lsn, at, f"xr_test_{lsn}_0", datetime.now(UTC), "", refs)
+        self.points.append(point)
+        return point
+
+    def rows(self, point: Point, table_id: int, columns: tuple) -> pa.Table:
+        """The rows that a table had, with any of its columns."""
+        (entry,) = [entry for entry in self.storage.tables if entry.id == table_id]
+        return entry.stored.values(entry.stored.visible(self.storage.clock.tick(point.at)), columns)
+
+    def _write(self, entry: TableEntry, definition: Definition, at: Timestamp, lsn: int) -> TableRef:
+        clock, rows = self.storage.clock, []
+        for stored in entry.stored.listed(clock.tick(at)):
+            written, created = stored.written, clock.time(stored.created)
+            rows.append((written.stats, created.physical, created.logical, stored.tombstones is not None))
+            if self.mirror.store.size(object_path(written.name)) is None:
+                content = self.storage.shelf.read(written.name)
+                assert content is not None
+                self.mirror.store.put(object_path(written.name), [content])
+        columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA)]
+        table = Table(
+            entry.id,
+            entry.logical_id,
+            definition.database,
+            definition.name,
+            Kind.TABLE,
+            definition.columns,
+            definition.create_sql,
+            definition.comment,
+        )
+        name = manifest_path(entry.id, lsn, 1)
+        self.mirror.write_manifest(table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), name)
+        return TableRef(entry.id, definition.database, definition.name, Kind.TABLE, lsn, name, len(rows), 0, 0)
