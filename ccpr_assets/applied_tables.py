@@ -51,6 +51,7 @@ def _numbers(outcome: Outcome) -> dict[str, int | float | bool]:
         metadata.POINT_MADE: outcome.point,
         metadata.TABLES_TOTAL: outcome.tables,
         metadata.TABLES_CHANGED: outcome.tables_changed,
+        metadata.TABLES_QUARANTINED: len(outcome.quarantined),
         metadata.OBJECTS_COPIED: outcome.objects_copied,
         metadata.BYTES_COPIED: outcome.bytes_copied,
         metadata.OBJECTS_TOTAL: outcome.objects_total,
