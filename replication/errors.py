@@ -131,7 +131,8 @@ class BaseSnapshotLost(Terminal):
     code = "BASE_SNAPSHOT_LOST"
     about = "subscription"
     default_remedy = (
-        "The replica stays at its last point. `ccpr run NAME --allow-resync` compares with a full list and copies what is named."
+        "The replica stays at its last point. `ccpr plan NAME` shows what a full list would bring; `ccpr run NAME --plan ID` or "
+        "`--allow-resync` does it, and the setting resync_limit lets it go on by itself up to so many bytes."
     )
 
 
@@ -172,7 +173,10 @@ class MirrorDamaged(Terminal):
 
     code = "MIRROR_DAMAGED"
     about = "file of the mirror"
-    default_remedy = "Restore the named file from a copy, or make the mirror anew under another subscription."
+    default_remedy = (
+        "`ccpr verify NAME` fetches damaged objects again, `ccpr resync NAME --table DB.TABLE` also makes a lost manifest anew; "
+        "else restore the named file from a copy."
+    )
 
 
 class StoreFailed(Transient):
@@ -305,7 +309,10 @@ class TargetInUse(Terminal):
 
     code = "TARGET_IN_USE"
     about = "target"
-    default_remedy = "`ccpr release NAME --target TARGET` makes them ordinary tables first. With --force the target is forgotten and they stay as they are."
+    default_remedy = (
+        "`ccpr release NAME --target TARGET` makes them ordinary tables first. With --force the target is forgotten, "
+        "and they stay as they are."
+    )
 
 
 class DdlWaits(Terminal):
