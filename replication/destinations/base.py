@@ -198,9 +198,9 @@ class Destination(Protocol):
     def create(self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = ()) -> Applied:
         """Make a table with all its rows at a location, and show it when it is complete.
 
-        `replaces` names tables (ids) that go in the step in which it comes: the one whose name it takes, as after a TRUNCATE, or one that is
-        rebuilt under the same id. Loaded aside meanwhile; an attempt that was interrupted goes on if location and definition are the same,
-        and begins anew otherwise.
+        `replaces` names tables (ids) that go in the step in which it comes: the one whose name it takes, as after a TRUNCATE, or one that
+        is rebuilt under the same id. Loaded aside meanwhile; an attempt that was interrupted goes on if location and definition are the
+        same, and begins anew otherwise.
         """
         ...
 
@@ -224,7 +224,7 @@ class Destination(Protocol):
         ...
 
     def forget(self, table_ids: Sequence[int]) -> None:
-        """Take tables that were dropped by somebody else, or released, out of the registry, with their points: they may be created again."""
+        """Take tables that somebody else dropped, or that were released, out of the registry with their points: they may come again."""
         ...
 
     def release(self, table_id: int) -> tuple[str, ...]:
