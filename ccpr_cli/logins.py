@@ -10,6 +10,7 @@ import typer
 from ccpr_cli.output import err
 from matrixone.upstream.endpoint import Endpoint, parse_uri
 from matrixone.upstream.errors import BadUri
+from replication.destinations.address import Address, parse_target_uri
 
 
 def seconds_option(text: str) -> int:
@@ -26,9 +27,19 @@ def read_login(source: str, password_file: Path | None = None, *, seen: bool = T
     `seen`: the URI stands on the command line, where other users of the machine see it.
     """
     endpoint, password = parse_uri(source)
+    return endpoint, _password(endpoint, password, password_file, seen=seen)
+
+
+def read_target_login(source: str, password_file: Path | None = None) -> tuple[Address, str]:
+    """The same for a target. Raises BadTargetUri, BadUri."""
+    address, password = parse_target_uri(source)
+    return address, _password(address.endpoint, password, password_file, seen=True)
+
+
+def _password(endpoint: Endpoint, password: str | None, password_file: Path | None, *, seen: bool) -> str:
     if password_file is not None:
         try:
-            return endpoint, password_file.read_text().partition("\n")[0]
+            return password_file.read_text().partition("\n")[0]
         except (OSError, UnicodeDecodeError) as error:
             raise BadUri(
                 "the password file cannot be read", subject=str(password_file), remedy="Check its path and permissions."
@@ -37,11 +48,11 @@ def read_login(source: str, password_file: Path | None = None, *, seen: bool = T
         variable = password.removeprefix("env:")
         if variable not in os.environ:
             raise BadUri("the environment variable of the password is not set", subject=f"env:{variable}", remedy=f"export {variable}=…")
-        return endpoint, os.environ[variable]
+        return os.environ[variable]
     if password is not None:
         if seen:
             err.print("warning: a password on the command line is seen by others; use env:NAME or --password-file", style="yellow")
-        return endpoint, password
+        return password
     if not sys.stdin.isatty():
         raise BadUri("no password was given", subject=endpoint.masked(), remedy="Use env:NAME in the URI, or --password-file.")
-    return endpoint, typer.prompt(f"Password for {endpoint.login}", hide_input=True)
+    return typer.prompt(f"Password for {endpoint.login}", hide_input=True)

@@ -13,6 +13,7 @@ from ccpr_cli.explain import explain
 from ccpr_cli.export import export
 from ccpr_cli.lifecycle import drop, pause, resume
 from ccpr_cli.plan import plan
+from ccpr_cli.release import release
 from ccpr_cli.resync import resync
 from ccpr_cli.run import run
 from ccpr_cli.show import points, subscriptions, tables
@@ -21,6 +22,7 @@ from ccpr_cli.sql import sql
 from ccpr_cli.state import state
 from ccpr_cli.status import status
 from ccpr_cli.subscribe import subscribe
+from ccpr_cli.target import target
 from ccpr_cli.verify import verify
 
 app = typer.Typer(
@@ -44,6 +46,7 @@ for command in (
     points,
     export,
     verify,
+    release,
     snapshots,
     explain,
     doctor,
@@ -51,6 +54,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(state, name="state")
+app.add_typer(target, name="target")
 
 
 @app.callback()

@@ -14,13 +14,14 @@ from rich.table import Table
 from ccpr_cli.error_catalogue import CodeUnknown
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import BadUri
+from replication.destinations.errors import BadTargetUri
 from replication.errors import BadName, BadSetting, SqlSyntax
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width; what is read there should not be folded
 out = Console(highlight=False, soft_wrap=True, width=WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 USAGE = 2
-_USAGE_ERRORS = (BadUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
+_USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
 
 
 @contextmanager

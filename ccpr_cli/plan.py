@@ -4,9 +4,11 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
+from ccpr_cli import carried
 from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
 from ccpr_cli.show import AsJson, Name, clock_text
 from replication.plan import Plan
+from resources.targets import plan_targets
 from resources.workspace import Workspace
 
 _SHOWN_TABLES = 40
@@ -20,10 +22,13 @@ def plan(name: Name, as_json: AsJson = False) -> None:
     with errors_told(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name) as iteration:
         iteration.take_snapshot()
         found = iteration.plan()
+        targets = plan_targets(workspace, iteration)
     if as_json:
-        show_json(plan_json(found))
+        show_json({**plan_json(found), "targets": {target: carried.plan_json(one) for target, one in targets.items()}})
         return
     show_plan(found)
+    for target, one in targets.items():
+        carried.show_plan(target, one)
     out.print(f"carry out exactly this with: ccpr run {name} --plan {found.id}", markup=False)
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
+from threading import Lock
 from typing import Annotated
 
 import pyarrow as pa
@@ -11,11 +12,13 @@ import pyarrow.compute as pc
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from ccpr_cli import carried
 from ccpr_cli.output import err, errors_told, out, show_json, size_text
 from ccpr_cli.show import AsJson, Name, clock_text
 from replication.copying import CopyJob, copy_in_process
 from replication.iteration import Iteration, Outcome
 from replication.steps import Step
+from resources.targets import TargetOutcome, carry_targets
 from resources.workspace import Workspace
 
 SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
@@ -39,7 +42,10 @@ def run(
     plan: Annotated[str | None, typer.Option("--plan", metavar="ID", help="Do what this plan of `ccpr plan` says, or nothing.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one iteration of a subscription now. An interrupted one goes on where it stopped."""
+    """Run one iteration of a subscription now, and carry its targets to the newest point. An interrupted one goes on where it stopped.
+
+    Exit code 1 also if a target failed: the mirror's point stands, and the next run tries the target again.
+    """
     started = time.monotonic()
     with (
         errors_told(as_json=as_json),
@@ -49,11 +55,17 @@ def run(
         if plan is not None:
             iteration.require_plan(plan)
         outcome = run_steps(workspace, iteration, engine)
+        targets = carry(workspace, iteration)
     seconds = time.monotonic() - started
     if as_json:
-        show_json({**asdict(outcome), "at": outcome.at.physical, "seconds": seconds, "home": str(workspace.home)})
+        told = [carried.outcome_json(target) for target in targets]
+        show_json({**asdict(outcome), "at": outcome.at.physical, "seconds": seconds, "home": str(workspace.home), "targets": told})
     else:
         show_outcome(outcome, seconds)
+        for target in targets:
+            carried.show_outcome(target)
+    if any(target.failure is not None for target in targets):
+        raise typer.Exit(1)
 
 
 def show_outcome(outcome: Outcome, seconds: float) -> None:
@@ -90,3 +102,21 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcom
         else:
             iteration.copy_objects(copy_here)
         return iteration.apply()
+
+
+def carry(workspace: Workspace, iteration: Iteration) -> list[TargetOutcome]:
+    """All targets to the newest point, with progress on standard error."""
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[rows]:,} rows"), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task("targets", total=None, rows=0)
+        lock, rows = Lock(), 0
+
+        def on_rows(count: int, size: int) -> None:
+            nonlocal rows
+            with lock:  # a target is filled by several threads
+                rows += count
+                progress.update(task, advance=size, rows=rows)
+
+        return carry_targets(
+            workspace, iteration, on_target=lambda name: progress.update(task, description=f"to target {name}"), on_rows=on_rows
+        )

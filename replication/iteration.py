@@ -389,6 +389,10 @@ class Iteration:
         if isinstance(error, Terminal):
             self.drop_due_snapshots()
 
+    def confirm(self) -> None:
+        """For what is done under our lease after the commit. Raises LeaseLost if it is another's."""
+        self._lease.confirm()
+
     def close(self) -> None:
         """End the upstream session, if one was opened."""
         if "_session" in self.__dict__:

@@ -11,6 +11,7 @@ from replication.ledger import Ledger
 from replication.mirror import Behind, Mirror
 from replication.points import GlobalPoint, PointHistory
 from replication.quarantine import Quarantine
+from replication.targets import needed_points
 
 GRACE_SECONDS = 3600
 _CONFIRMED_FILES = 50  # deleted at a time, well within a lease
@@ -19,20 +20,23 @@ _CONFIRMED_FILES = 50  # deleted at a time, well within a lease
 @dataclass(frozen=True, slots=True)
 class Retention:
     """A point stays if it is among the newest `points`, or younger than `seconds`; 0 means that this rule keeps nothing, both 0 that all
-    points stay. The newest point always stays, and so does the newest that shows a table which is behind.
+    points stay. The newest point always stays, and so do the newest that shows a table which is behind, and those from which a target
+    goes on.
     """
 
     points: int = 0
     seconds: int = 0
 
-    def oldest_kept(self, points: Sequence[GlobalPoint], now: float, behind: Iterable[Behind] = ()) -> int | None:
-        """The lsn of the oldest point to keep; None if all stay. `points` oldest first; `behind` of the newest."""
+    def oldest_kept(
+        self, points: Sequence[GlobalPoint], now: float, behind: Iterable[Behind] = (), needed: Iterable[int] = ()
+    ) -> int | None:
+        """The lsn of the oldest point to keep; None if all stay. `points` oldest first; `behind` of the newest; `needed` by targets."""
         if not points or not (self.points or self.seconds):
             return None
         newest = points[-max(self.points, 1) :]
         young = [point for point in points if self.seconds and point.committed_at.timestamp() > now - self.seconds]
         shown = [late.lsn for late in behind if late.lsn is not None]
-        return min([point.lsn for point in [*newest, *young]] + shown)
+        return min([point.lsn for point in [*newest, *young]] + shown + list(needed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def sweep(
     """
     points = history.global_points()
     behind = quarantine.behind(points[-1].lsn).values() if points else ()
-    oldest = retention.oldest_kept(points, now, behind)
+    oldest = retention.oldest_kept(points, now, behind, needed_points(history.engine, history.task_id))
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
     if dropped and oldest is not None:
         confirm()

@@ -10,7 +10,7 @@ name which one of these has (B4). The order in which the steps are taken:
 4. tables that are gone
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from replication.catalog_diff import ChangeKind, TableChange, diff_catalogs
 from replication.ddl_policy import DdlPolicy, Decision, decide
 from replication.destinations.base import Registered, State, TargetTable
 from replication.destinations.errors import TargetTableDropped
-from replication.errors import DdlWaits, NameTaken, TableBehindInMirror
+from replication.errors import DdlWaits, NameTaken
 from replication.failure import Failure
 from replication.synced_table import NotSyncable, for_sync
 from replication.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
@@ -124,14 +124,14 @@ def plan_target(
     registered: Mapping[int, Registered],
     tables: Iterable[Table],
     *,
-    hidden: Collection[int] = (),
+    kept: Mapping[int, Failure] | None = None,
     settled: Callable[[Table], bool] = lambda _: False,
 ) -> TargetPlan:
     """Compare what the target has with the tables of a point.
 
     Parameters
     ----------
-    hidden : ids of tables that are upstream and that the point does not show; they stay as they are.
+    kept : tables that stay as they are whatever has changed, by id, and why.
     settled : tables whose definition need not be looked at unless the catalog's is another: all of it was done.
     """
     live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
@@ -139,13 +139,14 @@ def plan_target(
     wanted = [table for table in tables if table.kind is Kind.TABLE]
     carried = [table for table in wanted if table.logical_id not in apart]
     steps = [_dropped(table, apart[table.logical_id]) for table in wanted if table.logical_id in apart]
-    steps += [_hidden(live[table_id]) for table_id in hidden if table_id in live]
+    kept = kept or {}
+    steps += [Step(live[table_id].source, failure=failure, before=live[table_id]) for table_id, failure in kept.items() if table_id in live]
     changes = diff_catalogs((entry.source for entry in live.values()), carried)
     changed = {change.table.id for change in changes}
     unsettled = [table for table in carried if table.id in live and table.id not in changed and not settled(table)]
     for change in (*changes, *(TableChange(ChangeKind.ALTERED, table, table) for table in unsettled)):
         before = live.get(change.before.id) if change.before is not None else None
-        if before is None or before.id not in hidden:
+        if change.table.id not in kept and (before is None or before.id not in kept):
             steps.append(_step(rules, change, before))
     found = _without_conflicts([step for step in steps if step is not None], live)
     return TargetPlan(tuple(sorted(found, key=lambda step: step.table.id)))
@@ -201,11 +202,6 @@ def _dropped(table: Table, entry: Registered) -> Step | None:
         return None
     error = TargetTableDropped("somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}")
     return Step(table, failure=Failure.of(error), before=entry.table)
-
-
-def _hidden(before: TargetTable) -> Step:
-    error = TableBehindInMirror("the mirror's point does not show it", subject=f"table {before.source.qualified_name}")
-    return Step(before.source, failure=Failure.of(error), before=before)
 
 
 def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -> Step | None:

@@ -29,7 +29,6 @@ targets = sa.Table(
     sa.Column("uri", LONG_TEXT, nullable=False),  # without the password
     sa.Column("sealed_password", LONG_TEXT, nullable=False),
     sa.Column("dialect", sa.String(16), nullable=False),
-    sa.Column("server_version", LONG_TEXT, nullable=False),
     sa.Column("ddl_policy", sa.String(16), nullable=False),
     sa.Column("as_text", LONG_TEXT, nullable=False),  # JSON: names `table.column`
     sa.Column("state", sa.String(16), nullable=False),
@@ -103,7 +102,6 @@ class Target:
     uri: str
     sealed_password: str = field(repr=False)
     dialect: Dialect
-    server_version: str
     policy: DdlPolicy
     created_at: datetime
     as_text: tuple[str, ...] = ()
@@ -144,7 +142,6 @@ class TargetBook:
             "uri": target.uri,
             "sealed_password": target.sealed_password,
             "dialect": target.dialect.value,
-            "server_version": target.server_version,
             "ddl_policy": target.policy.value,
             "as_text": json.dumps(target.as_text, ensure_ascii=False),
             "state": target.state.value,
@@ -218,7 +215,6 @@ def _target(row: Mapping) -> Target:
             uri=row["uri"],
             sealed_password=row["sealed_password"],
             dialect=Dialect(row["dialect"]),
-            server_version=row["server_version"],
             policy=DdlPolicy(row["ddl_policy"]),
             created_at=row["created_at"].replace(tzinfo=UTC),
             as_text=tuple(map(text_of, json.loads(row["as_text"]))),

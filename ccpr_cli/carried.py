@@ -1,0 +1,82 @@
+"""What `ccpr run`, `ccpr plan` and `ccpr status` show of targets."""
+
+from dataclasses import asdict
+from typing import Any
+
+from ccpr_cli.output import err, out
+from replication.failure import Failure
+from replication.target_plan import TargetPlan
+from replication.targets import BehindTable
+from resources.targets import TargetOutcome
+
+
+def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
+    """For scripts."""
+    carried, failure = outcome.carried, outcome.failure
+    return {
+        "target": outcome.target,
+        "seconds": outcome.seconds,
+        "error": None if failure is None else asdict(failure),
+        **({"lsn": None, "tables": [], "behind": [], "remarks": {}} if carried is None else {}),
+        **({} if carried is None else {"lsn": carried.lsn, "tables": [asdict(table) for table in carried.tables]}),
+        **({} if carried is None else {"behind": [table.to_json() for table in carried.behind], "remarks": carried.remarks}),
+    }
+
+
+def show_outcome(outcome: TargetOutcome) -> None:
+    carried = outcome.carried
+    if outcome.failure is not None:
+        err.print(f"target {outcome.target} failed", style="bold red", end=" ")
+        err.print(str(outcome.failure), markup=False)
+    elif carried is None:
+        out.print(f"target {outcome.target}: at the newest point", markup=False)
+    else:
+        upserted, deleted = (sum(getattr(table, name) for table in carried.tables) for name in ("upserted", "deleted"))
+        rows = f"{len(carried.tables)} tables, {upserted:,} rows written, {deleted:,} deleted"
+        out.print(f"target {outcome.target}: at point {carried.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
+        for table in carried.behind:
+            show_behind(table)
+
+
+def show_behind(table: BehindTable) -> None:
+    out.print("behind", style="bold yellow", end=" ")
+    out.print(f"{table.table}: {table.failure}", markup=False)
+    for statement in table.statements:
+        out.print(f"  {statement};", markup=False)
+
+
+def plan_json(found: TargetPlan | Failure) -> dict[str, Any]:
+    if isinstance(found, Failure):
+        return {"error": asdict(found), "steps": []}
+    return {
+        "error": None,
+        "steps": [
+            {
+                "table": step.table.qualified_name,
+                "action": type(step).__name__.lower() if step.failure is None else "wait",
+                "statements": list(step.statements),
+                "destructive": list(step.destructive),
+                "remarks": list(step.remarks),
+                "failure": None if step.failure is None else asdict(step.failure),
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def show_plan(name: str, found: TargetPlan | Failure) -> None:
+    if isinstance(found, Failure):
+        out.print(f"target {name} cannot be looked at", style="bold yellow", end=": ")
+        out.print(str(found), markup=False)
+        return
+    out.print(f"target {name}: {len(found.steps)} tables of which more than rows change", markup=False)
+    for step in found.steps:
+        if step.failure is not None:
+            show_behind(BehindTable(step.table.qualified_name, step.failure, step.statements))
+        else:
+            for statement in step.statements:
+                out.print(f"  {statement};", markup=False)
+        for text in step.destructive:
+            out.print(f"  destructive: {text}", style="yellow", markup=False)
+        for remark in step.remarks:
+            out.print(f"  {step.table.qualified_name}: {remark}", style="dim", markup=False)

@@ -1,0 +1,119 @@
+"""`ccpr target`: the databases into which a subscription is carried."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ccpr_cli.logins import read_target_login
+from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.show import AsJson, Name
+from replication.ddl_policy import DdlPolicy
+from replication.targets import Target
+from resources import targets
+from resources.workspace import Workspace
+
+target = typer.Typer(help="Databases into which a subscription is carried, from its mirror.", no_args_is_help=True)
+TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
+PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
+_POLICY = "additive: what takes nothing away; full: everything; manual: nothing, each change of a definition waits."
+
+
+@target.command("add")
+def add(
+    name: Name,
+    target_name: TargetName,
+    to: Annotated[str, typer.Option("--to", help="mysql://user:env:NAME@host:port/database[?ssl-mode=…]")],
+    password_file: PasswordFile = None,
+    ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
+    as_text: Annotated[list[str] | None, typer.Option(help="A column to be kept as long text, table.column; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a MariaDB or MySQL database as a target. The next run fills it; afterwards each run brings what has changed."""
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        address, password = read_target_login(to, password_file)
+        added = targets.add(workspace, name, target_name, address, password, ddl_policy, tuple(as_text or ()))
+    if as_json:
+        show_json(target_json(added))
+    else:
+        out.print(f"added target {target_name} ({added.dialect}) at {address.masked()}; next: ccpr run {name}", markup=False)
+
+
+@target.command("list")
+def list_(name: Name, as_json: AsJson = False) -> None:
+    """List the targets of a subscription."""
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        found = targets.book_of(workspace, name).all()
+    if as_json:
+        show_json([target_json(one) for one in found])
+        return
+    cells = [
+        (
+            one.name,
+            targets.address_of(one).masked(),
+            one.dialect,
+            one.policy,
+            one.state,
+            "-" if one.lsn is None else one.lsn,
+            len(one.behind),
+        )
+        for one in found
+    ]
+    columns = ("target", "database", "dialect", "DDL policy", "state", "lsn", "tables behind")
+    show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
+
+
+@target.command("alter")
+def alter(
+    name: Name,
+    target_name: TargetName,
+    ddl_policy: Annotated[DdlPolicy | None, typer.Option(help=_POLICY)] = None,
+    to: Annotated[str | None, typer.Option("--to", help="The same database at another address or with another login.")] = None,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a target's DDL policy, or the way to it."""
+    if ddl_policy is None and to is None:
+        raise typer.BadParameter("say what to change; see --help", param_hint="TARGET")
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        login = None if to is None else read_target_login(to, password_file)
+        altered = targets.alter(workspace, name, target_name, ddl_policy, login)
+    if as_json:
+        show_json(target_json(altered))
+    else:
+        out.print(f"altered target {target_name}; DDL policy {altered.policy}", markup=False)
+
+
+@target.command("remove")
+def remove(
+    name: Name,
+    target_name: TargetName,
+    force: Annotated[bool, typer.Option("--force", help="Though tables in it are being synced; they stay as they are.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a target. Its tables are released first, with `ccpr release`; or with --force they stay as they are, mark and all."""
+    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+        targets.remove(workspace, name, target_name, force=force)
+    if as_json:
+        show_json({"name": name, "target": target_name, "removed": True})
+    else:
+        out.print(f"removed target {target_name} of {name}", markup=False)
+
+
+def target_json(found: Target) -> dict[str, Any]:
+    """For scripts; without the password."""
+    return {
+        "target": found.name,
+        "to": targets.address_of(found).masked(),
+        "dialect": found.dialect.value,
+        "ddl_policy": found.policy.value,
+        "as_text": list(found.as_text),
+        "state": found.state.value,
+        "lsn": found.lsn,
+        "behind": [table.to_json() for table in found.behind],
+    }
+
+
+def _lsn(found: Target) -> str:
+    return "-" if found.lsn is None else str(found.lsn)
