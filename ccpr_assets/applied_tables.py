@@ -1,5 +1,7 @@
 """Steps 4 to 7: the copied objects become a point of the replica."""
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from ccpr_assets import metadata
@@ -8,6 +10,7 @@ from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.iteration import Outcome
 from replication.mirror import Point
 from resources.replication import Replication
+from resources.targets import TargetOutcome, carry_targets
 
 
 @dg.asset(
@@ -16,12 +19,18 @@ from resources.replication import Replication
     group_name="replication",
     kinds={"arrow"},
     description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the point and the outcome in "
-    "mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no point.",
+    "mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no point. Then each target is carried to the newest "
+    "point; one that fails is shown, and tried again by the next run.",
 )
 def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with replication.step(context.partition_key) as iteration:
         outcome = iteration.apply()
-        return metadata.result(outcome.lsn, outcome.at, {**_numbers(outcome), metadata.TABLES: _tables(iteration.mirror.point())})
+        targets = carry_targets(replication.workspace, iteration)
+        for target in targets:
+            if target.failure is not None:
+                context.log.warning("target %s failed, the next run tries it again: %s", target.target, target.failure)
+        shown = {**_numbers(outcome), metadata.TABLES: _tables(iteration.mirror.point()), **_targets(targets)}
+        return metadata.result(outcome.lsn, outcome.at, shown)
 
 
 def idle_observation(subscription: str, outcome: Outcome) -> dg.AssetObservation:
@@ -57,6 +66,31 @@ def _numbers(outcome: Outcome) -> dict[str, int | float | bool]:
         metadata.OBJECTS_TOTAL: outcome.objects_total,
         metadata.BYTES_TOTAL: outcome.bytes_total,
     }
+
+
+def _targets(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataValue]:
+    """How each target came along; nothing where there is none."""
+    if not outcomes:
+        return {}
+    rows = []
+    for outcome in outcomes:
+        carried = outcome.carried
+        tables, behind = (carried.tables, carried.behind) if carried is not None else ((), ())
+        told = [str(outcome.failure)] if outcome.failure is not None else [f"{table.table}: {table.failure}" for table in behind]
+        rows.append(
+            {
+                "target": outcome.target,
+                "tables_changed": len(tables),
+                "rows_written": sum(table.upserted for table in tables),
+                "rows_deleted": sum(table.deleted for table in tables),
+                "seconds": round(outcome.seconds, 3),
+                "tables_behind": len(behind),
+                "failures": "\n".join(told),
+            }
+        )
+    numbers = dict.fromkeys(("tables_changed", "rows_written", "rows_deleted"), "int")
+    kinds = {"target": "string", **numbers, "seconds": "float", "tables_behind": "int", "failures": "string"}
+    return {metadata.TARGETS: metadata.table(rows, kinds)}
 
 
 def _tables(point: Point) -> dg.TableMetadataValue:

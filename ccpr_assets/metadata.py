@@ -45,6 +45,7 @@ POINT_MADE = "point_made"
 OBJECTS_TOTAL = "objects_total"
 BYTES_TOTAL = "bytes_total"
 TABLES = "tables"
+TARGETS = "targets"
 
 PARTITION_ROW_COUNT = "dagster/partition_row_count"  # a name of Dagster's own
 LSN_TAG = "ccpr/iteration_lsn"

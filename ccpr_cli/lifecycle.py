@@ -37,7 +37,7 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 def drop(
     name: Name,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the mirror's files and points, too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Forget snapshots that cannot be dropped upstream now.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Forget snapshots that cannot be dropped upstream now, and targets.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """End a subscription and drop its snapshots upstream. Its mirror stays readable unless --purge. Again: try what was left."""

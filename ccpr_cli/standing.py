@@ -11,16 +11,18 @@ import pyarrow.compute
 from matrixone.errors import CcprError
 from matrixone.schema import Kind
 from replication.context import Context
+from replication.destinations.address import parse_target_uri
 from replication.errors import StateUnreadable
 from replication.lag import LagMeter
 from replication.log import Failures, LogRow
 from replication.mirror import Mirror, object_path
 from replication.object_diff import LISTED_SCHEMA
-from replication.points import PointHistory
+from replication.points import GlobalPoint, PointHistory
 from replication.quarantine import Quarantine, Quarantined
 from replication.states import IterationState, State
 from replication.steps import Step, step_under_way
 from replication.subscription import Subscription
+from replication.targets import BehindTable, Target, TargetBook
 from resources.workspace import Workspace
 from sensors.due import due_at
 
@@ -100,6 +102,32 @@ class QuarantinedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingTarget:
+    """How a target stands, by what the catalog database knows; the target itself is not asked.
+
+    Attributes
+    ----------
+    lsn : the point to which it was carried last; None before the first.
+    lag_seconds : age of that point, by the last iteration's snapshot and our clock; None before the first.
+    behind : tables that did not come along, with what would change their definition where that waits for a person.
+    last_error : how the last attempt failed as a whole.
+    """
+
+    name: str
+    to: str
+    ddl_policy: str
+    state: str
+    lsn: int | None
+    lag_seconds: float | None
+    behind: tuple[BehindTable, ...]
+    last_error: LastError | None
+
+    @property
+    def ok(self) -> bool:
+        return self.last_error is None and not self.behind
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """
     Attributes
@@ -133,6 +161,7 @@ class Standing:
     bytes_pending: int | None
     snapshots: dict[str, str]
     quarantined: tuple[QuarantinedTable, ...]
+    targets: tuple[StandingTarget, ...]
     owner: str | None
     lease_expires: float | None
     last_error: LastError | None
@@ -142,8 +171,9 @@ class Standing:
 
     @property
     def ok(self) -> bool:
-        """Did the last attempt succeed, for all tables?"""
-        return self.last_error is None and self.state != State.ERROR.name.lower() and not self.quarantined
+        """Did the last attempt succeed, for all tables, here and in the targets?"""
+        stands = self.last_error is None and self.state != State.ERROR.name.lower() and not self.quarantined
+        return stands and all(target.ok for target in self.targets)
 
 
 def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standing:
@@ -179,6 +209,7 @@ def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standin
         bytes_pending=pending[1],
         snapshots=context.recorded(),
         quarantined=tuple(map(_quarantined, Quarantine(workspace.log.engine, row.task_id).entries())),
+        targets=tuple(_target(one, newest, row, lag.seconds) for one in TargetBook(workspace.log.engine, row.task_id).all()),
         owner=row.cn_uuid if held else None,
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=LastError.of(row.error_message),
@@ -191,6 +222,19 @@ def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standin
 def _quarantined(table: Quarantined) -> QuarantinedTable:
     failure, times = table.failure, (table.first_failed_at.timestamp(), table.last_failed_at.timestamp())
     return QuarantinedTable(table.qualified_name, *times, table.attempts, failure.code, failure.message, failure.remedy)
+
+
+def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: float | None) -> StandingTarget:
+    """At the newest point a target is as old as the replica; else older by what the upstream's clock has gone on since its point."""
+    behind = None if found.snapshot_ts is None or lag is None else lag
+    if behind is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
+        behind += max(0.0, (row.watermark - found.snapshot_ts) / 1e9)
+    error = None
+    if found.failing is not None:
+        failure, times = found.failing.failure, (found.failing.first.timestamp(), found.failing.last.timestamp())
+        error = LastError(failure.code, failure.message, failure.subject, failure.remedy, True, found.failing.attempts, *times)
+    to = parse_target_uri(found.uri)[0].masked()
+    return StandingTarget(found.name, to, found.policy.value, found.state.value, found.lsn, behind, found.behind, error)
 
 
 def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:

@@ -34,7 +34,8 @@ def status(
 ) -> None:
     """Show how subscriptions stand: state, step, lag, what is pending, the last error. Reading it disturbs no run.
 
-    Exit code 0: all is well. 1: the last attempt of a subscription failed, an error has stopped it, or tables of it are quarantined.
+    Exit code 0: all is well. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are quarantined, or a
+    target of it failed or has tables that are behind.
     """
     with errors_told(as_json=as_json), closing(Workspace()) as workspace:
         meter = LagMeter(workspace.clock)
@@ -87,7 +88,8 @@ def _read_or_told(read: Callable[[], list[Standing]], *, whole: bool) -> Table |
 
 def _still(standing: Standing) -> Standing:
     """Without what changes by itself."""
-    return replace(standing, lag_seconds=None, next_attempt=None, lease_expires=None)
+    targets = tuple(replace(target, lag_seconds=None) for target in standing.targets)
+    return replace(standing, lag_seconds=None, next_attempt=None, lease_expires=None, targets=targets)
 
 
 def _line(standing: Standing) -> str:
@@ -98,6 +100,7 @@ def _line(standing: Standing) -> str:
         parts.append(f"pending {_pending(standing)}")
     if standing.quarantined:
         parts.append(f"{len(standing.quarantined)} quarantined")
+    parts += [f"target {target.name} {'failing' if target.last_error else 'behind'}" for target in standing.targets if not target.ok]
     if standing.last_error is not None:
         parts.append(f"{standing.last_error.attempts} failed, {standing.last_error.code}: {standing.last_error.message}")
     return "  ".join(parts)
@@ -156,6 +159,16 @@ def _in_full(standing: Standing) -> Group:
     for table in standing.quarantined:
         add("quarantined", f"{table.table} since {time_text(table.since)}, {table.attempts} attempts: {table.code}: {table.message}")
         add("", f"remedy: {table.remedy}")
+    for target in standing.targets:
+        lsn = "none yet" if target.lsn is None else f"lsn {target.lsn}"
+        lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
+        add(f"target {target.name}", f"{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}")
+        for table in target.behind:
+            add("", Text(f"behind: {table.table}: {table.failure.code}: {table.failure.message}", style="yellow"))
+            add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {table.failure.remedy}")
+        if (failed := target.last_error) is not None:
+            add("", Text(f"{failed.code}: {failed.message} ({failed.attempts} in a row since {time_text(failed.first)})", style="red"))
+            add("", f"remedy: {failed.remedy}")
     if (error := standing.last_error) is not None:
         times = f"{error.attempts} in a row, {time_text(error.first)} to {time_text(error.last)}" if error.again else time_text(error.first)
         add("last error", Text(f"{error.code}: {error.message} ({times})", style="red"))

@@ -14,10 +14,11 @@ from matrixone.upstream.endpoint import format_uri
 from matrixone.upstream.retry import NO_RETRY
 from replication.context import Context
 from replication.database import METADATA, repeatable, transaction
-from replication.errors import MirrorInUse, SubscriptionMissing
+from replication.errors import MirrorInUse, SubscriptionMissing, TargetInUse
 from replication.log import LogRow, mo_ccpr_log
 from replication.store import LocalStore
 from replication.subscription import Subscription
+from replication.targets import TargetBook, TargetState
 from resources.subscriptions import HEAD, MIRROR_FOLDERS, place_of, within
 from resources.workspace import Patience, Workspace
 
@@ -50,10 +51,11 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
     """End a subscription: whatever runs cannot commit any more, its name is free, its snapshots upstream are dropped.
 
     If the upstream does not answer, the row keeps the snapshots' names, and calling this again tries them again; with `force` they are
-    forgotten instead. The mirror stays readable; `purge` deletes its files and what the catalog database knows of its points.
-    Raises SubscriptionMissing.
+    forgotten instead, and so are targets, whose tables stay as they are. The mirror stays readable; `purge` deletes its files and what the
+    catalog database knows of its points.
+    Raises SubscriptionMissing; TargetInUse if there are targets that were not released, unless it is forced.
     """
-    row, in_flight = _drop_row(workspace, name, purge=purge)
+    row, in_flight = _drop_row(workspace, name, purge=purge, force=force)
     subscription, context = Subscription.from_row(row), Context.from_text(row.context)
     left, reason = _drop_snapshots(workspace, subscription, context, in_flight)
     values: dict[str, Any] = {"context": Context(to_drop=() if force else left).to_text()}
@@ -69,7 +71,7 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
     return Dropped(name, row.task_id, len(context.to_drop) - len(left), left, reason, by_hand, purged)
 
 
-def _drop_row(workspace: Workspace, name: str, *, purge: bool) -> tuple[LogRow, str | None]:
+def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> tuple[LogRow, str | None]:
     """The dropped row, and the name of a snapshot that a running executor may be about to make. One that was dropped before, if something
     of it is left.
     """
@@ -81,8 +83,15 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool) -> tuple[LogRow, 
             raise
         return row, None
     opened = Context.from_text(row.context).open
+    book = TargetBook(workspace.log.engine, row.task_id)
+    fed = [target.name for target in book.all() if target.state is TargetState.ACTIVE]
+    if fed and not force:
+        raise TargetInUse("tables in it are being synced", subject=f"target {', '.join(fed)}")
     held = workspace.log.is_held(row) and row.cn_uuid is not None and not workspace.executor.is_dead(row.cn_uuid)
-    return workspace.log.drop(name), opened.name if held and opened is not None and opened.physical is None else None
+    dropped = workspace.log.drop(name)
+    for target in book.all():  # with their passwords
+        book.remove(target.name)
+    return dropped, opened.name if held and opened is not None and opened.physical is None else None
 
 
 def _drop_snapshots(
