@@ -103,6 +103,7 @@ class Carrier:
         self._older: dict[int, dict[int, TablePoint]] = {}
         self._done: list[CarriedTable] = []
         self._failed: dict[int, BehindTable] = {}
+        self._kept: dict[int, Failure] = {}
 
     def plan(self) -> TargetPlan:
         """What is to be done, but for the rows. Nothing is changed."""
@@ -110,15 +111,10 @@ class Carrier:
 
     def carry(self) -> Carried:
         """Raises TargetUnavailable, TargetOutcomeUnknown, and what else concerns the target as a whole."""
-        registered = self._destination.tables()
-        live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
-        plan = self._plan(registered)
         self._destination.begin(self.location)
+        registered, plan = self._renamed()
+        live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
         self._failed = {table_id: _told(step) for table_id, step in plan.behind.items()}
-        moved, statements = renames(plan, live)
-        if statements:
-            self._confirm()
-            self._destination.alter(moved, statements)
         for step in plan.of(Alter):
             with self._of(step):
                 self._alter(step)
@@ -146,8 +142,30 @@ class Carrier:
 
     # ----
 
+    def _renamed(self) -> tuple[dict[int, Registered], TargetPlan]:
+        """Give all tables their new names, and the plan for what is left. Names change together: if that fails, these tables stay, unless
+        it has shown that one of them is gone; then the others are tried without it.
+        """
+        while True:
+            registered = self._destination.tables()
+            plan = self._plan(registered)
+            live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+            moved, statements = renames(plan, live)
+            if not statements:
+                return registered, plan
+            self._confirm()
+            try:
+                self._destination.alter(moved, statements)
+            except FileRequestRefused:
+                raise
+            except Terminal as error:
+                states = {table_id: entry.state for table_id, entry in self._destination.tables().items()}
+                if states == {table_id: entry.state for table_id, entry in registered.items()}:
+                    self._kept |= {table.id: Failure.of(error) for table in moved}
+
     def _plan(self, registered: dict[int, Registered]) -> TargetPlan:
-        kept = {table_id: self._stuck(registered[table_id].table, text) for table_id, text in self._destination.stuck().items()}
+        stuck = {table_id: self._stuck(registered[table_id].table, text) for table_id, text in self._destination.stuck().items()}
+        kept = {**self._kept, **stuck}
         for table_id, entry in self._behind.items():
             error = TableBehindInMirror("the mirror's point does not show it", subject=f"table {entry.qualified_name}")
             kept[table_id] = Failure.of(error)

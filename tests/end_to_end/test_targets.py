@@ -1,0 +1,234 @@
+"""Every recorded (table, snapshot): replay → mirror → MariaDB equals the rows that were true; and what a person does with targets."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from matrixone.ddl_text import quote_name
+from matrixone.schema import Kind
+from replication.database import transaction
+from replication.points import PointHistory
+from replication.synced_table import MARK
+from replication.targets import targets
+from resources.workspace import Workspace
+from tests.destinations.target_database import Place, new_database
+from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying
+from tests.expected import assert_rows_equal
+from tests.mariadb import MariaDb
+from tests.target_rows import target_rows
+
+TARGET = "db"
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A replica with a database as its target."""
+
+    replica: Replica
+    place: Place
+
+    def add(self, *options: str, policy: str = "full", code: int = 0) -> Any:
+        to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
+        return self.replica.command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", policy, *options, code=code)
+
+    def run(self, code: int = 0) -> dict[str, Any]:
+        """What the run did to the target."""
+        (outcome,) = self.replica.run(code=code)["targets"]
+        return outcome
+
+    def status(self, code: int = 0) -> dict[str, Any]:
+        (target,) = self.replica.command("status", NAME, code=code)["targets"]
+        return target
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
+
+    def assert_equal_to_source(self, snapshot: int) -> None:
+        expected = {name.partition(".")[2]: file for name, file in self.replica.in_scope(snapshot).items()}
+        assert self.tables() == set(expected)
+        for name in expected:
+            self.assert_table(name, expected[name])
+
+    def assert_table(self, name: str, file: Path) -> None:
+        columns = _tables()[name].user_columns
+        assert_rows_equal(target_rows(self.place.server, self.place.database, name, columns), pq.read_table(file))
+
+    def create_text(self, name: str) -> str:
+        return self.place.query(f"SHOW CREATE TABLE {quote_name(name)}")[0][1]
+
+
+def _tables() -> dict[str, Any]:
+    with closing(Workspace()) as workspace:
+        row = workspace.log.row(NAME)
+        tables = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
+        return {point.table.name: point.table for point in tables if point.table.kind is Kind.TABLE}
+
+
+@pytest.fixture
+def place(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
+    with new_database(mariadb) as place:
+        yield place
+
+
+@pytest.fixture
+def fed(recordings: Path, home: Path, place: Place, request: pytest.FixtureRequest) -> Iterator[Fed]:
+    with replaying(recordings / getattr(request, "param", "ddl"), home) as replica:
+        replica.subscribe()
+        yield Fed(replica, place)
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("fed", SCENARIOS, indirect=True)
+def test_every_table_of_the_target_equals_the_source_at_every_point(fed: Fed) -> None:
+    fed.add()
+    for snapshot in range(1, fed.replica.about.snapshots + 1):
+        outcome = fed.run()
+        assert (outcome["error"], outcome["lsn"], outcome["behind"]) == (None, snapshot - 1, [])
+        fed.assert_equal_to_source(snapshot)
+        assert fed.status()["lsn"] == snapshot - 1
+
+
+def test_a_target_that_was_added_late_skips_the_points_before(fed: Fed) -> None:
+    for _ in range(3):
+        fed.replica.run()
+    fed.add()
+    assert fed.run()["lsn"] == 3
+    fed.assert_equal_to_source(4)
+    for _ in range(2):
+        fed.run()
+    fed.assert_equal_to_source(6)
+
+
+def test_the_password_is_sealed_and_shown_nowhere(fed: Fed) -> None:
+    password = fed.place.server.password
+    assert password not in str(fed.add())
+    fed.run()
+    assert password not in str(fed.replica.command("target", "list", NAME)) + str(fed.replica.command("status", NAME))
+    with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
+        stored = str(connection.execute(targets.select()).all())
+    assert password not in stored
+
+
+def test_changes_of_definitions_wait_for_a_person_and_the_others_go_on(fed: Fed) -> None:
+    fed.add(policy="additive")
+    fed.run()
+    (dropped,) = fed.run()["behind"]  # snapshot 2: `gone` is dropped, a column of `t1` comes
+    assert (dropped["table"], dropped["failure"]["code"]) == ("gd_schema.gone", "TARGET_DDL_WAITS")
+    assert dropped["statements"] == [f"DROP TABLE `{fed.place.database}`.`gone`"]
+    fed.assert_table("t1", fed.replica.in_scope(2)["gd_schema.t1"])
+    fed.run()  # snapshot 3: a column of `t1` goes, `born` comes
+    assert fed.tables() == {"t1", "gone", "born"}, "the new table comes, what waits stays"
+    standing = fed.status(code=1)
+    assert {table["table"] for table in standing["behind"]} == {"gd_schema.gone", "gd_schema.t1"}
+    fed.replica.command("target", "alter", NAME, TARGET, "--ddl-policy", "full")
+    assert fed.run()["behind"] == []
+    fed.assert_equal_to_source(4)
+    assert fed.status()["behind"] == []
+
+
+def test_with_the_policy_manual_nothing_comes_by_itself(fed: Fed) -> None:
+    fed.add(policy="manual")
+    assert {table["failure"]["code"] for table in fed.run()["behind"]} == {"TARGET_DDL_WAITS"}
+    assert fed.tables() == set()
+
+
+def test_a_plan_shows_the_statements_and_what_they_destroy(fed: Fed) -> None:
+    fed.add()
+    fed.run()
+    steps = {step["table"]: step for step in fed.replica.command("plan", NAME)["targets"][TARGET]["steps"]}
+    assert steps["gd_schema.gone"]["statements"] == [f"DROP TABLE `{fed.place.database}`.`gone`"]
+    assert steps["gd_schema.gone"]["destructive"] == ["gd_schema.gone dropped"]
+    assert steps["gd_schema.t1"]["statements"][0].startswith("CREATE TABLE")
+    assert fed.tables() == {"t1", "gone"}, "a plan changes nothing"
+
+
+def test_a_target_that_is_away_keeps_nothing_and_is_carried_later(fed: Fed) -> None:
+    fed.add()
+    fed.run()
+    fed.place.server.kill()
+    try:
+        failed = fed.run(code=1)
+        assert failed["error"]["code"] == "TARGET_UNAVAILABLE"
+        fed.replica.assert_equal_to_source(2)
+        fed.run(code=1)
+        standing = fed.status(code=1)
+        assert (standing["last_error"]["code"], standing["last_error"]["attempts"], standing["lsn"]) == ("TARGET_UNAVAILABLE", 2, 0)
+    finally:
+        fed.place.server.start()
+    assert fed.run()["error"] is None
+    fed.assert_equal_to_source(4)
+    assert fed.status()["last_error"] is None
+
+
+def test_a_table_that_was_dropped_in_the_target_is_told_and_left_alone(fed: Fed) -> None:
+    fed.add()
+    for _ in range(3):
+        fed.run()
+    fed.place.query("DROP TABLE born")
+    (told,) = fed.run()["behind"]
+    assert told["failure"]["code"] == "TARGET_TABLE_DROPPED"
+    assert fed.tables() == {"t1"}
+    fed.assert_table("t1", fed.replica.in_scope(4)["gd_schema.t1"])
+    assert [table["failure"]["code"] for table in fed.status(code=1)["behind"]] == ["TARGET_TABLE_DROPPED"]
+    assert fed.run()["behind"] == []  # it was dropped upstream, too, and one of that name was made: another table
+    fed.assert_equal_to_source(5)
+
+
+def test_a_foreign_table_of_that_name_is_not_touched(fed: Fed) -> None:
+    fed.place.query("CREATE TABLE t1 (mine int)")
+    fed.place.query("INSERT INTO t1 VALUES (7)")
+    fed.add()
+    (told,) = fed.run()["behind"]
+    assert (told["table"], told["failure"]["code"]) == ("gd_schema.t1", "TARGET_TABLE_FOREIGN")
+    assert fed.place.rows("t1") == [(7,)]
+    assert fed.tables() == {"t1", "gone"}
+
+
+@pytest.mark.parametrize("fed", ["dml"], indirect=True)
+def test_a_released_table_is_an_ordinary_one_and_stays_as_it_is(fed: Fed) -> None:
+    fed.add()
+    fed.run()
+    assert MARK in fed.create_text("acc")
+    assert fed.replica.command("release", NAME, "--table", "gd_dml.nothing", code=1)["error"]["code"] == "TARGET_TABLE_UNKNOWN"
+    (released,) = fed.replica.command("release", NAME, "--table", "gd_dml.acc")
+    assert released["table"] == f"{fed.place.database}.acc"
+    assert MARK not in fed.create_text("acc")
+    for _ in range(10):  # changes of rows, and a TRUNCATE, by which the table gets another id
+        assert fed.run()["behind"] == []
+    fed.assert_table("acc", fed.replica.in_scope(1)["gd_dml.acc"])
+    fed.status()
+
+
+def test_a_target_whose_tables_are_synced_is_not_forgotten_by_mistake(fed: Fed) -> None:
+    fed.add()
+    assert fed.add(code=1)["error"]["code"] == "TARGET_EXISTS"
+    fed.run()
+    assert fed.replica.command("target", "remove", NAME, TARGET, code=1)["error"]["code"] == "TARGET_IN_USE"
+    assert fed.replica.command("drop", NAME, code=1)["error"]["code"] == "TARGET_IN_USE"
+    assert len(fed.replica.command("release", NAME)) == 2
+    fed.assert_equal_to_source(1)
+    assert fed.replica.run()["targets"] == [], "nothing is carried there any more"
+    assert fed.tables() == {"t1", "gone"}
+    fed.replica.command("target", "remove", NAME, TARGET)
+    assert fed.replica.command("target", "list", NAME) == []
+    fed.replica.command("drop", NAME)
+
+
+def test_the_points_at_which_a_target_stands_are_retained(fed: Fed) -> None:
+    fed.replica.command("alter", NAME, "--retain", "1")
+    fed.add(policy="additive")
+    for _ in range(4):
+        fed.run()
+    assert fed.replica.command("points", NAME)[0]["lsn"] == 0, "t1 waits there"
+    fed.replica.command("target", "alter", NAME, TARGET, "--ddl-policy", "full")
+    fed.run()
+    fed.run()
+    fed.assert_equal_to_source(6)
+    fed.replica.run()
+    assert [point["lsn"] for point in fed.replica.command("points", NAME)] == [5]
