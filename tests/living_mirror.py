@@ -11,14 +11,14 @@ from emulator.definitions import Definition
 from emulator.entries import TableEntry
 from emulator.storage import Storage
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind, Table
+from matrixone.schema import Column, Kind, Table
 from replication.mirror import MANIFEST_SCHEMA, Mirror, Point, TableRef, manifest_path, object_path
 from replication.store import LocalStore
 
 
 @dataclass
 class LivingMirror:
-    """`take_point` leaves what an iteration would; `rows` is the engine's own truth at a point."""
+    """`take_points` leaves what iterations would; `rows` is the engine's own truth at a point."""
 
     storage: Storage
     root: Path
@@ -27,20 +27,22 @@ class LivingMirror:
     def __post_init__(self) -> None:
         self.mirror = Mirror(LocalStore(self.root))
 
-    def take_point(self, meanwhile: Callable[[], None] | None = None) -> Point:
-        """The state of now. What happens `meanwhile` (no DDL) is later, but can stand in the same objects: they are flushed after it."""
-        storage, lsn = self.storage, len(self.points)
-        at = storage.now
-        tables = storage.tables_at(at)
-        if meanwhile is not None:
-            meanwhile()
-        storage.flush_ids(entry.id for entry, _ in tables)
-        refs = {entry.id: self._write(entry, definition, at, lsn) for entry, definition in tables}
-        point = Point(lsn, at, f"xr_test_{lsn}_0", datetime.now(UTC), "", refs)
-        self.points.append(point)
-        return point
+    def take_points(self, *meanwhile: Callable[[], None]) -> None:
+        """The state of now, and after each of some steps (no DDL). All is flushed after the last: what is later than a point can stand in the
+        same objects, and an object be live at several.
+        """
+        tables = self.storage.tables_at(self.storage.now)
+        moments = [self.storage.now]
+        for step in meanwhile:
+            step()
+            moments.append(self.storage.now)
+        self.storage.flush_ids(entry.id for entry, _ in tables)
+        for at in moments:
+            lsn = len(self.points)
+            refs = {entry.id: self._write(entry, definition, at, lsn) for entry, definition in tables}
+            self.points.append(Point(lsn, at, f"xr_test_{lsn}_0", datetime.now(UTC), "", refs))
 
-    def rows(self, point: Point, table_id: int, columns: tuple) -> pa.Table:
+    def rows(self, point: Point, table_id: int, columns: tuple[Column, ...]) -> pa.Table:
         """The rows that a table had, with any of its columns."""
         (entry,) = [entry for entry in self.storage.tables if entry.id == table_id]
         return entry.stored.values(entry.stored.visible(self.storage.clock.tick(point.at)), columns)

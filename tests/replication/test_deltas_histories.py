@@ -11,19 +11,19 @@ from tests.delta_truth import Rows, assert_is_delta, together
 from tests.histories.history import History
 from tests.living_mirror import LivingMirror
 
-FIRST, COUNT = int(os.environ.get("SEED", "1")), int(os.environ.get("HISTORIES", "60"))
-POINTS, STEPS = 4, 14
+FIRST, COUNT = int(os.environ.get("SEED", "1")), int(os.environ.get("HISTORIES", "40"))
+ROUNDS, STEPS = 4, 14
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_delta_is_what_changed_between_two_points_of_a_history(seed: int, tmp_path: Path) -> None:
     history = History(seed)
     living = LivingMirror(history.storage, tmp_path / "mirror")
-    for _ in range(POINTS):
+    for _ in range(ROUNDS):
         for _ in range(history.rng.randint(0, STEPS)):
             history.step()
-        living.take_point(history._transaction if history.rng.random() < 0.5 else None)
-        history.done.append(f"point at {living.points[-1].at}")
+        living.take_points(*[history._transaction] * history.rng.choice((0, 0, 1, 2)))
+        history.done.append(f"points up to {living.points[-1].at}")
     try:
         for former, later in combinations(living.points, 2):
             for table_id, ref in later.tables.items():
