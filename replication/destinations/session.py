@@ -62,7 +62,13 @@ class TargetSession:
             return made[0]
 
         with self.typed(self.subject):
-            self._engine = sa.create_engine("mysql+pymysql://", creator=connect, poolclass=sa.NullPool, isolation_level="READ COMMITTED")
+            self._engine = sa.create_engine(
+                "mysql+pymysql://",
+                creator=connect,
+                poolclass=sa.NullPool,
+                pool_reset_on_return=None,  # a connection is ended after its use, and the server undoes what was open
+                isolation_level="READ COMMITTED",
+            )
             try:
                 self._connection = self._engine.connect()
                 with self.transaction():
