@@ -199,7 +199,7 @@ def read_table(
     Raises what `plan_read` raises, and StoreNotShared.
     """
     read = plan_read(mirror, table, at, columns=columns, hidden=hidden)
-    _refuse_unshared_store(spark, read.store_url)
+    refuse_unshared_store(spark, read.store_url)
     if not filters:
         return _frame(spark, read, task_bytes)
     wanted = [column.name for column in read.columns]
@@ -212,7 +212,7 @@ def read_table(
 
 
 def _frame(spark: "SparkSession", read: TableRead, task_bytes: int) -> "DataFrame":
-    return _in_tasks(spark, read.shares(task_bytes)).mapInArrow(partial(_read_share, read), spark_schema(read.schema))
+    return in_tasks(spark, read.shares(task_bytes)).mapInArrow(partial(_read_share, read), spark_schema(read.schema))
 
 
 def _condition(filter_: Filter) -> "SparkColumn":
@@ -255,9 +255,9 @@ def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, task
 
     if objects.num_rows == 0:
         return
-    _refuse_unshared_store(spark, job.store_url)
+    refuse_unshared_store(spark, job.store_url)
     try:
-        frame = _in_tasks(spark, deal(objects, tasks)).mapInArrow(partial(_copy_share, job), spark_schema(_COPY_ROWS))
+        frame = in_tasks(spark, deal(objects, tasks)).mapInArrow(partial(_copy_share, job), spark_schema(_COPY_ROWS))
         rows = frame.toArrow()
     except PythonException:  # none of our errors, those come as rows: a fault of the program, as it would be without Spark
         raise
@@ -300,14 +300,14 @@ def _reason(error: Exception) -> str:
 # ----
 
 
-def _in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
+def in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     """The rows as a DataFrame with one partition for each number in their column `task`."""
     highest = pc.max(rows.column("task")).as_py()
     frame = spark.createDataFrame(rows)
     return frame.repartitionById(highest + 1, "task") if highest else frame.coalesce(1)
 
 
-def _refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
+def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
     """Raises StoreNotShared where it can be known that the session's executors are on another machine than a local store."""
     if not store_url.startswith("file:"):
         return
