@@ -1,0 +1,142 @@
+"""What a row delta costs beside reading the table at both points. `--json` prints the figures as one JSON object.
+
+A million rows of eight columns, which a storage engine of ours (the emulator's) writes as MatrixOne would: objects of 131,072 rows, sorted
+by the key. Then one row in a hundred changes, spread over all blocks (updates of one column, some deletes, some new rows), which leaves
+tombstones and a small object; then all is merged. Each figure is the median of some rounds in one process, in seconds of wall time; the
+files are in the page cache. "twice" reads all rows at both points, as a comparison of whole tables has to before it compares anything.
+The last line is `ratio=<twice / the change's delta> changed_s=… merged_s=… twice_s=… rows=<changed>`.
+"""
+
+import sys
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from emulator.storage import Storage
+from replication.deltas import TableAt, table_delta
+from replication.mirror import Mirror, Point
+from tests.living_mirror import LivingMirror
+
+_ROWS, _CHANGED, _ROUNDS = 1_000_000, 0.01, 7
+_OBJECT_ROWS = 16 * 8192
+_TYPES = {
+    "id": "bigint", "name": "varchar(40)", "amount": "decimal(12,2)", "score": "double", "kind": "int", "born": "date",
+    "at": "datetime(6)", "note": "varchar(100)",
+}  # fmt: skip
+_START_NS = 1_780_000_000_000_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--rows", type=int, default=_ROWS)
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        figures = measure(Path(scratch), arguments.rows, arguments.rounds)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    print(f"{figures['table_rows']:.0f} rows in {figures['objects']:.0f} objects, read at both points in {figures['twice_s']:.3f} s")
+    print(f"{figures['rows']:.0f} rows changed: {figures['changed_s']:.3f} s; of these {figures['plan_s'] * 1e3:.1f} ms find the objects")
+    print(f"all merged, nothing changed: {figures['merged_s']:.3f} s; two points of one state: {figures['same_s'] * 1e3:.2f} ms")
+    names = ("changed_s", "merged_s", "twice_s")
+    shown = " ".join(f"{name}={figures[name]:.3f}" for name in names)
+    print(f"ratio={figures['twice_s'] / figures['changed_s']:.1f} {shown} rows={figures['rows']:.0f}")
+
+
+def measure(work: Path, rows: int, rounds: int) -> dict[str, float]:
+    living = LivingMirror(
+        Storage(now=iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__, object_rows=_OBJECT_ROWS), work / "mirror"
+    )
+    storage, rng = living.storage, np.random.default_rng(1)
+    storage.create_database("b")
+    storage.create_table("b", "t", dict(_TYPES), primary_key=["id"])
+    for start in range(0, rows, _OBJECT_ROWS):
+        transaction = storage.begin()
+        transaction.insert("b", "t", values(np.arange(start, min(start + _OBJECT_ROWS, rows)) * 2, rng))
+        transaction.commit()
+    living.take_points()
+    change(storage, rows, rng)
+    living.take_points()
+    storage.merge("b", "t")
+    living.take_points()
+    first, changed, merged = living.points
+    (table_id,) = first.tables
+    found = sum(part.rows for part in delta(living.mirror, first, changed, table_id))
+    assert found, "something changed"
+    assert not delta(living.mirror, changed, merged, table_id), "a merge changes nothing"
+    return {
+        "table_rows": rows,
+        "objects": first.tables[table_id].objects,
+        "rows": found,
+        "plan_s": median(lambda: table_delta(living.mirror, at(first, table_id), at(changed, table_id)), rounds),
+        "changed_s": median(lambda: delta(living.mirror, first, changed, table_id), rounds),
+        "merged_s": median(lambda: delta(living.mirror, changed, merged, table_id), rounds),
+        "same_s": median(lambda: delta(living.mirror, changed, changed, table_id), rounds),
+        "twice_s": median(lambda: [read(living.mirror, point) for point in (first, changed)], rounds),
+    }
+
+
+def values(keys: np.ndarray, rng: np.random.Generator) -> pa.Table:
+    count = len(keys)
+    unscaled = pa.array(rng.integers(0, 10**9, count)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 0), safe=False)
+    return pa.table(
+        {
+            "id": pa.array(keys, pa.int64()),
+            "name": pc.binary_join_element_wise("customer", pa.array(keys).cast(pa.string()), "-"),
+            "amount": unscaled.view(pa.decimal128(12, 2)),
+            "score": pa.array(rng.random(count)),
+            "kind": pa.array(rng.integers(0, 50, count), pa.int32()),
+            "born": pa.array(rng.integers(0, 20_000, count), pa.int32()).cast(pa.date32()),
+            "at": pa.array(rng.integers(0, 1 << 50, count)).cast(pa.timestamp("us")),
+            "note": pa.array(np.char.mod("note %d of a length that does not fit in a slot", rng.integers(0, 1000, count))),
+        }
+    )
+
+
+def change(storage: Storage, rows: int, rng: np.random.Generator) -> None:
+    """Of the changed rows 8 in 10 are updated, one is deleted, one is new."""
+    chosen = rng.choice(rows, int(rows * _CHANGED * 0.9), replace=False) * 2
+    updated, deleted = np.split(chosen, [len(chosen) * 8 // 9])
+    transaction = storage.begin()
+    transaction.update("b", "t", {"kind": 99}, pc.field("id").isin(updated.tolist()))
+    transaction.delete("b", "t", pc.field("id").isin(deleted.tolist()))
+    transaction.insert("b", "t", values(np.sort(rng.choice(rows, len(deleted), replace=False)) * 2 + 1, rng))
+    transaction.commit()
+
+
+def at(point: Point, table_id: int) -> TableAt:
+    return TableAt.of(point, table_id)
+
+
+def delta(mirror: Mirror, former: Point, later: Point, table_id: int) -> list:
+    return list(table_delta(mirror, at(former, table_id), at(later, table_id)).parts())
+
+
+def read(mirror: Mirror, point: Point) -> int:
+    return sum(batch.num_rows for batch in mirror.read(point, "b.t")[1])
+
+
+def median(action: Callable[[], object], rounds: int) -> float:
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()
