@@ -123,7 +123,9 @@ class Carrier:
         for table_id, table in live.items():
             if table_id not in stepped and table_id in self._tables and points[table_id].lsn < self._tables[table_id].lsn:
                 with self._of(Step(self._tables[table_id].table, before=table)):
-                    self._note(table, "changed", self._rows(table_id, points[table_id]))
+                    applied = self._rows(table_id, points[table_id])
+                    if applied.upserted or applied.deleted:  # its objects were merged, else
+                        self._note(table, "changed", applied)
         going = {step.id for step in plan.of(Drop)}
         for step in plan.of(Build):
             with self._of(step):

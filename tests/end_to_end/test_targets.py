@@ -11,10 +11,7 @@ import pytest
 
 from matrixone.ddl_text import quote_name
 from matrixone.schema import Kind
-from replication.database import transaction
 from replication.points import PointHistory
-from replication.synced_table import MARK
-from replication.targets import targets
 from resources.workspace import Workspace
 from tests.destinations.target_database import Place, new_database
 from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying
@@ -105,16 +102,6 @@ def test_a_target_that_was_added_late_skips_the_points_before(fed: Fed) -> None:
     fed.assert_equal_to_source(6)
 
 
-def test_the_password_is_sealed_and_shown_nowhere(fed: Fed) -> None:
-    password = fed.place.server.password
-    assert password not in str(fed.add())
-    fed.run()
-    assert password not in str(fed.replica.command("target", "list", NAME)) + str(fed.replica.command("status", NAME))
-    with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
-        stored = str(connection.execute(targets.select()).all())
-    assert password not in stored
-
-
 def test_changes_of_definitions_wait_for_a_person_and_the_others_go_on(fed: Fed) -> None:
     fed.add(policy="additive")
     fed.run()
@@ -146,89 +133,3 @@ def test_a_plan_shows_the_statements_and_what_they_destroy(fed: Fed) -> None:
     assert steps["gd_schema.gone"]["destructive"] == ["gd_schema.gone dropped"]
     assert steps["gd_schema.t1"]["statements"][0].startswith("CREATE TABLE")
     assert fed.tables() == {"t1", "gone"}, "a plan changes nothing"
-
-
-def test_a_target_that_is_away_keeps_nothing_and_is_carried_later(fed: Fed) -> None:
-    fed.add()
-    fed.run()
-    fed.place.server.kill()
-    try:
-        failed = fed.run(code=1)
-        assert failed["error"]["code"] == "TARGET_UNAVAILABLE"
-        fed.replica.assert_equal_to_source(2)
-        fed.run(code=1)
-        standing = fed.status(code=1)
-        assert (standing["last_error"]["code"], standing["last_error"]["attempts"], standing["lsn"]) == ("TARGET_UNAVAILABLE", 2, 0)
-    finally:
-        fed.place.server.start()
-    assert fed.run()["error"] is None
-    fed.assert_equal_to_source(4)
-    assert fed.status()["last_error"] is None
-
-
-def test_a_table_that_was_dropped_in_the_target_is_told_and_left_alone(fed: Fed) -> None:
-    fed.add()
-    for _ in range(3):
-        fed.run()
-    fed.place.query("DROP TABLE born")
-    (told,) = fed.run()["behind"]
-    assert told["failure"]["code"] == "TARGET_TABLE_DROPPED"
-    assert fed.tables() == {"t1"}
-    fed.assert_table("t1", fed.replica.in_scope(4)["gd_schema.t1"])
-    assert [table["failure"]["code"] for table in fed.status(code=1)["behind"]] == ["TARGET_TABLE_DROPPED"]
-    assert fed.run()["behind"] == []  # it was dropped upstream, too, and one of that name was made: another table
-    fed.assert_equal_to_source(5)
-
-
-def test_a_foreign_table_of_that_name_is_not_touched(fed: Fed) -> None:
-    fed.place.query("CREATE TABLE t1 (mine int)")
-    fed.place.query("INSERT INTO t1 VALUES (7)")
-    fed.add()
-    (told,) = fed.run()["behind"]
-    assert (told["table"], told["failure"]["code"]) == ("gd_schema.t1", "TARGET_TABLE_FOREIGN")
-    assert fed.place.rows("t1") == [(7,)]
-    assert fed.tables() == {"t1", "gone"}
-
-
-@pytest.mark.parametrize("fed", ["dml"], indirect=True)
-def test_a_released_table_is_an_ordinary_one_and_stays_as_it_is(fed: Fed) -> None:
-    fed.add()
-    fed.run()
-    assert MARK in fed.create_text("acc")
-    assert fed.replica.command("release", NAME, "--table", "gd_dml.nothing", code=1)["error"]["code"] == "TARGET_TABLE_UNKNOWN"
-    (released,) = fed.replica.command("release", NAME, "--table", "gd_dml.acc")
-    assert released["table"] == f"{fed.place.database}.acc"
-    assert MARK not in fed.create_text("acc")
-    for _ in range(10):  # changes of rows, and a TRUNCATE, by which the table gets another id
-        assert fed.run()["behind"] == []
-    fed.assert_table("acc", fed.replica.in_scope(1)["gd_dml.acc"])
-    fed.status()
-
-
-def test_a_target_whose_tables_are_synced_is_not_forgotten_by_mistake(fed: Fed) -> None:
-    fed.add()
-    assert fed.add(code=1)["error"]["code"] == "TARGET_EXISTS"
-    fed.run()
-    assert fed.replica.command("target", "remove", NAME, TARGET, code=1)["error"]["code"] == "TARGET_IN_USE"
-    assert fed.replica.command("drop", NAME, code=1)["error"]["code"] == "TARGET_IN_USE"
-    assert len(fed.replica.command("release", NAME)) == 2
-    fed.assert_equal_to_source(1)
-    assert fed.replica.run()["targets"] == [], "nothing is carried there any more"
-    assert fed.tables() == {"t1", "gone"}
-    fed.replica.command("target", "remove", NAME, TARGET)
-    assert fed.replica.command("target", "list", NAME) == []
-    fed.replica.command("drop", NAME)
-
-
-def test_the_points_at_which_a_target_stands_are_retained(fed: Fed) -> None:
-    fed.replica.command("alter", NAME, "--retain", "1")
-    fed.add(policy="additive")
-    for _ in range(4):
-        fed.run()
-    assert fed.replica.command("points", NAME)[0]["lsn"] == 0, "t1 waits there"
-    fed.replica.command("target", "alter", NAME, TARGET, "--ddl-policy", "full")
-    fed.run()
-    fed.run()
-    fed.assert_equal_to_source(6)
-    fed.replica.run()
-    assert [point["lsn"] for point in fed.replica.command("points", NAME)] == [5]

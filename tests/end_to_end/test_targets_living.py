@@ -1,0 +1,302 @@
+"""A living upstream carried into MariaDB: each kind of DDL by itself, and what a person, or somebody else, does with a target."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer.testing
+
+from ccpr_cli.main import app
+from emulator.living import LivingEmulator
+from emulator.storage import Storage
+from matrixone.ddl_text import quote_name
+from matrixone.schema import Kind
+from replication.database import transaction
+from replication.points import PointHistory
+from replication.synced_table import MARK
+from replication.targets import targets
+from resources.workspace import Workspace
+from tests.destinations.target_database import Place, new_database
+from tests.mariadb import MariaDb
+from tests.target_rows import target_rows
+
+NAME, TARGET, DATABASE = "shop", "db", "d"
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Tables `a`, `b` (without key) and `still`, subscribed to, with a database as the target."""
+
+    storage: Storage
+    port: int
+    place: Place
+
+    def command(self, *words: str, code: int = 0) -> Any:
+        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    def add(self, policy: str = "full", code: int = 0) -> Any:
+        to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
+        return self.command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", policy, code=code)
+
+    def run(self, code: int = 0) -> dict[str, Any]:
+        """What the run did to the target."""
+        (outcome,) = self.command("run", NAME, code=code)["targets"]
+        return outcome
+
+    def actions(self) -> dict[str, tuple[str, int]]:
+        """Action and rows written, of each table that the run touched."""
+        outcome = self.run()
+        assert (outcome["error"], outcome["behind"]) == (None, [])
+        return {table["table"].partition(".")[2]: (table["action"], table["upserted"]) for table in outcome["tables"]}
+
+    def status(self, code: int = 0) -> dict[str, Any]:
+        (target,) = self.command("status", NAME, code=code)["targets"]
+        return target
+
+    def insert(self, table: str, *numbers: int, **more: Any) -> None:
+        with self.storage.begin() as transaction:
+            transaction.insert(DATABASE, table, {"n": list(numbers), "v": [f"v{number}" for number in numbers], **more})
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
+
+    def create_text(self, name: str) -> str:
+        return self.place.query(f"SHOW CREATE TABLE {quote_name(name)}")[0][1]
+
+    def assert_equal(self, *, but: tuple[str, ...] = ()) -> None:
+        with closing(Workspace()) as workspace:
+            row = workspace.log.row(NAME)
+            points = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
+            columns = {point.table.name: point.table.user_columns for point in points if point.table.kind is Kind.TABLE}
+        names = {definition.name for _, definition in self.storage.tables_at(self.storage.now)}
+        assert self.tables() == names
+        for name in names - {*but}:
+            found = target_rows(self.place.server, self.place.database, name, columns[name])
+            assert _rows(found) == _rows(self.storage.rows_at(DATABASE, name, self.storage.now)), name
+
+
+def _rows(table: pa.Table) -> Counter:
+    return Counter(map(repr, table.to_pylist()))
+
+
+@pytest.fixture
+def shop(home: Path, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
+    storage = Storage()
+    storage.create_database(DATABASE)
+    storage.create_publication("p", DATABASE)
+    columns = {"n": "int not null", "v": "varchar(20)"}
+    for name, key in (("a", ["n"]), ("b", []), ("still", ["n"])):
+        storage.create_table(DATABASE, name, columns, primary_key=key)
+    with LivingEmulator(storage) as emulator, new_database(mariadb) as place:
+        shop = Shop(storage, emulator.port, place)
+        for name in ("a", "b", "still"):
+            shop.insert(name, *range(100))
+        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+        shop.command("subscribe", NAME, "--from", source, "--database", DATABASE, "--publication", "p", "--publisher", "sys")
+        yield shop
+
+
+def _swap(storage: Storage) -> None:
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        storage.rename_table(DATABASE, old, new)
+
+
+def _replace_swapped(storage: Storage) -> None:
+    """Two tables change places, and one of them is truncated."""
+    _swap(storage)
+    storage.truncate(DATABASE, "a")
+
+
+def _onto_the_dropped(storage: Storage) -> None:
+    storage.drop_table(DATABASE, "b")
+    storage.rename_table(DATABASE, "a", "b")
+
+
+def _anew(storage: Storage) -> None:
+    storage.drop_table(DATABASE, "a")
+    storage.create_table(DATABASE, "a", {"k": "bigint not null", "w": "text"}, primary_key=["k"])
+
+
+CHANGES: dict[str, tuple[Callable[[Storage], Any], dict[str, tuple[str, int]]]] = {
+    "truncate": (lambda s: s.truncate(DATABASE, "a"), {"a": ("rebuilt", 0)}),
+    "rename": (lambda s: s.rename_table(DATABASE, "a", "renamed"), {"renamed": ("altered", 0)}),
+    "copying alter": (lambda s: s.add_column(DATABASE, "a", "c", "int"), {"a": ("rebuilt", 100)}),
+    "column added in place": (lambda s: s.add_column(DATABASE, "a", "c", "int", in_place=True), {"a": ("altered", 0)}),
+    "column dropped in place": (lambda s: s.drop_column(DATABASE, "b", "v", in_place=True), {"b": ("altered", 0)}),
+    "column renamed": (lambda s: s.rename_column(DATABASE, "a", "v", "w"), {"a": ("altered", 0)}),
+    "comment": (lambda s: s.comment_table(DATABASE, "a", "it's new"), {"a": ("altered", 0)}),
+    "two names swapped": (_swap, {"a": ("altered", 0), "b": ("altered", 0)}),
+    "swapped and truncated": (_replace_swapped, {"a": ("rebuilt", 0), "b": ("altered", 0)}),
+    "renamed to a dropped one's name": (_onto_the_dropped, {"b": ("dropped", 0)}),
+    "dropped and made anew": (_anew, {"a": ("dropped", 0)}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_reaches_the_target_without_a_row_lost_or_an_unaffected_table_reloaded(change: str, shop: Shop) -> None:
+    shop.add()
+    assert shop.actions() == dict.fromkeys(("a", "b", "still"), ("created", 100))
+    apply, expected = CHANGES[change]
+    apply(shop.storage)
+    assert shop.actions().items() >= expected.items()
+    shop.assert_equal()
+    assert not any(name.startswith(("ccpr_gone", "ccpr_between")) for (name,) in shop.place.query("SHOW TABLES"))
+    shop.insert("still", 500)
+    assert shop.actions() == {"still": ("changed", 1)}
+    shop.assert_equal()
+
+
+def test_rows_and_a_new_column_come_together(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.storage.add_column(DATABASE, "a", "c", "int", in_place=True)
+    shop.insert("a", 200, 201, c=[1, None])
+    assert shop.actions() == {"a": ("altered", 2)}
+    shop.assert_equal()
+
+
+def test_the_password_is_sealed_and_shown_nowhere(shop: Shop) -> None:
+    password = shop.place.server.password
+    assert password not in str(shop.add())
+    shop.run()
+    assert password not in str(shop.command("target", "list", NAME)) + str(shop.command("status", NAME))
+    with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
+        stored = str(connection.execute(targets.select()).all())
+    assert "sealed" not in stored
+    assert password not in stored
+
+
+def test_a_target_at_the_newest_point_is_not_asked(shop: Shop) -> None:
+    shop.add()
+    while (document := shop.command("run", NAME))["point"]:  # what was flushed for the first is the second
+        pass
+    (outcome,) = document["targets"]
+    assert (outcome["lsn"], outcome["error"]) == (None, None)
+    assert shop.status()["lsn"] == shop.command("points", NAME)[-1]["lsn"]
+
+
+def test_a_target_that_is_away_keeps_nothing_and_is_carried_later(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.insert("a", 200)
+    shop.place.server.kill()
+    try:
+        assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
+        assert shop.command("points", NAME)[-1]["lsn"] == 1, "the mirror's point stands"
+        assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE", "tried again, though nothing has changed upstream"
+        standing = shop.status(code=1)
+        assert (standing["last_error"]["code"], standing["last_error"]["attempts"], standing["lsn"]) == ("TARGET_UNAVAILABLE", 2, 0)
+        assert standing["lag_seconds"] > shop.command("status", NAME, code=1)["lag_seconds"] - 1
+    finally:
+        shop.place.server.start()
+    assert shop.actions() == {"a": ("changed", 1)}
+    shop.assert_equal()
+    assert shop.status()["last_error"] is None
+
+
+@pytest.mark.parametrize("change", ["row", "rename"])
+def test_a_table_that_was_dropped_in_the_target_is_told_and_left_alone(change: str, shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.place.query("DROP TABLE a")
+    shop.insert("a", 200)
+    if change == "rename":
+        shop.storage.rename_table(DATABASE, "a", "c")
+        shop.storage.rename_table(DATABASE, "b", "e")
+    shop.insert("still", 200)
+    for _ in range(2):
+        (told,) = shop.run()["behind"]
+        assert told["failure"]["code"] == "TARGET_TABLE_DROPPED"
+        assert shop.tables() == {"b" if change == "row" else "e", "still"}, "it is not made again by itself"
+    assert len(shop.place.rows("still")) == 101
+    assert [table["failure"]["code"] for table in shop.status(code=1)["behind"]] == ["TARGET_TABLE_DROPPED"]
+
+
+def test_a_foreign_table_of_that_name_is_not_touched(shop: Shop) -> None:
+    shop.place.query("CREATE TABLE a (mine int)")
+    shop.place.query("INSERT INTO a VALUES (7)")
+    shop.add()
+    (told,) = shop.run()["behind"]
+    assert (told["table"], told["failure"]["code"]) == ("d.a", "TARGET_TABLE_FOREIGN")
+    assert shop.place.rows("a") == [(7,)]
+    shop.assert_equal(but=("a",))
+
+
+def test_a_name_that_a_waiting_table_has_is_waited_for(shop: Shop) -> None:
+    shop.add(policy="additive")
+    shop.run()
+    shop.storage.drop_table(DATABASE, "a")
+    shop.storage.create_table(DATABASE, "a", {"n": "int not null", "v": "text"}, primary_key=["n"])
+    shop.insert("still", 300)
+    codes = sorted(table["failure"]["code"] for table in shop.run()["behind"])
+    assert codes == ["TARGET_DDL_WAITS", "TARGET_NAME_TAKEN"]
+    assert len(shop.place.rows("a")) == 100
+    shop.command("target", "alter", NAME, TARGET, "--ddl-policy", "full")
+    shop.run()
+    shop.assert_equal()
+
+
+def test_a_released_table_is_an_ordinary_one_and_stays_as_it_is(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    assert MARK in shop.create_text("a")
+    assert shop.command("release", NAME, "--table", "d.nothing", code=1)["error"]["code"] == "TARGET_TABLE_UNKNOWN"
+    (released,) = shop.command("release", NAME, "--table", "d.a")
+    assert released == {"target": TARGET, "table": f"{shop.place.database}.a", "left_out": []}
+    assert MARK not in shop.create_text("a")
+    shop.place.query("INSERT INTO a VALUES (-1, 'mine')")
+    shop.insert("a", 200)
+    shop.insert("b", 200)
+    assert shop.actions() == {"b": ("changed", 1)}
+    shop.storage.truncate(DATABASE, "a")  # by which it gets another id
+    assert shop.actions() == {}
+    assert len(shop.place.rows("a")) == 101
+    shop.assert_equal(but=("a",))
+    shop.status()
+
+
+def test_a_target_whose_tables_are_synced_is_not_forgotten_by_mistake(shop: Shop) -> None:
+    shop.add()
+    assert shop.add(code=1)["error"]["code"] == "TARGET_EXISTS"
+    shop.run()
+    assert shop.command("target", "remove", NAME, TARGET, code=1)["error"]["code"] == "TARGET_IN_USE"
+    assert shop.command("drop", NAME, code=1)["error"]["code"] == "TARGET_IN_USE"
+    assert len(shop.command("release", NAME)) == 3
+    shop.insert("a", 200)
+    assert shop.command("run", NAME)["targets"] == [], "nothing is carried there any more"
+    assert len(shop.place.rows("a")) == 100
+    shop.command("target", "remove", NAME, TARGET)
+    assert shop.command("target", "list", NAME) == []
+    shop.command("drop", NAME)
+
+
+def test_the_points_from_which_a_target_goes_on_are_retained(shop: Shop) -> None:
+    shop.command("alter", NAME, "--retain", "1")
+    shop.add(policy="additive")
+    shop.run()
+    shop.storage.rename_table(DATABASE, "a", "c")
+    for number in range(3):
+        shop.insert("c", 200 + number)
+        shop.insert("still", 200 + number)
+        shop.run()
+    assert [point["lsn"] for point in shop.command("points", NAME)] == [0, 1, 2, 3], "a waits there"
+    shop.command("target", "alter", NAME, TARGET, "--ddl-policy", "full")
+    assert shop.actions() == {"c": ("altered", 3)}
+    shop.assert_equal()
+    shop.insert("b", 200)
+    shop.run()
+    shop.insert("b", 201)
+    shop.run()
+    assert [point["lsn"] for point in shop.command("points", NAME)] == [5, 6], "the newest, and the one at which the target stood before"
+    shop.insert("still", 300)  # was changed last before what is kept
+    shop.run()
+    shop.assert_equal()
