@@ -185,7 +185,7 @@ class _Run:
         self.work = work
         self.shape = work.shape
         self.match = work.shape.key.match
-        self.files: dict[str, ObjectFile] = {}
+        self.limited = work.keys != ALL_KEYS
         self.open_object = mirror.open_object
         key = work.shape.key.columns
         self.compared = [number for number, column in enumerate(work.shape.columns) if column not in key]
@@ -221,7 +221,8 @@ class _Run:
     ) -> Iterator[_Chunk]:
         """The rows that objects of one point show; `dated` asks whether they were there before."""
         for listed in objects:
-            file, deletions = self._opened(listed, dead)
+            file, deletions = open_listed(listed, self.open_object), dead.get(listed.stats.object_id)
+            check_deletions(listed, file, deletions)
             for block in file.blocks:
                 if block.rows and not self._is_outside(file, block.columns):
                     mask = visible_mask(listed, file, block.number, deletions, at)
@@ -231,9 +232,10 @@ class _Run:
         self, dead: Mapping[bytes, np.ndarray], other_dead: Mapping[bytes, np.ndarray], at: Timestamp, other: Timestamp
     ) -> Iterator[_Chunk]:
         """The rows of objects of both points that one point shows and the other does not."""
-        for listed in self.work.stayed:
-            file, deletions = self._opened(listed, dead)
-            _, other_deletions = self._opened(listed, other_dead)
+        for listed, file in self.stayed:
+            deletions, other_deletions = dead.get(listed.stats.object_id), other_dead.get(listed.stats.object_id)
+            check_deletions(listed, file, deletions)
+            check_deletions(listed, file, other_deletions)
             blocks = range(len(file.blocks))
             if not listed.stats.appendable:
                 nothing = np.empty(0, np.uint64)
@@ -258,7 +260,7 @@ class _Run:
         keys = file.column(block, self.match)
         if rows is not None:
             keys = keys.take(pa.array(rows))
-        if not self.work.keys.holds(self._zone(file.blocks[block].columns)):
+        if self.limited and not self.work.keys.holds(self._zone(file.blocks[block].columns)):
             inside = self.work.keys.mask(keys, self.match)
             rows = np.flatnonzero(inside) if rows is None else rows[inside]
             keys = keys.filter(pa.array(inside))
@@ -275,19 +277,17 @@ class _Run:
         times = file.commit_timestamps(block) if self.shape.dated and not listed.stats.created_by_cn else None
         return None if times is None else not_after(times if rows is None else times[rows], self.work.before)
 
-    def _opened(self, listed: ListedObject, dead: Mapping[bytes, np.ndarray]) -> tuple[ObjectFile, np.ndarray | None]:
-        name, deletions = listed.stats.name, dead.get(listed.stats.object_id)
-        if name not in self.files:
-            self.files[name] = open_listed(listed, self.open_object)
-        check_deletions(listed, self.files[name], deletions)
-        return self.files[name], deletions
+    @cached_property
+    def stayed(self) -> list[tuple[ListedObject, ObjectFile]]:
+        """Asked for twice, so kept open; other objects are open as long as rows of theirs are wanted."""
+        return [(listed, open_listed(listed, self.open_object)) for listed in self.work.stayed]
 
     def _zone(self, columns: np.ndarray) -> Zone | None:
         seqnum = self.match.seqnum
         return key_zone(columns["zonemap"][seqnum].tobytes(), self.match) if seqnum < len(columns) else None
 
     def _is_outside(self, file: ObjectFile, columns: np.ndarray) -> bool:
-        return self.work.keys != ALL_KEYS and self.work.keys.excludes(self._zone(columns))
+        return self.limited and self.work.keys.excludes(self._zone(columns))
 
     # ---- what becomes of them
 

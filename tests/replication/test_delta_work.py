@@ -392,15 +392,13 @@ def test_ranges_leave_out_what_lies_beyond_and_only_that() -> None:
     assert keys.mask(pa.array([9, 10, 19, 20], pa.int32()), K).tolist() == [False, True, True, False]
 
 
-def test_a_zone_that_was_cut_short_at_the_greatest_byte_has_no_end(scene: Scene) -> None:
-    column = Column("k", 0, SqlType(types.VARBINARY, 100, 0), nullable=False)
-    table = Table(1, 1, "db", "t", Kind.TABLE, (column,))
-    batch = pa.RecordBatch.from_arrays([pa.array([b"\xff" * 30, b"\xff" * 40])], schema=arrow_schema((column,)))
-    made = write_data(table, [batch], name=object_name(bytes(18)), appendable=False, by_cn=True, commit_ts=None, primary_key=0)
-    zone = key_zone(made.stats.sort_key_zonemap, column)
+@pytest.mark.parametrize(("length", "flag", "bounded"), [(30, 0, False), (30, 0x80, False), (29, 0, True)])
+def test_a_zone_whose_greatest_key_was_cut_short_may_have_no_end(length: int, flag: int, bounded: bool) -> None:
+    raw = b"a".ljust(30, b"\0") + bytes([1]) + (b"\xff" * length).ljust(30, b"\0") + bytes([length | flag, 0x80, types.VARBINARY])
+    zone = key_zone(raw, Column("k", 0, SqlType(types.VARBINARY, 100, 0)))
     assert zone is not None
-    assert zone.high is None
-    assert key_zone(made.stats.sort_key_zonemap, Column("k", 0, SqlType(types.VARCHAR, 100, 0))) is None
+    assert (zone.low, zone.high) == (b"a", b"\xff" * length if bounded else None)
+    assert key_zone(raw, Column("k", 0, SqlType(types.VARCHAR, 100, 0))) is None
 
 
 def test_parts_are_joined_until_they_are_worth_it(scene: Scene) -> None:
