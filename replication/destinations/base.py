@@ -145,6 +145,8 @@ class Capabilities:
     releases : tables can become ordinary ones.
     resumes_load : an interrupted `create` goes on with the pieces that are missing.
     reads_old_points : rows at an older location can still be read.
+    shares_its_place : others may have tables there, so that a registry tells which are ours. The mirror has its place for itself; one
+        that is not empty is refused when a subscription is made.
     consistent_across_tables : all tables move in one commit; else each has its own, and the global point follows when all are there.
     """
 
@@ -154,6 +156,7 @@ class Capabilities:
     releases: bool
     resumes_load: bool
     reads_old_points: bool
+    shares_its_place: bool
     consistent_across_tables: bool
 
 

@@ -50,6 +50,7 @@ CAPABILITIES = Capabilities(
     releases=True,
     resumes_load=True,
     reads_old_points=False,
+    shares_its_place=True,
     consistent_across_tables=False,
 )
 _LOCK_SECONDS = 10.0
