@@ -19,6 +19,7 @@ from replication.database import LONG_TEXT, METADATA, TABLE_OPTIONS, UTC_TIME, f
 from replication.ddl_policy import DdlPolicy
 from replication.errors import StateUnreadable, TargetExists, TargetMissing
 from replication.failure import Failure
+from replication.points import points
 from replication.target_dialects import Dialect
 
 targets = sa.Table(
@@ -196,6 +197,16 @@ def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
     )
     with transaction(engine) as connection:
         return [row.needed_lsn for row in fetch(connection, query)]
+
+
+@repeatable
+def is_lagging(engine: sa.Engine, task_id: str) -> bool:
+    """Has a target failed, or not been carried to the newest point? Tables that wait for a person do not count."""
+    newest = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == task_id).scalar_subquery()
+    behind = targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < newest)
+    query = sa.select(targets.c.target_name).where(targets.c.task_id == task_id, targets.c.state == TargetState.ACTIVE.value, behind)
+    with transaction(engine) as connection:
+        return bool(fetch(connection, query.limit(1)))
 
 
 def _stamp(when: datetime) -> datetime:

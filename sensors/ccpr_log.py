@@ -23,6 +23,7 @@ from replication.errors import StateUnavailable, StateUnreadable, SubscriptionBu
 from replication.iteration import Outcome
 from replication.log import Failures, LogRow, State
 from replication.subscription import Subscription
+from replication.targets import is_lagging
 from resources.replication import Replication
 from resources.workspace import Patience, Workspace
 from sensors.due import back_off, due_at
@@ -182,6 +183,8 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
                 return None
             if time.monotonic() >= end:
                 return None
+        if is_lagging(workspace.log.engine, row.task_id):
+            return None  # nothing may have changed, but a target has still to be carried
         return iteration.apply_if_idle()
 
 
