@@ -49,7 +49,7 @@ class LoadingConnection(_Wire):
 
     subject: str
 
-    def __init__(self, address: Address, password: str | None) -> None:
+    def __init__(self, address: Address, password: str | None, *, connect_seconds: float = _CONNECT_SECONDS) -> None:
         """Connects. Raises pymysql's errors, and FileRequestRefused."""
         self.subject = f"target {address.masked()}"
         super().__init__(
@@ -60,7 +60,7 @@ class LoadingConnection(_Wire):
             database=address.database,
             charset="utf8mb4",
             local_infile=True,
-            connect_timeout=_CONNECT_SECONDS,
+            connect_timeout=connect_seconds,
             read_timeout=_ANSWER_SECONDS,
             write_timeout=_ANSWER_SECONDS,
             program_name="ccpr",
@@ -71,6 +71,13 @@ class LoadingConnection(_Wire):
         )
         self._local_infile = False  # the server was told that we can; PyMySQL itself must never open what it asks for
         self.connect()
+
+    def connect(self, sock: Any = None) -> None:
+        patience, self._read_timeout = self._read_timeout, self.connect_timeout  # a listener that stays silent fails as fast as none
+        try:
+            super().connect(sock)
+        finally:
+            self._read_timeout = patience
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
         try:
