@@ -8,7 +8,7 @@ CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## make .venv with the package in it (.venv/bin/ccpr); the other targets do it themselves
 
@@ -54,6 +54,9 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories
 
+histories-database: $(INSTALLED) ## random histories carried into a MariaDB and compared; N=100 SEED=1 for more, or others
+	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
+
 errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
 	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
 
@@ -67,4 +70,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz histories kill-matrix errors-doc sample-objects clean
+.PHONY: help install demo test unit lint format ui bench fuzz histories histories-database kill-matrix errors-doc sample-objects clean

@@ -26,7 +26,7 @@ def target_rows(server: MariaDb, database: str, name: str, columns: Sequence[Col
         # A float is shown in six digits; as a double it is shown in all.
         asked = [quote_name(column.name) + (" + 0e0" if column.type.oid == types.FLOAT32 else "") for column in columns]
         connection.query(f"SELECT {', '.join(asked)} FROM {quote_name(name)}")
-        rows = connection._result.rows
+        rows = connection._result.rows  # pyright: ignore[reportAttributeAccessIssue]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     schema = arrow_schema(columns)
     arrays = [
