@@ -30,7 +30,7 @@ _REMEDIES = {
     1049: "Make the database: CREATE DATABASE <name> CHARACTER SET utf8mb4; as an administrator of the target.",
     1062: "Two rows have the same key in the target. If nobody else wrote to the table, report it with this text; `ccpr verify` compares.",
 }
-_OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0)}
+_OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0, 23)}
 NO_SUCH_TABLE = 1146
 
 
@@ -72,7 +72,7 @@ class TargetSession:
             try:
                 self._connection = self._engine.connect()
                 with self.transaction():
-                    self.dialect = _dialect(str(self.rows("SELECT VERSION()")[0][0]), self.subject)
+                    self.dialect = dialect_of(str(self.rows("SELECT VERSION()")[0][0]), self.subject)
                     # The end of a transaction does not free it; the end of the connection does.
                     if self.rows("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds])[0][0] != 1:
                         raise TargetBusy("another session of the subscription holds the lock", subject=self.subject)
@@ -162,12 +162,13 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
     return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
 
 
-def _dialect(version: str, subject: str) -> Dialect:
+def dialect_of(version: str, subject: str) -> Dialect:
+    """Raises TargetUnsupported."""
     lower = version.lower()
     if "matrixone" in lower:
         return Dialect.MATRIXONE
     dialect = Dialect.MARIADB if "mariadb" in lower else Dialect.MYSQL8
-    numbers = lower.removeprefix("5.5.5-").split("-")[0].split(".")[:2]
+    numbers = lower.removeprefix("5.5.5-").split("-")[0].split(".")[:3]
     if not all(number.isdecimal() for number in numbers) or tuple(map(int, numbers)) < _OLDEST[dialect]:
         raise TargetUnsupported(f"the server is of version {version:.60}", subject=subject)
     return dialect
