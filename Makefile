@@ -57,6 +57,9 @@ histories: $(INSTALLED) ## random histories of an upstream, replicated and compa
 histories-database: $(INSTALLED) ## random histories carried into a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
+target-kills: $(INSTALLED) ## kill -9 at every statement of carrying a table into MariaDB, of ours and of the server
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/destinations/test_kills.py
+
 errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
 	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
 
@@ -70,4 +73,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz histories histories-database kill-matrix errors-doc sample-objects clean
+.PHONY: help install demo test unit lint format ui bench fuzz histories histories-database kill-matrix target-kills errors-doc sample-objects clean
