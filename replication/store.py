@@ -152,7 +152,7 @@ class LocalStore:
         path = self.path(folder) if folder else self.root
         try:
             for level in (path, *path.parents):  # a folder that is new itself has to survive, too
-                if level == path and not path.is_dir():  # nothing was put there
+                if not level.is_dir():  # nothing was put there
                     continue
                 descriptor = os.open(level, os.O_RDONLY | os.O_DIRECTORY)
                 try:

@@ -123,7 +123,7 @@ def test_a_missing_object_is_told_with_its_name(
         (broken / part).symlink_to(source / part)
     (broken / "objects").mkdir()
     frame = read_table(spark, str(broken), "gd_dml.acc", 2)
-    with pytest.raises(Exception, match=r"MIRROR_DAMAGED: a file of the mirror is missing \[file:.*/objects/.*\] Restore the named file"):
+    with pytest.raises(Exception, match=r"MIRROR_DAMAGED: a file of the mirror is missing \[file:.*/objects/.*\] `ccpr verify"):
         frame.toArrow()
 
 

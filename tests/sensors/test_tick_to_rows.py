@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -12,7 +13,8 @@ from ccpr_assets import metadata
 from ccpr_assets.metadata import LSN_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from emulator.faults import CutObjectList
-from replication.context import Context
+from replication.context import Context, SnapshotRef
+from replication.iteration import Iteration
 from replication.lag import LagMeter
 from replication.log import Failures, LogRow, State
 from resources.workspace import Workspace
@@ -224,8 +226,18 @@ def test_a_tick_whose_time_is_over_leaves_the_iteration_to_a_run(
 ) -> None:
     daemon.tick_and_run()
     until_due(clock)
-    monkeypatch.setattr(ccpr_log, "TICK_SECONDS", 0.05)  # enough to begin
-    _, (result,) = daemon.tick_and_run()
+    take, over = Iteration.take_snapshot, [0.0]
+
+    def take_long(iteration: Iteration) -> SnapshotRef:
+        over[0] = ccpr_log.TICK_SECONDS
+        return take(iteration)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Iteration, "take_snapshot", take_long)
+        slow.setattr(ccpr_log, "time", SimpleNamespace(monotonic=lambda: over[0]))
+        data = daemon.tick()
+    (request,) = data.run_requests or []
+    result = daemon.run(request)
     assert result.success
     assert created(replica) == 2
     replica.assert_equal_to_source(2)
