@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 
+import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
@@ -203,7 +204,7 @@ class DatabaseTarget:
                 counts: list[int] = []
                 self._commit([(table, location)], lambda _: counts.append(staging.merge(staged)))
             finally:
-                with suppress(CcprError, exc.SQLAlchemyError):
+                with suppress(CcprError, exc.SQLAlchemyError, pymysql.err.MySQLError):
                     staging.drop()
         missing = 0 if (self._safe_until is not None and location <= self._safe_until) or not counts else staged.deletes - counts[-1]
         return Applied(upserted=staged.upserts, deleted=staged.deletes, missing=missing)

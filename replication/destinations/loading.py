@@ -25,7 +25,9 @@ from replication.destinations.errors import FileRequestRefused, TargetValueRefus
 _PACKET = 256 << 10
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 3600  # the answer to an INSERT … SELECT of a large delta takes its time
 _SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO"
-SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00'"
+# The session with the lock is silent while others load; and rows may be long in coming, from a slow store.
+_PATIENCE = "wait_timeout = 604800, net_read_timeout = 3600, net_write_timeout = 3600"
+SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_PATIENCE}"
 _SHOWN_WARNINGS = 3
 
 
