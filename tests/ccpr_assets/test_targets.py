@@ -1,0 +1,48 @@
+"""The asset `applied_tables` carries the targets and shows how they came along; one that fails is shown, and fails nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ccpr_assets import metadata
+from tests.ccpr_assets.conftest import Sync
+from tests.destinations.target_database import Place, new_database
+from tests.end_to_end.replica import NAME, replaying
+from tests.mariadb import MariaDb
+
+pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def place(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
+    with new_database(mariadb) as place:
+        yield place
+
+
+def targets(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    assert result.success
+    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("applied_tables")]
+    shown = event.materialization.metadata[metadata.TARGETS]
+    assert isinstance(shown, dg.TableMetadataValue)
+    (record,) = shown.records
+    return dict(record.data)
+
+
+def test_targets_are_carried_and_shown(recordings: Path, home: Path, place: Place, sync: Sync) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
+        replica.command("target", "add", NAME, "db", "--to", to)
+        first = targets(sync())
+        assert (first["target"], first["tables_changed"], first["rows_written"], first["failures"]) == ("db", 1, 50_000, "")
+        assert place.query("SELECT COUNT(*) FROM acc") == [(50_000,)]
+        place.server.kill()
+        try:
+            assert targets(sync())["failures"].startswith("TARGET_UNAVAILABLE")
+        finally:
+            place.server.start()
+        assert targets(sync())["rows_written"] > 600, "what the run before did not bring comes with this one's"
