@@ -13,14 +13,11 @@ from resources.targets import TargetOutcome
 def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
     """For scripts."""
     carried, failure = outcome.carried, outcome.failure
-    return {
-        "target": outcome.target,
-        "seconds": outcome.seconds,
-        "error": None if failure is None else asdict(failure),
-        **({"lsn": None, "tables": [], "behind": [], "remarks": {}} if carried is None else {}),
-        **({} if carried is None else {"lsn": carried.lsn, "tables": [asdict(table) for table in carried.tables]}),
-        **({} if carried is None else {"behind": [table.to_json() for table in carried.behind], "remarks": carried.remarks}),
-    }
+    told: dict[str, Any] = {"target": outcome.target, "seconds": outcome.seconds, "error": None if failure is None else asdict(failure)}
+    if carried is None:
+        return {**told, "lsn": None, "tables": [], "behind": [], "remarks": {}}
+    tables, behind = [asdict(table) for table in carried.tables], [table.to_json() for table in carried.behind]
+    return {**told, "lsn": carried.lsn, "tables": tables, "behind": behind, "remarks": carried.remarks}
 
 
 def show_outcome(outcome: TargetOutcome) -> None:
