@@ -496,4 +496,5 @@ class Storage:
         return made
 
     def _flush(self, entry: TableEntry) -> bool:
-        return entry.dropped == ALIVE and bool(entry.stored.in_memory) and entry.stored.flush(entry.definition, self.clock.next())
+        """A dropped table, too: a snapshot may see its rows, and what is flushed stays for as long as that one."""
+        return bool(entry.stored.in_memory) and entry.stored.flush(entry.definition, self.clock.next())
