@@ -9,7 +9,7 @@ import pyarrow.compute
 
 from emulator.definitions import Definition
 from emulator.entries import TableEntry
-from emulator.storage import Merge, Storage
+from emulator.storage import SYS, Merge, Storage
 from emulator.stored_table import MergeConflict
 from emulator.transaction import DuplicateEntry, Transaction, WriteConflict
 from tests.histories.values import KEYS, TYPES, Maker
@@ -32,11 +32,44 @@ class Ticking:
         return self.at
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What kind of history it is, and how it is replicated. They are drawn apart from the steps.
+
+    Attributes
+    ----------
+    account : whose database it is; another one than sys has a namesake of the database beside it, in sys.
+    one_table : the subscription is to one table, which may go and come again.
+    with_indexes : index tables are replicated, too.
+    isolated : a table that fails stays behind.
+    faults : an iteration may meet a fault, and is then run again.
+    large : there is a table whose objects have several blocks.
+    """
+
+    account: str
+    one_table: bool
+    with_indexes: bool
+    isolated: bool
+    faults: bool
+    large: bool
+
+    @classmethod
+    def of(cls, seed: int) -> "Circumstances":
+        rng = random.Random(seed + 2)
+        account = rng.choice((SYS, SYS, SYS, "acc1"))
+        chances = (0.15, 0.4, 0.2, 0.4, 0.04)
+        return cls(account, *(rng.random() < chance for chance in chances))
+
+
+PLAIN = Circumstances(SYS, one_table=False, with_indexes=False, isolated=False, faults=False, large=False)
+
+
 @dataclass
 class History:
     """Call `step` for the next thing to happen; `done` tells what did, for a failure's report."""
 
     seed: int
+    circumstances: Circumstances = PLAIN
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -52,10 +85,17 @@ class History:
         self.names = 0
         self.open: list[Transaction] = []
         self.merges: list[Merge] = []
-        self.storage.create_database(DATABASE)
-        self.storage.create_publication("p", DATABASE)
+        self.account = self.circumstances.account
+        if self.account != SYS:
+            self.storage.create_account(self.account)
+            self._create_namesake()
+        self.storage.create_database(DATABASE, account=self.account)
         for _ in range(self.rng.randint(1, 3)):
             self._create()
+        if self.circumstances.large:
+            self._create_large()
+        self.scope = self._tables()[0][1].name if self.circumstances.one_table else None
+        self.storage.create_publication("p", DATABASE, account=self.account)
         self.steps: list[tuple[int, Callable[[], None]]] = [
             (30, self._transaction),
             (6, self._begin),
@@ -87,7 +127,7 @@ class History:
     # ---- what there is
 
     def _tables(self) -> list[tuple[TableEntry, Definition]]:
-        return self.storage.tables_at(self.storage.now)
+        return self.storage.tables_at(self.storage.now, account=self.account)
 
     def _table(self) -> tuple[TableEntry, Definition] | None:
         tables = self._tables()
@@ -160,7 +200,7 @@ class History:
             self._note(f"insert {definition.name}: {len(kept)}")
 
     def _transaction(self) -> None:
-        transaction = self.storage.begin()
+        transaction = self.storage.begin(self.account)
         self._work(transaction, self.rng.randint(1, 3))
         self._finish(transaction)
 
@@ -173,7 +213,7 @@ class History:
             transaction.rollback()
 
     def _begin(self) -> None:
-        transaction = self.storage.begin()
+        transaction = self.storage.begin(self.account)
         self.open.append(transaction)
         self._work(transaction, 2)
 
@@ -202,17 +242,17 @@ class History:
 
     def _flush(self) -> None:
         if found := self._table():
-            self._note(f"flush {found[1].name}: {self.storage.flush(DATABASE, found[1].name)}")
+            self._note(f"flush {found[1].name}: {self.storage.flush(DATABASE, found[1].name, account=self.account)}")
 
     def _merge(self) -> None:
         if found := self._table():
             by_cn, newest = self.rng.random() < 0.5, self.rng.choice((None, 2))
-            done = self.storage.merge(DATABASE, found[1].name, by_cn=by_cn, newest=newest)
+            done = self.storage.merge(DATABASE, found[1].name, by_cn=by_cn, newest=newest, account=self.account)
             self._note(f"merge {found[1].name} {by_cn=} {newest=}: {done}")
 
     def _start_merge(self) -> None:
         found = self._table()
-        merge = found and self.storage.start_merge(DATABASE, found[1].name, by_cn=self.rng.random() < 0.5)
+        merge = found and self.storage.start_merge(DATABASE, found[1].name, by_cn=self.rng.random() < 0.5, account=self.account)
         if found and merge:
             self.merges.append(merge)
             self._note(f"start merge of {found[1].name}")
@@ -228,7 +268,9 @@ class History:
 
     def _merge_tombstones(self) -> None:
         if found := self._table():
-            self._note(f"merge tombstones of {found[1].name}: {self.storage.merge_tombstones(DATABASE, found[1].name)}")
+            self._note(
+                f"merge tombstones of {found[1].name}: {self.storage.merge_tombstones(DATABASE, found[1].name, account=self.account)}"
+            )
 
     def _collect(self) -> None:
         self._note(f"collect: {self.storage.collect()}")
@@ -256,24 +298,46 @@ class History:
             (indexes if rng.random() < 0.5 else unique)["ix"] = rng.choice((["i"], ["i", "n"]))
         items = list(columns.items())
         rng.shuffle(items)
-        self.storage.create_table(DATABASE, name, dict(items), primary_key=keys, cluster_by=cluster, indexes=indexes, unique=unique)
+        self.storage.create_table(
+            DATABASE, name, dict(items), primary_key=keys, cluster_by=cluster, indexes=indexes, unique=unique, account=self.account
+        )
         self.makers[name] = makers
         self._note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
 
+    def _create_namesake(self) -> None:
+        """What must never be seen: the same names in another account."""
+        self.storage.create_database(DATABASE)
+        for name in ("t1", "T1", "t2"):
+            self.storage.create_table(DATABASE, name, {"n": "int"})
+            with self.storage.begin() as transaction:
+                transaction.insert(DATABASE, name, {"n": [-1]})
+            self.storage.flush(DATABASE, name)
+
+    def _create_large(self) -> None:
+        rng = self.rng
+        columns = {"n": "int not null", "id": "bigint", "c": rng.choice(list(TYPES))}
+        keyed = rng.random() < 0.7
+        self.storage.create_table(DATABASE, "large", columns, primary_key=["id"] if keyed else [], account=self.account)
+        self.makers["large"] = {"n": lambda rng: rng.randint(0, 100), "id": lambda rng: rng.getrandbits(50), "c": TYPES[columns["c"]]}
+        self._note(f"create large: {columns}, {keyed=}")
+        (definition,) = (definition for _, definition in self._tables() if definition.name == "large")
+        with self.storage.begin(self.account) as transaction:
+            self._insert(transaction, definition, rng.randint(8_193, 20_000))
+
     def _drop(self) -> None:
         if found := self._table():
-            self.storage.drop_table(DATABASE, found[1].name)
+            self.storage.drop_table(DATABASE, found[1].name, account=self.account)
             self._note(f"drop {found[1].name}")
 
     def _drop_and_create(self) -> None:
         if found := self._table():
-            self.storage.drop_table(DATABASE, found[1].name)
+            self.storage.drop_table(DATABASE, found[1].name, account=self.account)
             self._note(f"drop {found[1].name}")
             self._create(found[1].name)
 
     def _truncate(self) -> None:
         if found := self._table():
-            self.storage.truncate(DATABASE, found[1].name)
+            self.storage.truncate(DATABASE, found[1].name, account=self.account)
             self._note(f"truncate {found[1].name}")
 
     def _rename(self) -> None:
@@ -281,7 +345,7 @@ class History:
             self._renamed(found[1].name, self._new_name())
 
     def _renamed(self, old: str, new: str) -> None:
-        self.storage.rename_table(DATABASE, old, new)
+        self.storage.rename_table(DATABASE, old, new, account=self.account)
         self.makers[new] = self.makers.pop(old)
         self._note(f"rename {old} to {new}")
 
@@ -297,7 +361,7 @@ class History:
     def _add_column(self) -> None:
         if found := self._table():
             name, kind, in_place = f"a{len(self.done)}", self.rng.choice(list(TYPES)), self.rng.random() < 0.5
-            self.storage.add_column(DATABASE, found[1].name, name, kind, in_place=in_place)
+            self.storage.add_column(DATABASE, found[1].name, name, kind, in_place=in_place, account=self.account)
             self.makers[found[1].name][name] = TYPES[kind]
             self._note(f"add {found[1].name}.{name} {kind} {in_place=}")
 
@@ -311,7 +375,7 @@ class History:
         column = found and self._free_column(found[1])
         if found and column:
             in_place = self.rng.random() < 0.5
-            self.storage.drop_column(DATABASE, found[1].name, column, in_place=in_place)
+            self.storage.drop_column(DATABASE, found[1].name, column, in_place=in_place, account=self.account)
             self._note(f"drop {found[1].name}.{column} {in_place=}")
 
     def _rename_column(self) -> None:
@@ -319,7 +383,7 @@ class History:
         column = found and self._free_column(found[1])
         if found and column:
             name = f"r{len(self.done)}"
-            self.storage.rename_column(DATABASE, found[1].name, column, name)
+            self.storage.rename_column(DATABASE, found[1].name, column, name, account=self.account)
             makers = self.makers[found[1].name]
             makers[name] = makers[column]
             self._note(f"rename {found[1].name}.{column} to {name}")
@@ -328,11 +392,11 @@ class History:
         found = self._table()
         if found and not found[1].indexes:
             name = self._new_name()
-            self.storage.clone_table(DATABASE, found[1].name, name)
+            self.storage.clone_table(DATABASE, found[1].name, name, account=self.account)
             self.makers[name] = dict(self.makers[found[1].name])
             self._note(f"clone {found[1].name} as {name}")
 
     def _comment(self) -> None:
         if found := self._table():
-            self.storage.comment_table(DATABASE, found[1].name, f"comment {len(self.done)}")
+            self.storage.comment_table(DATABASE, found[1].name, f"comment {len(self.done)}", account=self.account)
             self._note(f"comment {found[1].name}")
