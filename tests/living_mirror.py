@@ -28,8 +28,8 @@ class LivingMirror:
         self.mirror = Mirror(LocalStore(self.root))
 
     def take_points(self, *meanwhile: Callable[[], None]) -> None:
-        """The state of now, and after each of some steps (no DDL). All is flushed after the last: what is later than a point can stand in the
-        same objects, and an object be live at several.
+        """The state of now, and after each of some steps (no DDL). All is flushed after the last: what is later than a point can stand in
+        the same objects, and an object be live at several.
         """
         tables = self.storage.tables_at(self.storage.now)
         moments = [self.storage.now]

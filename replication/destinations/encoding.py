@@ -6,8 +6,8 @@ escape of LOAD DATA; NULL is \\N without quotes. So a text may hold anything: `\
 What a column's text is depends on both sides: the Arrow type as the reader gives it (`matrixone.objects.types`) and the target's type.
 
 * bytes are hexadecimal digits, UNHEX on the way in; a bit column is a number, CAST on the way in
-* float and double have the digits that read back as the same bits, but for -0, which MariaDB stores as 0; a float goes as the double that it
-  is, for the server reads it as one
+* float and double have the digits that read back as the same bits, but for -0, which MariaDB stores as 0; a float goes as the double that
+  it is, for the server reads it as one
 * decimals never have an exponent; vectors are `[1, 2.5]` without exponents, as MatrixOne prints them
 * a timestamp is its UTC time, a time of day may have more than 24 hours, a year has four digits
 """
