@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from emulator.definitions import Definition, Index
-from emulator.packing import pack
 from emulator.stored_table import ALIVE, NO_ROW, StoredTable
 from matrixone.objects import types
+from matrixone.objects.encode_keys import packed_keys
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
 
 INDEX_COLUMN, INDEX_KEY_COLUMN = "__mo_index_idx_col", "__mo_index_pri_col"
@@ -79,7 +79,7 @@ class TableEntry:
                 is_key = column.name == COMPOSITE_KEY
                 names = definition.primary_key if is_key else definition.cluster_by
                 parts = [definition.column(name) for name in names]
-                arrays[column.name] = pack(parts, [arrays[name] for name in names], nulls=not is_key)
+                arrays[column.name] = packed_keys(parts, [arrays[name] for name in names], full=not is_key)
         return pa.table([arrays[column.name] for column in definition.columns], schema=types.arrow_schema(definition.columns))
 
     def _fake_keys(self, count: int) -> pa.Array:
@@ -129,9 +129,9 @@ def index_values(definition: Definition, index: Index, hidden: Definition, rows:
     arrays = [whole(rows.column(name)) for name in index.columns]
     key = whole(rows.column(definition.key.name))
     if not index.unique:
-        value: pa.Array = pack([*parts, definition.key], [*arrays, key], nulls=True)
+        value: pa.Array = packed_keys([*parts, definition.key], [*arrays, key], full=True)
     else:
-        value = arrays[0] if len(parts) == 1 else pack(parts, arrays)
+        value = arrays[0] if len(parts) == 1 else packed_keys(parts, arrays)
     schema = types.arrow_schema(hidden.columns)
     return pa.table([value.cast(schema.field(0).type), key.cast(schema.field(1).type)], schema=schema)
 
