@@ -1,6 +1,7 @@
 """A database of a test's own as a destination, and tables to put into it."""
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ class Place:
 
 @contextmanager
 def new_database(server: MariaDb) -> Iterator[Place]:
-    name = f"target_{next(_names)}"
+    name = f"target_{os.getpid()}_{next(_names)}"  # processes share the server
     server.create_database(name)
     address, _ = parse_target_uri(f"mysql://{server.user}:x@{server.host}:{server.port}/{name}")
     yield Place(server, name, address)
