@@ -188,10 +188,26 @@ def outcome_or_finding(target: Target, name: str, seed: int, case: int) -> tuple
     signal.setitimer(signal.ITIMER_REAL, 0)
     took = time.perf_counter() - start
     grown = _status("VmHWM") - before
-    bound = _BASE_BYTES + _PER_BYTE * len(data) + _DECODED_COPIES * target.decoded_bytes
-    if grown > bound and not isinstance(found, Finding):
-        found = Finding(name, seed, case, f"memory: {grown >> 20} MiB for {len(data)} bytes, {target.decoded_bytes} decoded", data)
+    if grown > _bound(target, data) and not isinstance(found, Finding):
+        found = Finding(name, seed, case, _excess(target, data, grown), data)
     return found, grown, took
+
+
+def outcome_in_bounds(target: Target, data: bytes) -> str:
+    """`outcome`, or in words how much memory it took beyond what may be."""
+    before = _restart_peak()
+    target.decoded_bytes = 0
+    found = outcome(target, data)
+    grown = _status("VmHWM") - before
+    return found if grown <= _bound(target, data) else _excess(target, data, grown)
+
+
+def _bound(target: Target, data: bytes) -> int:
+    return _BASE_BYTES + _PER_BYTE * len(data) + _DECODED_COPIES * target.decoded_bytes
+
+
+def _excess(target: Target, data: bytes, grown: int) -> str:
+    return f"memory: {grown >> 20} MiB for {len(data)} bytes, {target.decoded_bytes} decoded"
 
 
 def _restart_peak() -> int:
