@@ -72,7 +72,7 @@ class Landing:
             stored = self._threads.submit(self._store.put, name, self._written(arrival, check))
         else:
             stored = self._threads.submit(self._store.put, name, self._written(arrival), check=check)
-        stored.add_done_callback(lambda _: self._let_go(arrival, arrival.held))  # whatever way it ended, nobody waits for its bytes
+        stored.add_done_callback(lambda _: self._let_go(arrival))  # whatever way it ended, nobody waits for its bytes
         complete = False
         try:
             while chunk is not None and self._hand_over(arrival, chunk, stored):
@@ -113,6 +113,8 @@ class Landing:
         not wanted.
         """
         with self._changed:
+            if stored.done():  # its bytes have been let go already: what is counted now would keep all others waiting for ever
+                return False
             self._held += len(chunk)
             arrival.held += len(chunk)
         arrival.items.put(chunk)
@@ -131,8 +133,10 @@ class Landing:
         if not item:
             raise Abandoned
 
-    def _let_go(self, arrival: _Arrival, size: int) -> None:
+    def _let_go(self, arrival: _Arrival, size: int | None = None) -> None:
+        """So many bytes, or all that it has, are no longer held."""
         with self._changed:
+            size = arrival.held if size is None else size
             arrival.held -= size
             self._held -= size
             self._changed.notify_all()

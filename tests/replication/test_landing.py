@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,27 @@ def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: p
     with Landing(store) as landing, pytest.raises(OSError, match="no space left"):
         landing.put("o", 1000 * len(LARGE), chunks(), accept).result(30)
     assert len(read) < 10
+
+
+def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Landing(store) as landing:
+
+        def at_once(*_: object, **__: object) -> Future[Stored]:
+            failed: Future[Stored] = Future()
+            failed.set_exception(StoreFailed("no space left", subject="disk"))
+            return failed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(landing._threads, "submit", at_once)
+            with pytest.raises(StoreFailed):
+                landing.put("bad", 2 * AHEAD_BYTES, [bytes(AHEAD_BYTES + 1), bytes(AHEAD_BYTES - 1)], accept).result(30)
+        following: list[Future[Stored]] = []
+        chunks = [LARGE, LARGE]
+        reader = threading.Thread(target=lambda: following.append(landing.put("good", 2 * len(LARGE), chunks, accept)), daemon=True)
+        reader.start()
+        reader.join(30)
+        assert not reader.is_alive(), "what failed still counts as read ahead"
+        assert following[0].result(30).size == 2 * len(LARGE)
 
 
 def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:
