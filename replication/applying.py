@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.visibility import not_after
 from matrixone.schema import Table
 from replication.mirror import Mirror, TableRef, files_of, manifest_path
 from replication.object_diff import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, rows_of, without_objects
@@ -53,8 +54,8 @@ def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.
 
 
 def _commits_between(file: ObjectFile, last: Timestamp, now: Timestamp) -> bool:
-    times = [file.commit_timestamps(block.number) for block in file.blocks]
-    return any(t is not None and bool(np.any((t["physical"] > last.physical) & (t["physical"] <= now.physical))) for t in times)
+    times = (file.commit_timestamps(block.number) for block in file.blocks)
+    return any(t is not None and bool(np.any(not_after(t, now) & ~not_after(t, last))) for t in times)
 
 
 def _total(objects: pa.Table, column: str) -> int:

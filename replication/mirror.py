@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableM
 from replication.store import Store
 
 FORMAT = 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPLETE_EVERY = 16  # a reader follows at most this many deltas
 HEAD = "head.json"
 MANIFEST_SCHEMA = pa.schema(
@@ -227,7 +228,7 @@ class Mirror:
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def point(self, at: int | datetime | None = None) -> Point:
-        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime), None for the newest.
+        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds, or a datetime, UTC where it names no zone), None for the newest.
 
         An idle iteration makes no point: its lsn reads as the point before it. Raises PointNotReached, PointGone.
         """
@@ -245,7 +246,7 @@ class Mirror:
             if not older:
                 raise PointGone(f"lsn {at} is before the oldest point, lsn {lsns[0]}", subject=self.store.url)
             return self._load(older[-1])
-        instant = at if isinstance(at, int) else round(at.timestamp() * 1_000_000) * 1_000
+        instant = at if isinstance(at, int) else (_utc(at) - _EPOCH) // timedelta(microseconds=1) * 1_000
         if instant > head.watermark:
             raise PointNotReached(f"{_clock(instant)} is not reached{newest}", subject=self.store.url)
         low, high = 0, len(lsns)  # points are ordered by time as by lsn
@@ -434,5 +435,9 @@ def parse_at(text: str) -> int | datetime:
     """What a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC where it names no zone). Raises ValueError."""
     if text.isdecimal():
         return int(text)
-    instant = datetime.fromisoformat(text)
+    return _utc(datetime.fromisoformat(text))
+
+
+def _utc(instant: datetime) -> datetime:
+    """A time without a zone is one of UTC, whatever zone this machine is in."""
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

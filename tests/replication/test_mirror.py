@@ -1,7 +1,9 @@
 """Points: what is published reads back, chains of deltas included, at every lsn and time."""
 
 import json
-from datetime import UTC, datetime, timedelta
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,29 @@ def test_columns_are_chosen_by_name_and_unknown_ones_are_told() -> None:
     assert [column.name for column in choose_columns(table, ["c", "a"])] == ["c", "a"]
     with pytest.raises(TableMissingInMirror, match="no column x"):
         choose_columns(table, ["x"])
+
+
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_tokyo")
+def test_a_time_without_a_zone_is_one_of_utc_wherever_the_reader_is(tmp_path: Path) -> None:
+    mirror = Mirror(LocalStore(tmp_path))
+    first, hour = 1_795_000_000_000_000_000, 3_600_000_000_000
+    for lsn in range(4):
+        mirror.publish(Point(lsn, Timestamp(first + lsn * hour), f"xr_a_{lsn}_0", NOW, "", {}), {}, lsn - 1 if lsn else None)
+    mirror.publish_head(Head(0, 3, 4, first + 3 * hour))
+    at = datetime.fromtimestamp(first / 1e9, UTC) + timedelta(hours=2, microseconds=1)
+    assert mirror.point(at).lsn == 2
+    assert mirror.point(at.astimezone(timezone(timedelta(hours=-5)))).lsn == 2
+    assert mirror.point(at.replace(tzinfo=None)).lsn == 2
+    assert mirror.point(at - timedelta(microseconds=2)).lsn == 1, "a microsecond before the point"
 
 
 def test_what_a_person_writes_for_a_point() -> None:
