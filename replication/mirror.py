@@ -228,7 +228,7 @@ class Mirror:
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def point(self, at: int | datetime | None = None) -> Point:
-        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds, or a datetime, UTC where it names no zone), None for the newest.
+        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None for the newest.
 
         An idle iteration makes no point: its lsn reads as the point before it. Raises PointNotReached, PointGone.
         """
