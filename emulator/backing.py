@@ -25,6 +25,7 @@ class Publication:
     database: str
     tables: tuple[str, ...]
     accounts: tuple[str, ...]
+    comment: str = ""
 
     def admits(self, account: str) -> bool:
         return account in self.accounts or any(name.lower() == "all" for name in self.accounts)
@@ -97,7 +98,7 @@ class Catalog:
 
     def scope(self, level: str, database: str, table: str) -> set[tuple[bytes, bytes]] | None:
         """(database, table) names that a snapshot of this level covers; None for all."""
-        if level == "account":
+        if level in ("account", "cluster"):
             return None
         if level == "database":
             return {(entry.database, entry.name) for entry in self.tables if entry.database == database.encode()}
@@ -115,7 +116,7 @@ class Snapshot:
     name : in lower case.
     ts : nanoseconds since 1970.
     index : the state that it shows: a recorded snapshot's number, or a tick of a living upstream.
-    level : account, database or table; `database` and `table` are empty where the level has none.
+    level : cluster, account, database or table; `database` and `table` are empty where the level has none.
     object_id : what `obj_id` of `mo_snapshots` says; None where it follows from the catalog.
     """
 
@@ -172,6 +173,14 @@ class Backing(Protocol):
     def drop_snapshot(self, account: str, name: str, *, if_exists: bool) -> None: ...
 
     def flush(self, table_ids: set[int]) -> None: ...
+
+    def checkpoint(self) -> None:
+        """Flush all tables."""
+        ...
+
+    def collect(self) -> int:
+        """Collect garbage now; how many objects went. Raises StatementError where there is none."""
+        ...
 
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool: ...
 

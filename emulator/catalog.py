@@ -60,8 +60,7 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
     for column, descending in reversed(statement.order):
         position = _position(answer, column)
         rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
-    if statement.limit is not None:
-        rows = rows[: max(0, statement.limit)]
+    rows = rows[statement.offset :][: statement.limit]
     if statement.count:
         return Result((Column(statement.columns[0][1], BIGINT, BINARY),), ((len(rows),),))
     wanted = statement.columns or tuple((name, name) for name in answer.columns)
@@ -137,7 +136,9 @@ def _mo_snapshots(upstream: Upstream, login: Login) -> Answer:
             table = catalog.table(snapshot.database, snapshot.table)
             object_id = table.logical_id if table is not None else upstream.backing.catalog(login.account).database_id(snapshot.database)
         unique = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{snapshot.name} {snapshot.ts}"))
-        names = (login.account, snapshot.database, snapshot.table)
+        whose = next((name for name, number in upstream.backing.accounts().items() if number == object_id), login.account)
+        owner = whose if snapshot.level == "account" and login.is_sys else login.account  # sys may take one of another account
+        names = (owner, snapshot.database, snapshot.table)
         rows.append((unique, snapshot.name, snapshot.ts, snapshot.level, *names, object_id, "user"))
     return _answer(MO_SNAPSHOTS, rows)
 

@@ -44,6 +44,19 @@ _PLAIN = {
     "set": types.UINT64,
 }
 _PACKED = SqlType(types.VARCHAR, 65535, 0)
+# Other words for the same, as the upstream takes them; it prints the second.
+_ALIASES = {
+    "tinytext": "text",
+    "mediumtext": "text",
+    "longtext": "text",
+    "tinyblob": "blob",
+    "mediumblob": "blob",
+    "longblob": "blob",
+    "boolean": "bool",
+    "integer": "int",
+    "numeric": "decimal",
+    "real": "double",
+}
 
 
 class BadDefinition(ValueError):
@@ -196,6 +209,7 @@ def define(
 
 def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) -> tuple[Column, str]:
     """A user column and its type as DDL prints it."""
+    text = re.sub(r"^\s*(\w+)", lambda found: _ALIASES.get(found[1].lower(), found[1]), text)
     kind, labels, rest = parse_type(text)
     if rest.strip().lower() not in ("", "null", "not null"):
         raise BadDefinition(f"column {name}: {rest.strip()[:60]!r} is not known here")

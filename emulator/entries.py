@@ -92,15 +92,19 @@ class TableEntry:
         """Rows with all stored columns, and the rows of the index tables."""
         numbers = self.stored.insert(self.definition, rows, tick, by_cn=by_cn)
         for index in self.definition.indexes:
-            entry = self.indexes[index.name]
-            values = index_values(self.definition, index, entry.definition, rows)
-            filled = np.flatnonzero(values.column(0).is_valid().to_numpy())
-            added = entry.stored.insert(entry.definition, values.take(pa.array(filled)), tick, by_cn=by_cn)
-            mapping = np.full(self.stored.count, NO_ROW, np.int64)
-            before = self.index_rows.get(index.name, np.empty(0, np.int64))
-            mapping[: len(before)] = before
-            mapping[numbers[filled]] = added
-            self.index_rows[index.name] = mapping
+            self.fill_index(index, numbers, rows, tick, by_cn=by_cn)
+
+    def fill_index(self, index: Index, numbers: np.ndarray, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
+        """Insert what belongs to these rows (their numbers, their stored columns) into the index's table."""
+        entry = self.indexes[index.name]
+        values = index_values(self.definition, index, entry.definition, rows)
+        filled = np.flatnonzero(values.column(0).is_valid().to_numpy())
+        added = entry.stored.insert(entry.definition, values.take(pa.array(filled)), tick, by_cn=by_cn)
+        mapping = np.full(self.stored.count, NO_ROW, np.int64)
+        before = self.index_rows.get(index.name, np.empty(0, np.int64))
+        mapping[: len(before)] = before
+        mapping[numbers[filled]] = added
+        self.index_rows[index.name] = mapping
 
     def delete(self, rows: np.ndarray, tick: int, *, by_cn: bool) -> None:
         self.stored.delete(self.definition, rows, tick, by_cn=by_cn)

@@ -121,6 +121,8 @@ def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> Res
 
 def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> Result:
     snapshot = _find(upstream, publisher, words[0])
+    if snapshot.level == "cluster":
+        raise internal(f"invalid snapshot level: {snapshot.level}")
     return Result((Column("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
 
 

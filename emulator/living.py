@@ -93,6 +93,12 @@ class LivingBacking:
     def flush(self, table_ids: set[int]) -> None:
         self.storage.flush_ids(table_ids)
 
+    def checkpoint(self) -> None:
+        self.storage.checkpoint()
+
+    def collect(self) -> int:
+        return self.storage.collect()
+
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
         """Whether no table of the scope has a row in memory that the snapshot sees; one that was dropped since counts, too. That a flush by
         id still writes such a table is assumed: the upstream's sources say nothing of it, and no recording has it.
@@ -118,9 +124,16 @@ class LivingBacking:
                 if entry.id not in ids or definition is None:
                     continue
                 since = None if base is None else base.index
-                listed = (stored for stored in entry.stored.objects if _is_listed(stored, since, upto))
-                rows.extend(self._row(definition.database, definition.name, stored, upto) for stored in listed)
+                for first, last in self._parts(since, upto):
+                    listed = (stored for stored in entry.stored.objects if _is_listed(stored, first, last))
+                    rows.extend(self._row(definition.database, definition.name, stored, last) for stored in listed)
             return rows
+
+    def _parts(self, since: int | None, upto: int) -> list[tuple[int | None, int]]:
+        """A difference that reaches back behind the checkpoint has two parts, and an object may stand in both: the row with a delete is
+        right (spec 5.7)."""
+        middle = self.storage.checkpointed
+        return [(since, upto)] if since is None or not since < middle < upto else [(since, middle), (middle, upto)]
 
     def _row(self, database: str, table: str, stored: StoredObject, upto: int) -> tuple[Cell, ...]:
         clock = self.storage.clock

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from emulator import catalog, faults, internal
@@ -24,7 +25,7 @@ from emulator.statements import (
     parse,
 )
 from emulator.upstream import Upstream
-from emulator.wire import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Cut, Result, StatementError
+from emulator.wire import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Cut, Done, Result, StatementError
 
 SYSTEM_DATABASES: Final = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
 # What clients read when they connect.
@@ -85,7 +86,7 @@ class UpstreamSession:
         catalog = self.upstream.backing.catalog_at(None if self.login.is_sys else self.login.account, None)
         return catalog is not None and catalog.has_database(name)
 
-    def query(self, text: bytes) -> Result | None:
+    def query(self, text: bytes) -> Result | Done | None:
         """Answers one statement. Raises `StatementError`, counted as an error."""
         try:
             return self._query(text.decode("utf-8", "surrogateescape"))
@@ -93,7 +94,7 @@ class UpstreamSession:
             self.upstream.counters.error()
             raise
 
-    def _query(self, text: str) -> Result | None:
+    def _query(self, text: str) -> Result | Done | None:
         command = internal.command_of(text)
         known = self.sql.knows(text) if self.sql is not None and command is None else None
         statement = None
@@ -111,7 +112,7 @@ class UpstreamSession:
         else:
             answer = self.sql.run(text, self.database) if self.sql is not None and known else self._answer(statement)
         for fault in failures:
-            if isinstance(fault, faults.CutAnswer) and answer is not None:
+            if isinstance(fault, faults.CutAnswer) and isinstance(answer, Result):
                 return replace(answer, cut=Cut(0, fault.after_bytes))
             self._fail(fault)
         return answer
@@ -166,6 +167,8 @@ class UpstreamSession:
                 return self._show(statement)
             case SetRole():
                 self.login = self.login.with_role(statement.role)
+                if self.sql is not None:
+                    self.sql.login = self.login
             case Use():
                 self.use(statement.database)
             case SetFault():
@@ -192,13 +195,18 @@ class UpstreamSession:
         owner = self._may_change_snapshots(statement.publisher, statement.publication)
         if statement.database in SYSTEM_DATABASES:
             raise internal_error(f"can not create snapshot for system database {statement.database}")
+        whose = statement.account or self.login.account
+        if not self.login.is_sys and (statement.level == "cluster" or whose != self.login.account):
+            raise internal_error("do not have privilege to execute the statement")
+        if whose not in self.upstream.backing.accounts() and statement.account:
+            raise internal_error(f"account {whose} does not exist")
         self.upstream.backing.create_snapshot(
             owner,
             statement.name,
             statement.level,
             statement.database,
             statement.table,
-            caller=self.login.account,
+            caller=whose,
             if_not_exists=statement.if_not_exists,
         )
 
@@ -237,13 +245,18 @@ class UpstreamSession:
         role."""
         if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
             raise internal_error("do not have privilege to execute the statement")
-        if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in ("flush", "checkpoint"):
-            raise internal_error("invalid operation: the emulator knows mo_ctl('dn','flush',…) and mo_ctl('dn','checkpoint','') only")
+        known = ("flush", "checkpoint", "diskcleaner")
+        if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in known:
+            raise internal_error("invalid operation: the emulator knows mo_ctl('dn', …) of flush, checkpoint and diskcleaner force_gc only")
         method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
         tables = {account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)}
         ids = {table.id for entries in tables.values() for table in entries}
         if method == "checkpoint":
-            backing.flush(ids)
+            backing.checkpoint()
+        elif method == "diskcleaner":
+            if target != "force_gc":
+                raise internal_error(f"invalid operation: the emulator knows no {target} of the disk cleaner")
+            backing.collect()
         elif target.isdecimal() and int(target) in ids:
             backing.flush({int(target)})
         else:
@@ -257,7 +270,8 @@ class UpstreamSession:
             if target not in names:
                 raise internal_error(f"no such table {target}")
             backing.flush({names[target]})
-        return json.dumps({"method": method.capitalize(), "result": [{"ReturnStr": "OK"}]}, indent=2)
+        shown = {"diskcleaner": "DiskCleaner"}.get(method, method.capitalize())
+        return json.dumps({"method": shown, "result": [{"ReturnStr": "OK"}]}, indent=2)
 
     def _show(self, statement: Show) -> Result:
         match statement.what:
@@ -268,6 +282,10 @@ class UpstreamSession:
                 return self._show_publications(statement.like)
             case "publication coverage":
                 return self._show_coverage(statement.name)
+            case "create publication":
+                return self._show_create_publication(statement.name)
+            case "snapshots":
+                return self._show_snapshots()
             case "databases":
                 account = self.login.account
                 owns = self.upstream.backing.owns_data(account)
@@ -285,15 +303,35 @@ class UpstreamSession:
     def _show_publications(self, like: str | None) -> Result:
         pattern = catalog.like_pattern("%" if like is None else like)
         rows: list[tuple[Cell, ...]] = []
-        for publisher, publication in self.upstream.backing.publications():
+        found = self.upstream.backing.publications()
+        for publisher, publication in reversed(found) if like is None else sorted(found, key=lambda one: one[1].name):  # spec 3.3
             if publisher != self.login.account or re.fullmatch(pattern, publication.name) is None:
                 continue
             accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
             tables = ",".join(publication.tables) or "*"
-            rows.append((publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, ""))
+            rows.append((publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, publication.comment))
         names = ("publication", "database", "tables", "sub_account", "subscribed_accounts", "create_time", "update_time", "comments")
         types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
         return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), rows)
+
+    def _show_create_publication(self, name: str) -> Result:
+        publication = self.upstream.backing.publication(self.login.account, name)
+        if publication is None:
+            raise internal_error(f"publication '{name}' does not exist")
+        tables = f" TABLE {','.join(publication.tables)}" if publication.tables else ""
+        accounts = "ALL" if publication.admits("*") else ",".join(publication.accounts)
+        text = f"CREATE PUBLICATION {name} DATABASE {publication.database}{tables} ACCOUNT {accounts}"
+        return _texts(("Publication", "Create Publication"), [(name, text)])
+
+    def _show_snapshots(self) -> Result:
+        """The account's own, newest first, without those of the upstream's own replication (spec 4.3)."""
+        rows: list[tuple[Cell, ...]] = []
+        for snapshot in reversed(self.upstream.backing.snapshots(self.login.account)):
+            if not snapshot.name.startswith("ccpr_"):
+                at = datetime.fromtimestamp(snapshot.ts // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+                time = f"{at}.{snapshot.ts % 1_000_000_000 // 1000:06}"
+                rows.append((snapshot.name, time, snapshot.level, self.login.account, snapshot.database, snapshot.table))
+        return _texts(("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows)
 
     def _show_coverage(self, name: str) -> Result:
         """Searched by name only, over all accounts (spec 3.3)."""
@@ -303,10 +341,10 @@ class UpstreamSession:
             raise internal_error(f"publication {name} does not exist")
         if not publication.admits(self.login.account):
             raise internal_error(f"account '{self.login.account}' is not allowed to access publication '{name}'")
-        rows: list[tuple[Cell, ...]] = [(publication.database, table) for table in publication.tables]
+        rows: list[tuple[Cell, ...]] = [(publication.database, table) for table in publication.tables if table]
         if publication.database == "*":
             rows = [("*", "*")]
-        elif not rows:
+        elif not publication.tables:
             database = publication.database.encode()
             tables = backing.catalog(publisher).tables
             rows = [(database, "*"), *((database, table.name) for table in tables if table.database == database and table.kind != b"v")]

@@ -1,38 +1,35 @@
 """The SQL of a living upstream: enough to fill and change it by hand and in tests. The Python API of `emulator.storage` is the main way.
 
-    CREATE ACCOUNT a …                             CREATE | DROP DATABASE [IF [NOT] EXISTS] d
-    CREATE TABLE [IF NOT EXISTS] t (c type [NOT NULL] [PRIMARY KEY] [UNIQUE], …, PRIMARY KEY (…), [UNIQUE] KEY k (…))
-        [COMMENT 'text'] [CLUSTER BY (…)]          CREATE TABLE t CLONE s
-    DROP TABLE [IF EXISTS] t    TRUNCATE TABLE t   RENAME TABLE t TO u
-    ALTER TABLE t ADD COLUMN c type | DROP COLUMN c | RENAME TO u | RENAME COLUMN c TO d | COMMENT 'text'
     INSERT INTO t [(c, …)] VALUES (…), …           UPDATE t SET c = value, … [WHERE …]       DELETE FROM t [WHERE …]
-    SELECT * | columns | count(*) FROM t [{mo_ts = …}] [WHERE …] [ORDER BY …] [LIMIT n]        SHOW TABLES
-    BEGIN    COMMIT    ROLLBACK                    CREATE PUBLICATION p DATABASE d | * [TABLE t, …] ACCOUNT ALL | a, …
-    DROP PUBLICATION [IF EXISTS] p
+    SELECT * | columns | count(*) FROM t [{mo_ts = …}] [WHERE …] [ORDER BY …] [LIMIT n [OFFSET m]]
+    BEGIN    COMMIT    ROLLBACK                    SET autocommit = 0 | 1
 
-Conditions are comparisons with a literal, joined by AND. Every login of an account may do all of this in it. Literals are numbers, texts,
-x'hex', NULL, TRUE and FALSE. DDL commits an open transaction first, as MySQL does.
+and the DDL and SHOW statements of `emulator.sql_ddl` and `emulator.sql_show`. Conditions are comparisons with a literal, IN, BETWEEN, LIKE,
+IS NULL, joined by AND. Every login of an account may do all of this in it. Literals are numbers, texts, x'hex', NULL, TRUE and FALSE.
+A statement is read to its end before it does anything. DDL commits an open transaction first, as MySQL does.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
 
+from emulator import sql_ddl, sql_show
 from emulator.access import Login
 from emulator.definitions import BadDefinition
-from emulator.sql_text import array_of, cells, mysql_type
+from emulator.sql_text import array_of, cells, charset, mysql_type
 from emulator.statements import Condition, Literal_, Select, Tokens, conditions
 from emulator.storage import Storage
 from emulator.transaction import Transaction
-from emulator.wire import BIGINT, VAR_STRING, Column, Result, StatementError
+from emulator.wire import BIGINT, Column, Done, Result, StatementError
+from matrixone.objects import types
 from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import is_set
 from matrixone.schema import Column as TableColumn
 
 pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
-UTF8, BINARY = 33, 63
+BINARY = 63
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda field, value: field == value,
     "!=": lambda field, value: field != value,
@@ -41,15 +38,24 @@ _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     ">": lambda field, value: field > value,
     ">=": lambda field, value: field >= value,
 }
+_CHANGES = ("insert", "update", "delete")
+_FIRST_WORDS = re.compile(r"(?:\s|/\*.*?\*/|--[ \t][^\n]*|#[^\n]*)*([a-z]+)(?:\s+([a-z]+))?(?:\s+([a-z]+))?", re.IGNORECASE | re.DOTALL)
+_AUTOCOMMIT = re.compile(r"\s*set\s+(?:session\s+|@@session\.|@@)?autocommit\s*(?:=|:=)\s*(0|1|on|off|true|false)\s*;?\s*", re.IGNORECASE)
+Act = Callable[[], Result | int | None]  # what a statement does once it has been read: rows, how many were changed, or nothing
 
 
 class LivingSql:
-    """One session's statements on a storage, with its transaction. Used by one thread."""
+    """One session's statements on a storage, with its transaction. Used by one thread. Raises StatementError for an account that is not
+    there."""
 
     def __init__(self, storage: Storage, login: Login) -> None:
+        if login.account not in storage.accounts:
+            raise StatementError(20101, f"internal error: there is no tenant {login.account}")
         self._storage = storage
+        self.login = login
         self._account = login.account
         self._transaction: Transaction | None = None
+        self._autocommit = True
         self.database = ""
 
     @property
@@ -62,96 +68,116 @@ class LivingSql:
 
     def knows(self, text: str) -> str | None:
         """The kind of a statement that is answered here, e.g. `insert`; None for all others. SELECT has `select` instead."""
-        words = text.split(None, 2)
-        first, second = (word.lower().rstrip(";") for word in (*words, "", "")[:2])
-        if first in ("insert", "update", "delete", "begin", "commit", "rollback", "truncate", "rename", "alter") or (
-            first == "start" and second == "transaction"
-        ):
+        found = _FIRST_WORDS.match(text)
+        if found is None:
+            return None
+        words = [(word or "").lower() for word in found.groups()]
+        first, second, _ = words
+        if first in (*_CHANGES, "begin", "commit", "rollback") or (first, second) == ("start", "transaction"):
             return first if first != "start" else "begin"
-        if first in ("create", "drop") and second in ("account", "database", "table", "publication"):
-            return f"{first}_{second}"
-        return "show_tables" if (first, second) == ("show", "tables") else None
+        if first == "set":
+            return "set" if _AUTOCOMMIT.fullmatch(text) else None
+        return sql_ddl.kind_of(words) or sql_show.kind_of(words)
 
-    def run(self, text: str, database: str) -> Result | None:
-        """Answer a statement that `knows` knows. Raises StatementError."""
+    def run(self, text: str, database: str) -> Result | Done:
+        """Answer a statement that `knows` knows. Raises StatementError; a statement that cannot be read to its end does nothing."""
         self.database = database
         tokens = Tokens(text)
         kind = self.knows(text) or ""
-        if kind.startswith(("create_", "drop_")) or kind in ("truncate", "rename", "alter"):
-            self._commit()
         try:
-            result = self._run(kind, tokens)
+            act = self._parse(kind, tokens)
+            tokens.accept(";")
+            if not tokens.at_end():
+                raise tokens.unknown()
+            answer = act()
         except BadDefinition as error:
             raise StatementError(20301, f"invalid input: {error}") from error
-        tokens.accept(";")
-        if not tokens.at_end():
-            raise tokens.unknown()
-        return result
+        if isinstance(answer, Result):
+            return answer
+        return Done(answer or 0, self._autocommit, self.in_transaction)
 
-    def _run(self, kind: str, tokens: Tokens) -> Result | None:
-        tokens.next()
+    def _parse(self, kind: str, tokens: Tokens) -> Act:
         match kind:
             case "begin":
-                self._commit()
                 tokens.skip_rest()
-                self._transaction = self._storage.begin(self._account)
-            case "commit":
-                self._commit()
-            case "rollback":
-                transaction, self._transaction = self._transaction, None
-                if transaction is not None and transaction.open:
-                    transaction.rollback()
+                return self._begin
+            case "commit" | "rollback":
+                tokens.next()
+                tokens.accept("work")
+                return self._commit if kind == "commit" else self._rollback
+            case "set":
+                found = _AUTOCOMMIT.fullmatch(tokens.sql)
+                tokens.skip_rest()
+                return lambda: self._set_autocommit(found is not None and found[1].lower() in ("1", "on", "true"))
             case "insert":
-                self._insert(tokens)
+                return self._insert(tokens)
             case "update":
-                self._update(tokens)
+                return self._update(tokens)
             case "delete":
+                tokens.next()
                 tokens.expect("from")
                 names = self._table_name(tokens)
                 where = self._where(names, tokens)
-                self._change(lambda transaction: transaction.delete(*names, where))
-            case "show_tables":
-                tokens.next()
-                tables = self._storage.tables_at(self._storage.now, account=self._account)
-                shown = sorted(definition.name for entry, definition in tables if entry.database.name == self.database)
-                return Result((Column(f"Tables_in_{self.database}", VAR_STRING, UTF8),), [(name,) for name in shown])
+                return lambda: self._change(lambda transaction: transaction.delete(*names, where))
+            case _ if sql_show.is_kind(kind):
+                return sql_show.parse(kind, tokens, self._storage, self._account, self.database)
             case _:
-                self._define(kind, tokens)
-        return None
+                act = sql_ddl.parse(kind, tokens, self._storage, self.login, self.database)
+
+                def define() -> None:
+                    self._commit()
+                    act()
+
+                return define
 
     # ---- transactions
+
+    def _begin(self) -> None:
+        self._commit()
+        self._transaction = self._storage.begin(self._account)
 
     def _commit(self) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None and transaction.open:
             transaction.commit()
 
-    def _change(self, act: Callable[[Transaction], int]) -> None:
-        """In the open transaction, or in one of its own."""
-        if self._transaction is not None:
-            act(self._transaction)
-            return
-        with self._storage.begin(self._account) as transaction:
-            act(transaction)
+    def _rollback(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None and transaction.open:
+            transaction.rollback()
 
-    def _insert(self, tokens: Tokens) -> None:
+    def _set_autocommit(self, wanted: bool) -> None:
+        if wanted:
+            self._commit()
+        self._autocommit = wanted
+
+    def _change(self, act: Callable[[Transaction], int]) -> int:
+        """In the open transaction, or in one of its own."""
+        if self._transaction is None and not self._autocommit:
+            self._transaction = self._storage.begin(self._account)
+        if self._transaction is not None:
+            return act(self._transaction)
+        with self._storage.begin(self._account) as transaction:
+            return act(transaction)
+
+    def _insert(self, tokens: Tokens) -> Act:
+        tokens.next()
         tokens.accept("into")
         names = self._table_name(tokens)
         columns = self._columns(names)
-        chosen = [column.name for column in columns]
+        chosen = list(columns)
         if tokens.accept("("):
-            chosen = _names(tokens)
-        unknown = [name for name in chosen if name not in (column.name for column in columns)]
-        if unknown:
-            raise StatementError(20301, f"invalid input: column {unknown[0]} does not exist")
-        tokens.expect("values")
+            by_name = {column.name.lower(): column for column in columns}
+            chosen = [self._column(by_name, name) for name in sql_ddl.names_in_brackets(tokens)]
+        if len(set(chosen)) < len(chosen):
+            raise StatementError(1110, "a column is named twice", "42000")
+        if not tokens.accept("values"):
+            tokens.expect("value")
         rows = [self._values(tokens, len(chosen))]
         while tokens.accept(","):
             rows.append(self._values(tokens, len(chosen)))
-        given = {
-            column.name: array_of(column, [row[chosen.index(column.name)] for row in rows]) for column in columns if column.name in chosen
-        }
-        self._change(lambda transaction: transaction.insert(*names, given))
+        given = {column.name: array_of(column, [row[place] for row in rows]) for place, column in enumerate(chosen)}
+        return lambda: self._change(lambda transaction: transaction.insert(*names, given))
 
     def _values(self, tokens: Tokens, count: int) -> list[Literal_ | bytes]:
         tokens.expect("(")
@@ -163,7 +189,8 @@ class LivingSql:
             raise StatementError(1136, "Column count doesn't match value count", "21S01")
         return values
 
-    def _update(self, tokens: Tokens) -> None:
+    def _update(self, tokens: Tokens) -> Act:
+        tokens.next()
         names = self._table_name(tokens)
         columns = {column.name.lower(): column for column in self._columns(names)}
         tokens.expect("set")
@@ -175,7 +202,7 @@ class LivingSql:
             if not tokens.accept(","):
                 break
         where = self._where(names, tokens)
-        self._change(lambda transaction: transaction.update(*names, values, where))
+        return lambda: self._change(lambda transaction: transaction.update(*names, values, where))
 
     def _column(self, columns: dict[str, TableColumn], name: str) -> TableColumn:
         if name.lower() not in columns:
@@ -192,16 +219,7 @@ class LivingSql:
         whole: Any = None
         for condition in found:
             column = self._column(by_name, condition.column)
-            field = pc.field(column.name)
-            if condition.test in ("is null", "is not null"):
-                part = field.is_null() if condition.test == "is null" else field.is_valid()
-            elif condition.test in ("in", "not in"):
-                part = field.isin(array_of(column, list(condition.values)))
-                part = part if condition.test == "in" else ~part & field.is_valid()
-            elif condition.test in _TESTS and not is_set(column):
-                part = _TESTS[condition.test](field, array_of(column, list(condition.values))[0])
-            else:
-                raise StatementError(1064, f"SQL syntax: the emulator does not know {condition.test} here", "42000")
+            part = _test(condition, column)
             whole = part if whole is None else whole & part
         return whole
 
@@ -212,6 +230,9 @@ class LivingSql:
 
     def select(self, database: str, statement: Select) -> Result:
         """Rows of a user table: as the transaction sees them, or at a time."""
+        self.database = database
+        if not statement.database and not database:
+            raise StatementError(1046, "No database selected", "3D000")
         names = (statement.database or database.lower(), statement.table)
         if statement.mo_ts is not None or statement.snapshot is not None:
             at = Timestamp(statement.mo_ts or 0)
@@ -227,186 +248,44 @@ class LivingSql:
             rows = rows if where is None else rows.filter(where)
         else:
             columns = self._columns(names)
+            if self._transaction is None and not self._autocommit:
+                self._transaction = self._storage.begin(self._account)
             transaction = self._transaction or self._storage.begin(self._account)
             rows = transaction.rows(*names, self._expression(columns, statement.conditions))
         by_name = {column.name.lower(): column for column in columns}
         if statement.order:
-            order = [(self._column(by_name, name).name, "descending" if down else "ascending") for name, down in statement.order]
+            shown_as = {shown.lower(): name for name, shown in statement.columns}
+            order = [(shown_as.get(name, name), down) for name, down in statement.order]
+            order = [(self._column(by_name, name).name, "descending" if down else "ascending") for name, down in order]
             rows = rows.sort_by(order)
-        rows = rows if statement.limit is None else rows.slice(0, max(0, statement.limit))
+        rows = rows.slice(statement.offset, statement.limit)
         if statement.count:
             return Result((Column(statement.columns[0][1], BIGINT, BINARY),), ((rows.num_rows,),))
         wanted = [(self._column(by_name, name), shown) for name, shown in statement.columns] or [(c, c.name) for c in columns]
-        described = tuple(Column(shown, mysql_type(column), UTF8) for column, shown in wanted)
+        described = tuple(Column(shown, mysql_type(column), charset(column)) for column, shown in wanted)
         texts = [cells(column, pa.concat_arrays(rows.column(column.name).chunks or [pa.nulls(0)])) for column, _ in wanted]
         return Result(described, list(zip(*texts, strict=True)))
 
-    # ---- names and definitions
-
     def _table_name(self, tokens: Tokens) -> tuple[str, str]:
-        name = tokens.name().lower()
-        if tokens.accept("."):
-            return name, tokens.name().lower()
-        if not self.database:
-            raise StatementError(1046, "No database selected", "3D000")
-        return self.database.lower(), name
+        return sql_ddl.table_name(tokens, self.database)
 
     def _columns(self, names: tuple[str, str]) -> tuple[TableColumn, ...]:
         return self._storage.table(*names, account=self._account).definition.user_columns
 
-    def _define(self, kind: str, tokens: Tokens) -> None:
-        storage, account = self._storage, self._account
-        match kind:
-            case "create_account":
-                tokens.next()
-                name = tokens.name().lower()
-                tokens.skip_rest()
-                if account != "sys":
-                    raise StatementError(20101, "internal error: do not have privilege to execute the statement")
-                storage.create_account(name)
-            case "create_database" | "drop_database":
-                tokens.next()
-                tolerant = tokens.accept("if", "not", "exists") or tokens.accept("if", "exists")
-                name = tokens.name().lower()
-                _tolerated(storage.create_database if kind == "create_database" else storage.drop_database, tolerant, name, account=account)
-            case "create_table":
-                self._create_table(tokens)
-            case "drop_table":
-                tokens.next()
-                tolerant = tokens.accept("if", "exists")
-                _tolerated(storage.drop_table, tolerant, *self._table_name(tokens), account=account)
-            case "truncate":
-                tokens.accept("table")
-                storage.truncate(*self._table_name(tokens), account=account)
-            case "rename":
-                tokens.expect("table")
-                names = self._table_name(tokens)
-                tokens.expect("to")
-                storage.rename_table(*names, self._table_name(tokens)[1], account=account)
-            case "alter":
-                tokens.expect("table")
-                self._alter(self._table_name(tokens), tokens)
-            case "create_publication":
-                self._create_publication(tokens)
-            case "drop_publication":
-                tokens.next()
-                tolerant = tokens.accept("if", "exists")
-                _tolerated(storage.drop_publication, tolerant, tokens.name(), account=account)
-            case _:
-                raise tokens.unknown()
 
-    def _create_table(self, tokens: Tokens) -> None:
-        tokens.next()
-        tolerant = tokens.accept("if", "not", "exists")
-        names = self._table_name(tokens)
-        if tokens.accept("clone"):
-            source = self._table_name(tokens)
-            self._storage.clone_table(*source, names[1], account=self._account)
-            return
-        tokens.expect("(")
-        columns: dict[str, str] = {}
-        keys: dict[str, Any] = {"primary_key": [], "indexes": {}, "unique": {}}
-        while True:
-            self._element(tokens, columns, keys)
-            if not tokens.accept(","):
-                break
-        tokens.expect(")")
-        comment = ""
-        if tokens.accept("comment"):
-            tokens.accept("=")
-            comment = tokens.text()
-        cluster = _names(tokens) if tokens.accept("cluster", "by", "(") else []
-        create = self._storage.create_table
-        _tolerated(create, tolerant, *names, columns, **keys, cluster_by=cluster, comment=comment, account=self._account)
-
-    def _element(self, tokens: Tokens, columns: dict[str, str], keys: dict[str, Any]) -> None:
-        """A column or a key inside the brackets of CREATE TABLE."""
-        if tokens.accept("primary", "key", "("):
-            keys["primary_key"] = _names(tokens)
-            return
-        is_unique = tokens.accept("unique", "key") or tokens.accept("unique", "index")
-        if is_unique or tokens.accept("key") or tokens.accept("index"):
-            name = tokens.name()
-            tokens.expect("(")
-            keys["unique" if is_unique else "indexes"][name] = _names(tokens)
-            return
-        name = tokens.name()
-        columns[name] = _type_text(tokens)
-        while True:
-            if tokens.accept("not", "null"):
-                columns[name] += " not null"
-            elif tokens.accept("primary", "key"):
-                keys["primary_key"] = [name]
-            elif tokens.accept("unique"):
-                keys["unique"][name] = [name]
-            elif not (tokens.accept("default", "null") or tokens.accept("null")):
-                return
-
-    def _alter(self, names: tuple[str, str], tokens: Tokens) -> None:
-        storage, account = self._storage, self._account
-        if tokens.accept("add"):
-            tokens.accept("column")
-            column, text = tokens.name(), _type_text(tokens)
-            if not tokens.accept("default", "null"):
-                tokens.accept("null")
-            storage.add_column(*names, column, text, account=account)
-        elif tokens.accept("drop"):
-            tokens.accept("column")
-            storage.drop_column(*names, tokens.name(), account=account)
-        elif tokens.accept("rename", "column"):
-            column = tokens.name()
-            tokens.expect("to")
-            storage.rename_column(*names, column, tokens.name(), account=account)
-        elif tokens.accept("rename"):
-            tokens.accept("to")
-            storage.rename_table(*names, self._table_name(tokens)[1], account=account)
-        else:
-            tokens.expect("comment")
-            tokens.accept("=")
-            storage.comment_table(*names, tokens.text(), account=account)
-
-    def _create_publication(self, tokens: Tokens) -> None:
-        tokens.next()
-        name = tokens.name()
-        tokens.expect("database")
-        database = "*" if tokens.accept("*") else tokens.name().lower()
-        tables = [table.lower() for table in _list(tokens)] if tokens.accept("table") else []
-        tokens.expect("account")
-        accounts = _list(tokens)
-        if tokens.accept("comment"):
-            tokens.text()
-        self._storage.create_publication(name, database, tables=tables, accounts=accounts, account=self._account)
-
-
-def _names(tokens: Tokens) -> list[str]:
-    """Names up to the closing bracket."""
-    names = _list(tokens)
-    tokens.expect(")")
-    return names
-
-
-def _list(tokens: Tokens) -> list[str]:
-    names = [tokens.name()]
-    while tokens.accept(","):
-        names.append(tokens.name())
-    return names
-
-
-def _type_text(tokens: Tokens) -> str:
-    """A column's type as it is written: a word, what stands in brackets, `unsigned`."""
-    begin = tokens.position
-    tokens.name()
-    if tokens.accept("("):
-        while not tokens.accept(")"):
-            tokens.next()
-    tokens.accept("unsigned")
-    return tokens.source(begin)
-
-
-def _tolerated(act: Callable[..., Any], tolerant: bool, *names: Any, **options: Any) -> None:
-    """IF EXISTS and IF NOT EXISTS."""
-    try:
-        act(*names, **options)
-    except StatementError as error:
-        if not tolerant or error.number not in (1007, 1049, 1050, 1146, 20101) or "publishing" in error.text:
-            raise
+def _test(condition: Condition, column: TableColumn) -> Any:
+    """One condition over Arrow columns."""
+    field = pc.field(column.name)
+    if condition.test in ("is null", "is not null"):
+        return field.is_null() if condition.test == "is null" else field.is_valid()
+    if condition.test in ("in", "not in"):
+        part = field.isin(array_of(column, [value for value in condition.values if value is not None]))
+        if condition.test == "in":
+            return part
+        return ~part & field.is_valid() & pc.scalar(None not in condition.values)  # NOT IN with a null holds for nothing
+    if condition.test in ("like", "not like") and pa.types.is_string(types.arrow_type(column)):
+        part = pc.match_like(field, str(condition.values[0]))
+        return part if condition.test == "like" else ~part
+    if condition.test in _TESTS and not types.is_set(column):
+        return _TESTS[condition.test](field, array_of(column, list(condition.values))[0])
+    raise StatementError(1064, f"SQL syntax: the emulator does not know {condition.test} for column {column.name}", "42000")

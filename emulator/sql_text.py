@@ -16,6 +16,7 @@ from matrixone.schema import Column
 
 pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
 
+_UTF8, _BINARY = 33, 63
 _TIME = re.compile(r"(-?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
 _DECIMAL, _DATE, _DATETIME, _TIMESTAMP, _MYSQL_TIME, _FLOAT, _DOUBLE, _BIT = 246, 10, 12, 7, 11, 4, 5, 16
 _MYSQL_TYPES: Final = {
@@ -45,6 +46,12 @@ _MYSQL_TYPES: Final = {
 
 def mysql_type(column: Column) -> int:
     return VAR_STRING if types.is_set(column) else _MYSQL_TYPES.get(column.type.oid, VAR_STRING)
+
+
+def charset(column: Column) -> int:
+    """Of the column in a result set: texts are UTF-8, all else is binary, so that a client which decodes texts leaves bytes alone."""
+    is_text = pa.types.is_string(types.arrow_type(column)) and mysql_type(column) in (VAR_STRING, BLOB_TEXT)
+    return _UTF8 if is_text else _BINARY
 
 
 def array_of(column: Column, literals: list[Literal_ | bytes]) -> pa.Array:

@@ -140,6 +140,12 @@ class State:
             index = min(self._created, len(self.recording.snapshots)) - 1
             self._flushed_at.update(dict.fromkeys(table_ids, index))
 
+    def checkpoint(self) -> None:
+        self.flush({table.id for table in self.recording.snapshots[self.now].tables})
+
+    def collect(self) -> int:
+        raise internal("invalid operation: nothing is collected in a recording")
+
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
         recorded = self.recording.snapshots[snapshot.index]
         scope = recorded.scope(snapshot.level, snapshot.database, snapshot.table)

@@ -17,7 +17,7 @@ _TOKEN = re.compile(
     |(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
     |(?P<variable>@@?[\w.$]+)
     |(?P<word>[^\W\d][\w$]*)
-    |(?P<sign><=|>=|<>|!=|[-=<>(),.*{};])""",
+    |(?P<sign><=|>=|<>|!=|[-+=<>(),.*/%{};])""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -28,7 +28,7 @@ Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like
 
 @dataclass(frozen=True, slots=True)
 class CreateSnapshot:
-    """`publisher` and `publication` are empty where the statement has no FROM. All names in lower case."""
+    """`publisher` and `publication` are empty where the statement has no FROM, `account` where none is named. All names in lower case."""
 
     name: str
     if_not_exists: bool
@@ -37,6 +37,7 @@ class CreateSnapshot:
     table: str
     publisher: str
     publication: str
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Select:
     conditions: tuple[Condition, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()
     limit: int | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,9 @@ Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | S
 MAX_DEPTH = 20  # of parentheses in a condition
 SHOWS = (
     "publication coverage",
+    "create publication",
     "publications",
+    "snapshots",
     "emulator status",
     "variables",
     "session variables",
@@ -149,14 +153,21 @@ def _statement(tokens: "Tokens") -> Statement:
         if_not_exists = tokens.accept("if", "not", "exists")
         name = tokens.name().lower()
         tokens.expect("for")
-        level, database, table = "account", "", ""
-        if tokens.accept("database"):
+        level, database, table, account = "account", "", "", ""
+        if tokens.accept("cluster"):
+            level = "cluster"
+        elif tokens.accept("database"):
             level, database = "database", tokens.name().lower()
         elif tokens.accept("table"):
             level, database, table = "table", tokens.name().lower(), tokens.name().lower()
         else:
             tokens.expect("account")
-        return CreateSnapshot(name, if_not_exists, level, database, table, *_from_publication(tokens))
+            if tokens.peek_kind() in ("word", "quoted") and tokens.peek() != "from":
+                account = tokens.name().lower()
+        publisher, publication = _from_publication(tokens)
+        if publisher and (level == "cluster" or account):  # spec 4.1: these have no FROM
+            raise tokens.unknown()
+        return CreateSnapshot(name, if_not_exists, level, database, table, publisher, publication, account)
     if tokens.accept("drop", "snapshot"):
         if_exists = tokens.accept("if", "exists")
         return DropSnapshot(tokens.name().lower(), if_exists, *_from_publication(tokens))
@@ -194,7 +205,7 @@ def _from_publication(tokens: "Tokens") -> tuple[str, str]:
 def _show(tokens: "Tokens") -> Show:
     for what in SHOWS:
         if tokens.accept(*what.split()):
-            name = tokens.name().lower() if what == "publication coverage" else ""
+            name = tokens.name().lower() if what in ("publication coverage", "create publication") else ""
             like = tokens.text() if tokens.accept("like") else None
             return Show(what, name, like)
     raise tokens.unknown()
@@ -204,8 +215,9 @@ def _select(tokens: "Tokens") -> Select | SelectValues:
     start = tokens.position
     if tokens.accept("*"):
         return _from(tokens, (), False)
-    if tokens.accept("count", "(", "*", ")"):
-        return _from(tokens, (("count(*)", _alias(tokens) or "count(*)"),), True)
+    if tokens.accept("count", "(", "*", ")") or tokens.accept("count", "(", "1", ")"):
+        shown = tokens.source(start)
+        return _from(tokens, (("count(*)", _alias(tokens) or shown),), True)
     if tokens.peek_kind() in ("word", "quoted"):
         items = [_item(tokens)]
         while tokens.accept(","):
@@ -292,8 +304,22 @@ def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -
             order.append((item[0], descending))
             if not tokens.accept(","):
                 break
-    limit = tokens.number() if tokens.accept("limit") else None
-    return Select(database, table, columns, count, mo_ts, snapshot, where, tuple(order), limit)
+    limit, offset = _limit(tokens)
+    return Select(database, table, columns, count, mo_ts, snapshot, where, tuple(order), limit, offset)
+
+
+def _limit(tokens: "Tokens") -> tuple[int | None, int]:
+    """``LIMIT n [OFFSET m]`` or ``LIMIT m, n``."""
+    if not tokens.accept("limit"):
+        return None, 0
+    first = tokens.number()
+    if tokens.accept(","):
+        limit, offset = tokens.number(), first
+    else:
+        limit, offset = first, tokens.number() if tokens.accept("offset") else 0
+    if limit < 0 or offset < 0:
+        raise tokens.unknown()
+    return limit, offset
 
 
 def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
@@ -303,12 +329,13 @@ def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
             found.extend(conditions(tokens, depth + 1))
             tokens.expect(")")
         else:
-            found.append(_condition(tokens))
+            found.extend(_condition(tokens))
         if not tokens.accept("and"):
             return tuple(found)
 
 
-def _condition(tokens: "Tokens") -> Condition:
+def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
+    """One; BETWEEN is two."""
     item = _item(tokens)
     if item is None:
         raise tokens.unknown()
@@ -316,7 +343,7 @@ def _condition(tokens: "Tokens") -> Condition:
     if tokens.accept("is"):
         negated = tokens.accept("not")
         tokens.expect("null")
-        return Condition(column, "is not null" if negated else "is null")
+        return (Condition(column, "is not null" if negated else "is null"),)
     negated = tokens.accept("not")
     if tokens.accept("in"):
         tokens.expect("(")
@@ -324,15 +351,19 @@ def _condition(tokens: "Tokens") -> Condition:
         while tokens.accept(","):
             values.append(tokens.literal())
         tokens.expect(")")
-        return Condition(column, "not in" if negated else "in", tuple(values))
+        return (Condition(column, "not in" if negated else "in", tuple(values)),)
     if tokens.accept("like"):
-        return Condition(column, "not like" if negated else "like", (tokens.text(),))
+        return (Condition(column, "not like" if negated else "like", (tokens.text(),)),)
     if negated:
         raise tokens.unknown()
+    if tokens.accept("between"):
+        low = tokens.literal()
+        tokens.expect("and")
+        return Condition(column, ">=", (low,)), Condition(column, "<=", (tokens.literal(),))
     tests: tuple[tuple[str, Test], ...] = (("=", "="), ("!=", "!="), ("<>", "!="), ("<=", "<="), (">=", ">="), ("<", "<"), (">", ">"))
     for sign, test in tests:
         if tokens.accept(sign):
-            return Condition(column, test, (tokens.literal(),))
+            return (Condition(column, test, (tokens.literal(),)),)
     raise tokens.unknown()
 
 
@@ -371,7 +402,7 @@ class Tokens:
     def accept(self, *words: str) -> bool:
         ahead = self.tokens[self.position : self.position + len(words)]
         if len(ahead) < len(words) or any(
-            kind not in ("word", "sign") or text.lower() != word for (kind, text, _, _), word in zip(ahead, words, strict=True)
+            kind not in ("word", "sign", "number") or text.lower() != word for (kind, text, _, _), word in zip(ahead, words, strict=True)
         ):
             return False
         self.position += len(words)

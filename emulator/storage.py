@@ -28,17 +28,18 @@ import pyarrow as pa
 from emulator.backing import Publication, internal
 from emulator.clock import Clock
 from emulator.definitions import BadDefinition, Definition, Index, create_table, define, make_column
-from emulator.entries import INDEX, TABLE, DatabaseEntry, TableEntry, index_definition
+from emulator.entries import INDEX, TABLE, DatabaseEntry, TableEntry, index_definition, index_values
 from emulator.shelf import OBJECT_ROWS, Shelf
 from emulator.stored_table import ALIVE, MergeConflict, StoredObject, StoredTable
-from emulator.transaction import Transaction
+from emulator.transaction import DuplicateEntry, Transaction, as_rows
 from emulator.wire import StatementError
 from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import arrow_type
+from matrixone.objects.types import CHAR, VARCHAR, arrow_type
 
 SYS = "sys"
 CN_ROWS = 8192
 FIRST_ID = 300_000
+WIDENED_IN_PLACE = (CHAR, VARCHAR)
 SYSTEM_DATABASES = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
 
 
@@ -107,6 +108,7 @@ class Storage:
         self.publications: dict[tuple[str, str], Publication] = {}
         self.snapshots: dict[tuple[str, str], TakenSnapshot] = {}
         self.snapshots_created = 0
+        self.checkpointed = 0  # tick
         self._now = now
         self._last_id = FIRST_ID
 
@@ -190,23 +192,66 @@ class Storage:
         return found
 
     def create_publication(
-        self, name: str, database: str, *, tables: Sequence[str] = (), accounts: Sequence[str] = ("all",), account: str = SYS
+        self,
+        name: str,
+        database: str,
+        *,
+        tables: Sequence[str] = (),
+        accounts: Sequence[str] = ("all",),
+        comment: str = "",
+        account: str = SYS,
     ) -> None:
-        """`database` may be `*`. Raises 1062, 20101."""
+        """`database` may be `*`. Any account may admit all here, as with the upstream's setting `pub-all-accounts`. Raises 1062, 20101."""
         with self.lock:
             if (account, name.lower()) in self.publications:
                 raise StatementError(1062, f"Duplicate entry '({self.accounts[account]},{name})' for key '(account_id,pub_name)'", "23000")
-            if database != "*":
-                self.database(database, account=account)
-            elif tables:
-                raise internal("account level publication (DATABASE *) cannot specify tables")
-            missing = [table for table in tables if not self._exists(database, table, account)]
-            if missing:
-                raise internal(f"table '{missing[0]}' not exists")
-            admitted = tuple(sorted(name.lower() for name in accounts))
-            if account in admitted:
-                raise internal("can't publish to self")
-            self.publications[account, name.lower()] = Publication(name.lower(), database, tuple(sorted(tables)), admitted)
+            self._publish(Publication(name.lower(), database, tuple(tables), tuple(accounts), comment), account)
+
+    def alter_publication(
+        self,
+        name: str,
+        *,
+        database: str | None = None,
+        tables: Sequence[str] | None = None,
+        accounts: Sequence[str] | None = None,
+        comment: str | None = None,
+        account: str = SYS,
+    ) -> None:
+        """Change what is given. Raises 20101."""
+        with self.lock:
+            old = self.publications.get((account, name.lower()))
+            if old is None:
+                raise internal(f"publication '{name}' does not exist")
+            whole = () if database is not None else old.tables
+            self._publish(
+                Publication(
+                    old.name,
+                    old.database if database is None else database,
+                    whole if tables is None else tuple(tables),
+                    old.accounts if accounts is None else tuple(accounts),
+                    old.comment if comment is None else comment,
+                ),
+                account,
+            )
+
+    def _publish(self, publication: Publication, account: str) -> None:
+        database, tables = publication.database, publication.tables
+        if database in SYSTEM_DATABASES:
+            raise internal(f"Unknown database name '{database}', not support publishing system database")
+        if database == "*" and tables:
+            raise internal("account level publication (DATABASE *) cannot specify tables")
+        if database != "*" and not any(entry.name == database for entry in self._databases(account)):
+            raise internal(f"database '{database}' does not exist")
+        missing = [table for table in tables if not self._exists(database, table, account)]
+        if missing:
+            raise internal(f"table '{missing[0]}' not exists")
+        admitted = tuple(sorted(name.lower() for name in publication.accounts))
+        if account in admitted:
+            raise internal("can't publish to self")
+        unknown = [name for name in admitted if name not in (*self.accounts, "all")]
+        if unknown:
+            raise internal(f"not existed account name '{unknown[0]}'")
+        self.publications[account, publication.name] = replace(publication, tables=tuple(sorted(tables)), accounts=admitted)
 
     def drop_publication(self, name: str, *, account: str = SYS) -> None:
         with self.lock:
@@ -245,8 +290,13 @@ class Storage:
             return self._new_table(owner, definition, self.clock.next())
 
     def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
+        """A publication of single tables loses it for good: a new table of the name is not published (upstream-interface.md 3.2)."""
         with self.lock:
             self._drop(self.table(database, table, account=account), self.clock.next())
+            for key, publication in self.publications.items():
+                if key[0] == account and publication.database == database and table in publication.tables:
+                    kept = tuple(name for name in publication.tables if name != table) or ("",)  # none at all would be the whole database
+                    self.publications[key] = replace(publication, tables=kept)
 
     def truncate(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
         """A new id, the old logical id."""
@@ -307,6 +357,57 @@ class Storage:
             texts = {name: text for name, text in old.type_texts.items() if name != column}
             return self._altered(entry, replace(old, columns=columns, type_texts=texts), in_place=in_place)
 
+    def modify_column(self, database: str, table: str, column: str, type_text: str, *, account: str = SYS) -> TableEntry:
+        """A CHAR or VARCHAR that only becomes wider stays in place; else the table is copied to a new id, its values cast.
+
+        Columns of keys and indexes cannot be modified here. Raises BadDefinition for values that the new type cannot hold, too.
+        """
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            self._refuse_key_column(old, column)
+            before = old.column(column)
+            made, printed = make_column(column, type_text, before.seqnum)
+            new = replace(
+                old,
+                columns=tuple(made if known.name == column else known for known in old.columns),
+                type_texts={**old.type_texts, column: printed},
+            )
+            widened = before.type.oid == made.type.oid and before.type.oid in WIDENED_IN_PLACE and made.type.width >= before.type.width
+            return self._altered(entry, new, in_place=widened and made.nullable == before.nullable)
+
+    def create_index(
+        self, database: str, table: str, name: str, columns: Sequence[str], *, unique: bool = False, account: str = SYS
+    ) -> None:
+        """In place: a new index table, filled with what the table has. Raises 1061, and 1062 where values of a unique index repeat."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            if any(known.name == name for known in old.indexes):
+                raise StatementError(1061, f"Duplicate key name '{name}'", "42000")
+            index = Index(name, tuple(old.column(column).name for column in columns), unique, self._index_table(unique))
+            visible = entry.stored.visible(self.clock.last)
+            rows = entry.stored.values(visible, old.columns)
+            hidden = index_definition(old, index)
+            keys = index_values(old, index, hidden, rows).column(0).drop_null()
+            if unique and len(keys.unique()) < len(keys):
+                raise DuplicateEntry(table, name)
+            self._redefine(entry, lambda old: replace(old, indexes=(*old.indexes, index)))
+            tick, id_ = self.clock.last, self._new_id()
+            entry.indexes[name] = TableEntry(id_, id_, entry.database, INDEX, tick, [(tick, hidden)], StoredTable(self.shelf))
+            self.tables.append(entry.indexes[name])
+            entry.fill_index(index, visible, rows, tick, by_cn=len(visible) >= self.cn_rows)
+
+    def drop_index(self, database: str, table: str, name: str, *, account: str = SYS) -> None:
+        """In place. Raises 1091."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            if name not in entry.indexes:
+                raise StatementError(1091, f"Can't DROP '{name}'; check that column/key exists", "42000")
+            self._redefine(entry, lambda old: replace(old, indexes=tuple(index for index in old.indexes if index.name != name)))
+            entry.indexes.pop(name).dropped = self.clock.last
+            entry.index_rows.pop(name, None)
+
     def clone_table(self, database: str, table: str, name: str, *, account: str = SYS) -> TableEntry:
         """A new table of the same objects, which from then on are listed under both."""
         with self.lock:
@@ -335,6 +436,12 @@ class Storage:
         with self.lock:
             flushed = [self._flush(entry) for entry in self.tables if entry.id in wanted]
             return any(flushed)
+
+    def checkpoint(self) -> None:
+        """Flush all. Differences of object lists that begin before it are served from the checkpoint up to here, and from memory after."""
+        with self.lock:
+            self.flush_ids([entry.id for entry in self.tables])
+            self.checkpointed = self.clock.next()
 
     def flush_due(self) -> None:
         """Flush what has been in memory for `flush_after` seconds."""
@@ -392,6 +499,8 @@ class Storage:
     def _protects(self, snapshot: TakenSnapshot, entry: TableEntry) -> bool:
         """By level and number, as upstream-interface.md 4.3 has it: an account snapshot protects the account that took it, a table snapshot
         the database of the table whose *physical* id is the recorded logical one."""
+        if snapshot.level == "cluster":
+            return True
         if snapshot.level == "account":
             return self.accounts[entry.database.account] == snapshot.protects
         if snapshot.level == "database":
@@ -408,7 +517,7 @@ class Storage:
             if (account, name) in self.snapshots:
                 raise internal(f"snapshot {name} already exists")
             protects = self.accounts[caller or account]
-            if level != "account":
+            if level not in ("cluster", "account"):
                 found = next((entry for entry in self._databases(account) if entry.name == database), None)
                 if found is None:
                     raise internal(f"database {database} does not exist")
@@ -479,12 +588,19 @@ class Storage:
             entry.next_seqnum = max(entry.next_seqnum, max(column.seqnum for column in new.columns) + 1)
             self._redefine(entry, lambda _: new)
             return entry
-        kept = [column for column in new.columns if any(column.seqnum == old.seqnum for old in entry.definition.columns)]
+        known = {column.seqnum: column for column in entry.definition.columns}
         visible = entry.stored.visible(self.clock.last)
-        values = entry.stored.values(visible, kept)
+        values = pa.table({})
         for column in new.columns:
-            if column not in kept:
-                values = values.append_column(column.name, pa.nulls(len(visible), arrow_type(column)))
+            old = known.get(column.seqnum)
+            nulls = pa.nulls(len(visible), arrow_type(column))
+            values = values.append_column(column.name, nulls if old is None else entry.stored.values(visible, [old]).column(0))
+        try:
+            cast = as_rows(new, values.select([column.name for column in new.user_columns]))
+        except pa.ArrowException as error:
+            raise BadDefinition(f"table {new.name}: {error}") from error
+        for column in cast.column_names:
+            values = values.set_column(values.column_names.index(column), column, cast.column(column))
         copied = replace(new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0)
         copied = replace(copied, create_sql=create_table(copied))
         tick = self.clock.next()

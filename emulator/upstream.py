@@ -9,13 +9,15 @@ from emulator.backing import Backing
 from emulator.faults import FaultBox
 from emulator.statements import Select
 from emulator.status import Counters, Status
-from emulator.wire import Result
+from emulator.wire import Done, Result
 
 CHUNK_BYTES = 104_857_600
 
 
 class UserSql(Protocol):
     """Statements on a session's own tables. Used by one thread."""
+
+    login: Login
 
     @property
     def in_transaction(self) -> bool: ...
@@ -24,7 +26,7 @@ class UserSql(Protocol):
         """The kind under which a statement is counted, if it is answered by `run`."""
         ...
 
-    def run(self, text: str, database: str) -> Result | None: ...
+    def run(self, text: str, database: str) -> Result | Done: ...
 
     def reads(self, database: str, statement: Select) -> bool: ...
 

@@ -42,6 +42,7 @@ OFFERED: Final = (
     1 | 2 | 4 | CONNECT_WITH_DB | PROTOCOL_41 | 1 << 13 | SECURE_CONNECTION | 1 << 16 | 1 << 17 | PLUGIN_AUTH | 1 << 20 | LENENC_AUTH
 )
 
+IN_TRANSACTION: Final = 1
 AUTOCOMMIT: Final = 2
 OK: Final = b"\x00\x00\x00" + AUTOCOMMIT.to_bytes(2, "little") + b"\x00\x00"
 EOF: Final = b"\xfe\x00\x00" + AUTOCOMMIT.to_bytes(2, "little")
@@ -102,11 +103,20 @@ class Result:
     cut: Cut | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a statement without rows: how many rows it changed, and in what state the session is after it."""
+
+    affected: int = 0
+    autocommit: bool = True
+    in_transaction: bool = False
+
+
 class Session(Protocol):
     """One login. Its methods are called from one thread."""
 
     def use(self, database: str) -> None: ...
-    def query(self, text: bytes) -> Result | None: ...
+    def query(self, text: bytes) -> Result | Done | None: ...
     def close(self) -> None: ...
 
 
@@ -373,10 +383,10 @@ class _Connection:
         else:
             raise StatementError(1047, f"unknown command {command}", "08S01")
 
-    def _answer(self, result: Result | None) -> None:
+    def _answer(self, result: Result | Done | None) -> None:
         channel = self.channel
-        if result is None:
-            channel.write(OK)
+        if not isinstance(result, Result):
+            channel.write(_ok(result or Done()))
             return
         channel.write(length_prefix(len(result.columns)))
         for column in result.columns:
@@ -395,6 +405,11 @@ class _Connection:
     def _error(self, number: int, state: str, text: str) -> None:
         self.channel.write(b"\xff" + number.to_bytes(2, "little") + b"#" + state.encode().ljust(5)[:5] + text.encode("utf-8", "replace"))
         self.channel.flush()
+
+
+def _ok(done: Done) -> bytes:
+    state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction
+    return b"\x00" + length_prefix(done.affected) + b"\x00" + state.to_bytes(2, "little") + b"\x00\x00"
 
 
 def native_scramble(password: bytes, salt: bytes) -> bytes:
