@@ -7,21 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import DEFAULT_RETRY, Policy
-from matrixone.upstream.session import Session
-from replication.committing import mend
+from matrixone.upstream.session import READ_SECONDS, Session
 from replication.credentials import KEY_FILE_VARIABLE, Vault
 from replication.database import open_database
-from replication.iteration import FLUSH_TIMEOUT_SECONDS, Iteration
 from replication.lease import TTL_SECONDS, Executor
 from replication.log import CcprLog
 from replication.mirror import Mirror
-from replication.steps import OnStep, ignore
+from replication.steps import FLUSH_TIMEOUT_SECONDS, OnStep, ignore
 from replication.store import open_store
 from replication.subscription import Subscription, check_subscription_name
-from replication.work import Resync
+
+if TYPE_CHECKING:
+    from replication.iteration import Iteration
+    from replication.work import Resync
 
 HOME_VARIABLE = "CCPR_HOME"
 CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder
@@ -41,7 +43,7 @@ class Patience:
     """How long an iteration bears with its upstream, in seconds; `read` is the longest silence, see `Session.connect`."""
 
     connect: float = 10.0
-    read: float = 60.0
+    read: float = READ_SECONDS
     flush: float = FLUSH_TIMEOUT_SECONDS
     retry: Policy = DEFAULT_RETRY
 
@@ -83,6 +85,8 @@ class Workspace:
         row = self.log.row(name)
         mirror = Mirror(open_store(Subscription.from_row(row).settings.mirror or str(self.home / "mirrors" / name)))
         if mended and not self.log.is_held(row):
+            from replication.committing import mend
+
             mend(self.log, name, mirror)
         return mirror
 
@@ -101,13 +105,15 @@ class Workspace:
         name: str,
         *,
         allow_resync: bool = False,
-        resync: Resync | None = None,
+        resync: "Resync | None" = None,
         patience: Patience = PATIENT,
         on_step: OnStep = ignore,
-    ) -> Iterator[Iteration]:
+    ) -> "Iterator[Iteration]":
         """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises SubscriptionBusy,
         SubscriptionPaused, SubscriptionMissing.
         """
+        from replication.iteration import Iteration  # with all its steps: what only looks at the state does without them
+
         claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
         with self.executor.holding(self.log, claim) as lease:
             connect = partial(self.connect, Subscription.from_row(self.log.row(name)), patience)

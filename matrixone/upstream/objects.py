@@ -143,6 +143,7 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
 
 
 def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
+    row = {name.lower(): cell for name, cell in row.items()}
     missing = [name for name in _CHUNK_COLUMNS if name not in row]
     if missing:
         raise BadAnswer(f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(row)}")

@@ -23,6 +23,7 @@ from matrixone.upstream.single_row import Cells, read_single_row
 Row = tuple[bytes | None, ...]
 _Result = TypeVar("_Result")
 ROWS_A_CHUNK = 10_000
+READ_SECONDS = 120.0  # a list that is read from checkpoints may make the upstream wait for a minute before its first byte
 LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns stays far below it
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
 _SERVER_NUMBERS = 1000, 2000, 3000  # server errors start at 1000; 2000 to 2999 are the client library's own
@@ -57,11 +58,14 @@ class Answer:
     rows: list[Row]
 
     def places(self, *names: str) -> tuple[int, ...]:
-        """Where these columns stand. Raises BadAnswer for one that is missing; more columns than asked for are fine."""
-        missing = [name for name in names if name not in self.columns]
+        """Where these columns stand, whatever the case of their names' letters, as everywhere in MySQL. Raises BadAnswer for one that is
+        missing; more columns than asked for are fine.
+        """
+        found = {name.lower(): place for place, name in reversed(list(enumerate(self.columns)))}
+        missing = [name for name in names if name.lower() not in found]
         if missing:
             raise BadAnswer(f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(self.columns)}")
-        return tuple(self.columns.index(name) for name in names)
+        return tuple(found[name.lower()] for name in names)
 
     def select(self, *names: str) -> Iterator[Row]:
         """The rows, with these columns only, in this order."""
@@ -108,7 +112,7 @@ class Session:
         password: str | None,
         *,
         connect_timeout: float = 10.0,
-        read_timeout: float = 60.0,
+        read_timeout: float = READ_SECONDS,
         write_timeout: float = 60.0,
         retry: Policy = DEFAULT_RETRY,
     ) -> Self:

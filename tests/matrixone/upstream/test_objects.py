@@ -325,6 +325,12 @@ def test_a_chunk_without_its_numbers_is_refused(number: bytes | None):
             list(get_object(session, PUBLICATION, OBJECT, 3))
 
 
+def test_the_columns_of_a_chunk_may_come_in_any_order_and_case_and_with_others():
+    cells = {"Is_Complete": b"1", "total_chunks": b"1", "further": None, "CHUNK_INDEX": b"1", "Data": b"abc", "total_size": b"3"}
+    session: Any = Scripted(Answer(tuple(cells), (1, 3, 3, 3, 252, 8), [tuple(cells.values())]))
+    assert b"".join(get_object(session, PUBLICATION, OBJECT, 3)) == b"abc"
+
+
 def test_a_chunk_without_a_column_is_refused():
     session: Any = Scripted(Answer(CHUNK_COLUMNS[:4], (252, 8, 3, 3), [(b"abc", b"3", b"1", b"1")]))
     with pytest.raises(BadAnswer, match="is_complete"):

@@ -332,6 +332,7 @@ def test_a_session_can_be_closed_twice_and_used_again(play: Callable[..., Any]):
 def test_an_answer_is_read_by_the_names_of_its_columns():
     answer = Answer(("a", "b", "c"), (3, 3, 3), [(b"1", b"2", None)])
     assert list(answer.select("c", "a")) == [(None, b"1")]
+    assert list(Answer(("DB Name", "A", "a"), (3, 3, 3), [(b"1", b"2", b"3")]).select("a", "db name")) == [(b"2", b"1")]
     with pytest.raises(BadAnswer, match="no column d"):
         answer.select("a", "d")
 
