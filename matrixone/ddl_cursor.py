@@ -14,19 +14,21 @@ class Cursor:
 
     Attributes
     ----------
-    tokens, place : all tokens, and the number of the next one.
+    tokens, place : the tokens read so far, and the number of the next one. They are read as they are asked for, so that going on
+        elsewhere (`go_on_at`) costs nothing of what lies between.
     """
 
     def __init__(self, text: str, subject: str) -> None:
         self.text = text
         self.subject = subject
-        self.tokens = list(tokens(text))
+        self.tokens: list[Token] = []
         self.place = 0
+        self._unread = tokens(text)
 
     def slice(self, ends: Callable[[Token], bool]) -> str:
         """The text up to where it ends, outside brackets; not empty."""
         first, depth = self.token(), 0
-        while self.place < len(self.tokens):
+        while not self.at_end():
             token = self.tokens[self.place]
             if depth == 0 and (token.is_sign(")") or (token is not first and ends(token))):
                 break
@@ -58,7 +60,16 @@ class Cursor:
         return token
 
     def at_end(self) -> bool:
-        return self.place >= len(self.tokens)
+        return self.following(0) is None
+
+    def following(self, number: int = 1) -> Token | None:
+        """The token so many behind the next one; None behind the end."""
+        while len(self.tokens) <= self.place + number:
+            token = next(self._unread, None)
+            if token is None:
+                return None
+            self.tokens.append(token)
+        return self.tokens[self.place + number]
 
     def at(self, *words: str) -> bool:
         return not self.at_end() and self.tokens[self.place].is_word(*words)
@@ -109,7 +120,8 @@ class Cursor:
         return tuple(items)
 
     def go_on_at(self, place: int) -> None:
-        self.tokens[self.place :] = tokens(self.text, place)
+        del self.tokens[self.place :]
+        self._unread = tokens(self.text, place)
 
     def fail(self, problem: str, token: Token | None = None) -> Never:
         if token is None and self.at_end():

@@ -5,6 +5,7 @@ statement as MySQL and MariaDB write it. Brackets are counted, never recursed in
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from matrixone.ddl import (
@@ -19,10 +20,10 @@ from matrixone.ddl import (
     KeyPart,
 )
 from matrixone.ddl_cursor import MAX_DIGITS, Cursor
-from matrixone.ddl_text import DdlUnreadable, Token
+from matrixone.ddl_text import DdlUnreadable, Token, tokens
 from matrixone.schema import Table
 
-_MAX_REPAIRS = 100  # of comments: each costs reading the rest again
+_MAX_REPAIRS = 1_000  # of comments: each may cost looking for a quote in the rest
 # Where a comment ends that was written without quoting it: the server puts each definition on a line of its own, the comment last.
 _COMMENT_END = re.compile(r"'(?=,\n|\n\))")
 _INDEX_WORDS = ("UNIQUE", "KEY", "INDEX", "FULLTEXT", "FULLTEXT2", "SPATIAL")
@@ -31,13 +32,31 @@ _ATTRIBUTES = ("NOT", "NULL", "DEFAULT", "ON", "AUTO_INCREMENT", "GENERATED", "A
 _ATTRIBUTES += ("PRIMARY", "UNIQUE", "CHECK", "COMMENT")
 
 
-def parse_create_table(text: str, *, comment: str | None = None, subject: str = "CREATE TABLE text") -> CreateTable:
+def parse_create_table(
+    text: str,
+    *,
+    comment: str | None = None,
+    members: Mapping[str, tuple[str, ...]] | None = None,
+    subject: str = "CREATE TABLE text",
+) -> CreateTable:
     """The statement as a value. Raises DdlUnreadable, which names the place.
 
-    `comment` is the table's comment where it is known from the catalog: the server does not quote it, so a text with quotes in it can be
-    read for certain only with it. `subject` is what an error is about, e.g. ``table db.t``.
+    `comment` is the table's comment, `members` those of enum and set columns by name, where they are known from the catalog: the server
+    does not quote them, so a text with quotes in it can be read for certain only with them. `subject` is what an error is about, e.g.
+    ``table db.t``.
     """
-    return _Parser(text, comment, subject).statement()
+    return _Parser(text, comment, members or {}, subject).statement()
+
+
+def table_comment(text: str) -> str:
+    """The table's comment in a CREATE TABLE text of MySQL or MariaDB, whatever else the text holds; empty if it has none."""
+    depth, clause = 0, False
+    for token in tokens(text):
+        if clause and not token.is_sign("="):
+            return token.value if token.kind == "text" else ""
+        depth += token.is_sign("(") - token.is_sign(")")
+        clause = clause or (depth == 0 and token.is_word("COMMENT"))
+    return ""
 
 
 def create_table_of(table: Table) -> CreateTable:
@@ -48,7 +67,8 @@ def create_table_of(table: Table) -> CreateTable:
     subject = f"table {table.qualified_name}"
     if not table.ddl:
         raise DdlUnreadable("the upstream gave no CREATE TABLE text for it", subject=subject)
-    created = parse_create_table(table.ddl, comment=table.comment, subject=subject)
+    members = {column.name: column.labels for column in table.user_columns if column.labels}
+    created = parse_create_table(table.ddl, comment=table.comment, members=members, subject=subject)
     stored = table.user_columns
     if [column.name for column in created.columns] != [column.name for column in stored]:
         raise DdlUnreadable("its CREATE TABLE text has other columns than the catalog", subject=subject)
@@ -66,9 +86,10 @@ def create_table_of(table: Table) -> CreateTable:
 class _Parser(Cursor):
     """One statement, read once from its first word to its last."""
 
-    def __init__(self, text: str, comment: str | None, subject: str) -> None:
+    def __init__(self, text: str, comment: str | None, members: Mapping[str, tuple[str, ...]], subject: str) -> None:
         super().__init__(text, subject)
         self._comment = comment
+        self._members = members
         self._repairs = 0
 
     def statement(self) -> CreateTable:
@@ -149,7 +170,7 @@ class _Parser(Cursor):
 
     def _column(self, body: "_Body") -> None:
         name = self.name()
-        kind = self._type()
+        kind = self._type(self._members.get(name, ()))
         nullable, default = True, None
         on_update = comment = charset = collation = ""
         auto_increment = invisible = False
@@ -202,11 +223,14 @@ class _Parser(Cursor):
             ColumnDefinition(name, kind, nullable, default, on_update, auto_increment, generated, comment, charset, collation, invisible)
         )
 
-    def _type(self) -> ColumnType:
+    def _type(self, known: tuple[str, ...]) -> ColumnType:
+        """`known`: the members that the catalog has."""
         token = self.token()
         if token.kind != "word":
             self.fail("a type is expected")
         self.place += 1
+        if known and token.value.lower() in ("enum", "set") and self._takes_unquoted(known):
+            return ColumnType(token.value.lower(), members=known)
         parameters: list[int] = []
         members: list[str] = []
         if self.at_sign("("):
@@ -219,9 +243,19 @@ class _Parser(Cursor):
                     self.fail("a type has an unknown parameter", item)
         if members and (parameters or token.value.lower() not in ("enum", "set")):
             self.fail("a type has an unknown parameter", token)
-        unsigned = self.take("UNSIGNED")
+        unsigned = False
+        while self.at("UNSIGNED", "ZEROFILL", "SIGNED"):  # ZEROFILL only says how a number is shown
+            unsigned = not self.take_token().is_word("SIGNED") or unsigned
         srid = self.number() if self.take("SRID") else None
         return ColumnType(token.value.lower(), tuple(parameters), tuple(members), unsigned, srid)
+
+    def _takes_unquoted(self, members: tuple[str, ...]) -> bool:
+        """Go on behind the members if they stand here as the server writes them: joined, whatever quotes they hold."""
+        raw = "('" + ",".join(members).replace(",", "','") + "')"
+        found = not self.at_end() and self.text.startswith(raw, self.token().start)
+        if found:
+            self.go_on_at(self.token().start + len(raw))
+        return found
 
     def _index(self, constraint: str) -> Index:
         word = self.take_token().value.upper()
@@ -317,7 +351,7 @@ class _Parser(Cursor):
     def _column_comment(self) -> str:
         """The literal; if what follows it makes no sense, the server did not quote it, and it goes to the end of its definition."""
         token = self.token()
-        following = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else None
+        following = self.following()
         if token.kind == "text" and (following is None or following.value in (",", ")") or following.is_word(*_ATTRIBUTES)):
             return self._literal()
         end = _COMMENT_END.search(self.text, token.start + 1)
@@ -332,7 +366,7 @@ class _Parser(Cursor):
     def _ends_expression(self, token: Token) -> bool:
         if token.is_sign(","):
             return True
-        following = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else token
+        following = self.following() or token
         previous = self.tokens[self.place - 1]
         return (
             (token.is_word("ON") and following.is_word("UPDATE"))

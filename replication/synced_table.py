@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from matrixone.ddl import Check, ColumnDefinition, CreateTable, ForeignKey, Generated, format_create_table
-from matrixone.ddl_parser import parse_create_table
+from matrixone.ddl_parser import parse_create_table, table_comment
 from matrixone.ddl_text import quote_name, quote_text
 from matrixone.errors import Terminal
 from matrixone.schema import INDEX_TABLE_PREFIX, integer_of, text_of
@@ -172,10 +172,12 @@ def mark_of(text: str, dialect: Dialect) -> Mark:
     if dialect is Dialect.DORIS:
         value = synced_doris.property_of(text, synced_doris.MARK)
         return Mark.SET if value == "true" else Mark.MISSING if value in (None, "false") else Mark.FOREIGN
-    table = parse_create_table(text)
-    if any(key == READ_ONLY_PROPERTY and value != "false" for key, value in table.properties):
-        return Mark.FOREIGN
-    return Mark.SET if table.comment.endswith(MARK) else Mark.MISSING
+    if dialect is Dialect.MATRIXONE:
+        properties = parse_create_table(text).properties
+        if any(key == READ_ONLY_PROPERTY and value != "false" for key, value in properties):
+            return Mark.FOREIGN
+    # Whatever else somebody has done to the table, partitions or a word that we do not know, the mark can be told.
+    return Mark.SET if table_comment(text).endswith(MARK) else Mark.MISSING
 
 
 def check_mark(text: str, dialect: Dialect, subject: str) -> None:

@@ -14,7 +14,7 @@ from matrixone.ddl import enum_members
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import INDEX_TABLE_PREFIX, ROWID, Column, Kind, SqlType, Table
 from matrixone.upstream import statements
-from matrixone.upstream.errors import BadCatalog, DatabaseMissing, TableMissing, UnsupportedTable
+from matrixone.upstream.errors import BadAnswer, BadCatalog, DatabaseMissing, StatementFailed, TableMissing, UnsupportedTable
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
@@ -193,11 +193,21 @@ def _flag(cell: bytes | None, what: str) -> bool:
 def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
     if rows is None:
         return {}
-    return {integer(table_id, "tableid"): text(ddl, "tablesql") for table_id, ddl in rows.select("tableid", "tablesql")}
+    return {integer(table_id, "tableid"): _ddl_text(ddl) for table_id, ddl in rows.select("tableid", "tablesql")}
+
+
+def _ddl_text(cell: bytes | None) -> str:
+    """The replica of objects needs no DDL text: one that is not UTF-8 is left out, and whoever needs it says so of that table alone."""
+    try:
+        return text(cell, "tablesql")
+    except BadAnswer as error:
+        _log.warning("a DDL text is left out: %s", error.message)
+        return ""
 
 
 def _read_ddl(session: Session, publication: Publication, database: str, snapshot: str, table_rows: Answer) -> Answer | None:
-    """The statements of all tables. One external or cluster table spoils the answer for a whole database: then table by table.
+    """The statements of all tables. One external or cluster table, or one that the server cannot write down, spoils the answer for a whole
+    database: then table by table, and a table whose statement cannot be had stays without.
 
     A name that an internal command cannot carry has no statement of its own: such a database is asked for with all others of the account,
     and such a table stays without DDL text once the whole cannot be had. Types and columns come from the catalog in any case.
@@ -206,7 +216,7 @@ def _read_ddl(session: Session, publication: Publication, database: str, snapsho
     ask = (snapshot, publication.publisher, publication.name)
     try:
         return session.read(statements.ddl(*ask, database if passable else None, None))
-    except UnsupportedTable as error:
+    except (UnsupportedTable, StatementFailed) as error:
         _log.info("the DDL of %s comes table by table: %s", database, error.text)
     if not passable:
         return None
@@ -217,6 +227,6 @@ def _read_ddl(session: Session, publication: Publication, database: str, snapsho
             continue
         try:
             answers.append(session.read(statements.ddl(*ask, database, name)))
-        except (UnsupportedTable, TableMissing) as error:
+        except (UnsupportedTable, TableMissing, StatementFailed) as error:
             _log.info("table %s has no DDL text: %s", name, error.text)
     return Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows]) if answers else None

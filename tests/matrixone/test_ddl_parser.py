@@ -19,7 +19,7 @@ from matrixone.ddl import (
     KeyPart,
     format_create_table,
 )
-from matrixone.ddl_parser import create_table_of, parse_create_table
+from matrixone.ddl_parser import create_table_of, parse_create_table, table_comment
 from matrixone.ddl_text import DdlUnreadable, quote_name, quote_text, tokens
 from matrixone.schema import Column, Kind, SqlType, Table
 from tests.matrixone.ddl_strategies import TEXT, create_tables
@@ -139,6 +139,34 @@ def test_a_table_comment_that_the_server_keeps_with_its_quotes_doubled_is_read()
     assert {parse_create_table(text, comment=known).comment for known in (None, "it''s", "it's", "another")} == {"it's"}
 
 
+@given(st.lists(TEXT.filter(lambda text: "," not in text), min_size=1, max_size=4, unique=True))
+def test_members_that_the_server_did_not_quote_are_read_since_the_catalog_knows_them(members: list[str]):
+    raw = "','".join(members)
+    text = f"CREATE TABLE `t` (\n  `a` int DEFAULT NULL,\n  `e` enum('{raw}') DEFAULT NULL COMMENT 'c'\n) COMMENT='c'"
+    created = create_table_of(_table(text, columns=(_table("").columns[0], Column("e", 1, SqlType(66), labels=tuple(members)))))
+    assert created.column("e").type == ColumnType("enum", members=tuple(members))
+    assert created.column("e").comment == "c"
+
+
+def test_how_a_number_is_shown_is_no_part_of_its_type():
+    table = parse_create_table("CREATE TABLE t (a int(10) unsigned zerofill, b bigint ZEROFILL NOT NULL, c smallint SIGNED)")
+    assert [str(column.type) for column in table.columns] == ["int(10) unsigned", "bigint unsigned", "smallint"]
+
+
+@pytest.mark.parametrize(
+    ("text", "comment"),
+    [
+        ("CREATE TABLE `t` (\n `a` int COMMENT 'no'\n) ENGINE=InnoDB COMMENT='it''s \\\\' PARTITION BY HASH(a)", "it's \\"),
+        ("CREATE TABLE `COMMENT` (a int, PERIOD FOR SYSTEM_TIME (a, b)) WITH SYSTEM VERSIONING COMMENT 'so'", "so"),
+        ("CREATE TABLE t (a int COMMENT 'no')", ""),
+        ("CREATE ALGORITHM=UNDEFINED VIEW `v` AS select 1 AS `COMMENT`", ""),
+        ("", ""),
+    ],
+)
+def test_a_table_comment_is_found_whatever_else_the_text_holds(text: str, comment: str):
+    assert table_comment(text) == comment
+
+
 def test_a_missing_default_null_and_a_key_without_not_null_are_the_same_as_those_said():
     assert parse_create_table("create table t (a int, b int, primary key (a))") == parse_create_table(
         "CREATE TABLE `t` (\n `a` int NOT NULL,\n `b` int NULL DEFAULT null,\n PRIMARY KEY (`a`)\n)"
@@ -204,6 +232,7 @@ def test_a_damaged_statement_is_read_or_refused(table: CreateTable, data: st.Dat
         "COMMENT '",
         "''",
         "a int CHECK ((a)),",
+        "`a` int DEFAULT NULL COMMENT 'it's',\n",
     ],
 )
 def test_long_texts_take_no_longer_than_their_length(unit: str):
@@ -217,6 +246,15 @@ def test_long_texts_take_no_longer_than_their_length(unit: str):
     seconds(100)
     small, large = seconds(2_000), seconds(20_000)
     assert large < 0.05 + 40 * small
+
+
+def test_a_text_of_a_megabyte_whose_comments_nobody_quoted_is_read_in_seconds():
+    columns = [f"  `c{number}` int DEFAULT NULL COMMENT 'it's {'x' * 1_000}'" for number in range(1_000)]
+    start = time.process_time()
+    table = parse_create_table("CREATE TABLE `t` (\n" + ",\n".join(columns) + "\n)")
+    assert len(table.columns) == 1_000
+    assert table.columns[-1].comment.startswith("it's xx")
+    assert time.process_time() - start < 20
 
 
 @given(TEXT)

@@ -233,6 +233,26 @@ def test_ddl_comes_table_by_table_where_one_table_spoils_the_whole(play: Callabl
 
 
 @pytest.mark.recordings
+def test_a_table_whose_ddl_the_server_cannot_write_stays_without_and_keeps_no_other(play: Callable[..., Any], recordings: Path):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    at = snapshot_timestamp(session, "xr_1", upstream.publication)
+    upstream.emulator.inject(FailStatement("get_ddl", text="internal error: panic runtime error: index out of range", times=2))
+    tables = read_catalog(session, upstream.publication, upstream.database, "xr_1", at).tables
+    expected = _catalog(Snapshot(recordings / "keys" / "snapshot-001")).tables
+    differing = [(found, table) for found, table in zip(tables, expected, strict=True) if found != table]
+    assert [(found.ddl, replace(found, ddl=table.ddl) == table) for found, table in differing] == [("", True)]
+
+
+def test_a_ddl_text_that_is_no_text_is_left_out():
+    database, tables, columns, ddl = _rows()
+    (table,) = tables_from_rows(database, tables, columns, replace(ddl, rows=[(*ddl.rows[0][:-1], b"CREATE TABLE \xff")]), at=AT).tables
+    assert table.ddl == ""
+    assert table.columns
+
+
+@pytest.mark.recordings
 def test_hidden_index_tables_are_found_through_their_table(play: Callable[..., Any]):
     upstream = play("keys")
     session = upstream.connect()
