@@ -10,7 +10,8 @@ SUBSCRIPTIONS = dg.DynamicPartitionsDefinition(name="ccpr_subscription")
 def sync_partitions(instance: dg.DagsterInstance, workspace: Workspace) -> list[str]:
     """Bring the partitions in step with `mo_ccpr_log`, as the sensor does; returns the keys there are now."""
     assert SUBSCRIPTIONS.name is not None
-    wanted = [row.subscription_name for row in workspace.log.rows()]
+    rows, bad = workspace.log.all_rows()
+    wanted = [row.subscription_name for row in (*rows, *bad)]
     present = set(instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
     instance.add_dynamic_partitions(SUBSCRIPTIONS.name, [name for name in wanted if name not in present])
     for name in present.difference(wanted):

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
-from ccpr_cli.standing import LastError, next_attempt, seconds_text, time_text
+from ccpr_cli.standing import UNREADABLE, LastError, next_attempt, seconds_text, time_text
 from matrixone.objects.timestamp import Timestamp
 from replication.context import Context
+from replication.errors import StateUnreadable
 from replication.lag import LagMeter
 from replication.log import IterationState, LogRow, State
 from replication.mirror import Behind, parse_at
@@ -19,8 +21,27 @@ from replication.quarantine import Quarantine
 from replication.subscription import Subscription
 from resources.workspace import Workspace
 
-AsJson = Annotated[bool, typer.Option("--json")]
-Name = Annotated[str, typer.Argument(help="The subscription.")]
+_DESCRIBED = (
+    "name",
+    "task_id",
+    "upstream",
+    "publication",
+    "publisher",
+    "database",
+    "tables",
+    "sync_interval",
+    "state",
+    "iteration_state",
+    "iteration_lsn",
+    "watermark",
+    "lag_seconds",
+    "clock_skew_seconds",
+    "error",
+    "last_error",
+    "next_attempt",
+    "created_at",
+    "updated_at",
+)
 
 
 def subscriptions(as_json: AsJson = False) -> None:
@@ -28,7 +49,10 @@ def subscriptions(as_json: AsJson = False) -> None:
     with errors_told(as_json=as_json):
         workspace = Workspace()
         meter = LagMeter(workspace.clock)
-        rows = [_describe(row, meter, workspace) for row in workspace.log.rows()]
+        readable, bad = workspace.log.all_rows()
+        rows = [_described(row, meter, workspace) for row in readable]
+        rows += [_unreadable(row.subscription_name, row.task_id, row.error) for row in bad]
+        rows.sort(key=lambda row: row["name"])
     if as_json:
         show_json(rows)
         return
@@ -40,7 +64,7 @@ def subscriptions(as_json: AsJson = False) -> None:
             row["upstream"],
             row["database"],
             row["tables"],
-            f"{row['sync_interval']} s",
+            "-" if row["sync_interval"] is None else f"{row['sync_interval']} s",
             row["state"],
             row["iteration_lsn"],
             "-" if row["lag_seconds"] is None else seconds_text(row["lag_seconds"]),
@@ -148,6 +172,20 @@ def _error_text(row: dict[str, Any]) -> str:
         return text
     later = "" if row["next_attempt"] is None else f"; next {time_text(row['next_attempt'])}"
     return f"{text} ({error['attempts']} in a row since {time_text(error['first'])}{later})"
+
+
+def _described(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, Any]:
+    try:
+        return _describe(row, meter, workspace)
+    except StateUnreadable as error:
+        return _unreadable(row.subscription_name, row.task_id, error)
+
+
+def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, Any]:
+    """The same keys, for one whose row cannot be read."""
+    told = LastError(error.code, error.message, error.subject, error.remedy, False, 1, 0.0, 0.0)
+    known = {"name": name, "task_id": task_id, "state": UNREADABLE, "error": str(error), "last_error": asdict(told)}
+    return {**dict.fromkeys(_DESCRIBED), "upstream": "", "database": "", "tables": "", "iteration_lsn": 0, **known}
 
 
 def _describe(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, Any]:

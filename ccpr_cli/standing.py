@@ -27,6 +27,7 @@ from resources.workspace import Workspace
 from sensors.due import due_at
 
 pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
+UNREADABLE = "unreadable"  # the state of one whose row cannot be read
 _LOOKED_AT_ONE_BY_ONE = 500  # objects; beyond that the store's folder is listed
 _ERROR = re.compile(r"(?P<code>[A-Z][A-Z0-9_]*): (?P<message>.*?) \[(?P<subject>.*)\] (?P<remedy>.*)", re.S)
 _BEFORE = {  # what is done when a step is under way
@@ -132,7 +133,7 @@ class Standing:
     """
     Attributes
     ----------
-    state, iteration_state : names in lower case.
+    state, iteration_state : names in lower case; `unreadable` and nothing where the row cannot be read, and then the rest is empty.
     lag_seconds, clock_skew_seconds : see `replication.lag`; None before the first point.
     watermark : the upstream's clock, nanoseconds; 0 before the first point.
     newest_point : lsn of the newest point that can be read.
@@ -168,6 +169,13 @@ class Standing:
     next_attempt: float | None
     updated_at: str
     warnings: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def unreadable(cls, name: str, task_id: str, error: CcprError) -> "Standing":
+        """Of one of which nothing can be told but why."""
+        last = LastError(error.code, error.message, error.subject, error.remedy, False, 1, 0.0, 0.0)
+        nowhere = (None, None, None, None, None, None)
+        return cls(name, task_id, "", "", UNREADABLE, "", 0, 0, *nowhere, {}, (), (), None, None, last, None, "")
 
     @property
     def ok(self) -> bool:
@@ -217,6 +225,18 @@ def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standin
         updated_at=f"{row.updated_at.isoformat()}Z",
         warnings=tuple(warnings),
     )
+
+
+def read_all(workspace: Workspace, meter: LagMeter) -> list[Standing]:
+    """All subscriptions by name. One whose state cannot be read is told so, and hides none of the others."""
+    rows, bad = workspace.log.all_rows()
+    found = [Standing.unreadable(row.subscription_name, row.task_id, row.error) for row in bad]
+    for row in rows:
+        try:
+            found.append(read_standing(workspace, row, meter))
+        except StateUnreadable as error:
+            found.append(Standing.unreadable(row.subscription_name, row.task_id, error))
+    return sorted(found, key=lambda standing: standing.name)
 
 
 def _quarantined(table: Quarantined) -> QuarantinedTable:

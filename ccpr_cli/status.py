@@ -14,9 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ccpr_cli.arguments import AsJson
 from ccpr_cli.output import errors_told, out, show_json, size_text
-from ccpr_cli.show import AsJson, clock_text
-from ccpr_cli.standing import Standing, read_standing, seconds_text, time_text
+from ccpr_cli.show import clock_text
+from ccpr_cli.standing import Standing, read_all, read_standing, seconds_text, time_text
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import StateUnavailable
 from replication.lag import LagMeter
@@ -41,8 +42,7 @@ def status(
         meter = LagMeter(workspace.clock)
 
         def read() -> list[Standing]:
-            rows = workspace.log.rows() if name is None else [workspace.log.row(name)]
-            return [read_standing(workspace, row, meter) for row in rows]
+            return read_all(workspace, meter) if name is None else [read_standing(workspace, workspace.log.row(name), meter)]
 
         if watch:
             _watch(read, whole=name is None, as_json=as_json)

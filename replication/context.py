@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import integer_of, text_of
-from replication.errors import StateUnreadable
+from replication.errors import BAD_ROW_REMEDY, StateUnreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,9 @@ class Context:
             refs = {key: _ref(value[key]) for key in ("open", "current", "previous") if value.get(key)}
             return cls(**refs, to_drop=tuple(map(text_of, value.get("to_drop", ()))), attempts=integer_of(value.get("attempts", 0)))
         except (TypeError, ValueError, KeyError, RecursionError) as error:
-            raise StateUnreadable(f"the context of a subscription cannot be read: {error}", subject="mo_ccpr_log.context") from error
+            raise StateUnreadable(
+                f"the context of a subscription cannot be read: {error}", subject="mo_ccpr_log.context", remedy=BAD_ROW_REMEDY
+            ) from error
 
 
 def _ref(value: object) -> SnapshotRef:

@@ -187,6 +187,9 @@ class StoreFailed(Transient):
     default_remedy = "Make room or access at the named place, then run again: the iteration continues where it stopped."
 
 
+BAD_ROW_REMEDY = "Restore the catalog database from a copy, or end it with `ccpr drop NAME --force`; its mirror stays readable."
+
+
 class StateUnreadable(Terminal):
     """The catalog database or the key file cannot be used."""
 

@@ -1,7 +1,6 @@
 """`mo_ccpr_log`: one row a subscription, its lease, and the guarded commit (requirements N1, O3, O4, O5, B10).
 
-Names and numeric codes are MatrixOne's (spec/native-behaviour.md, sections 1 and 2); what stands behind `drop_at` is ours. The view
-`mo_sync_configs` shows what is not dropped. Which state may follow which is data in `replication.states`.
+The table and its rows as values are in `replication.log_rows`; which state may follow which is data in `replication.states`.
 """
 
 import time
@@ -14,9 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from matrixone.errors import CcprError, Terminal
-from matrixone.schema import integer_of
 from replication.context import Context
-from replication.database import LONG_TEXT, METADATA, TABLE_OPTIONS, UTC_TIME, alone, fetch, repeatable, transaction
+from replication.database import alone, repeatable, transaction
 from replication.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
@@ -26,97 +24,12 @@ from replication.errors import (
     SubscriptionExists,
     SubscriptionMissing,
 )
+from replication.log_rows import BadRow, Failures, LogRow, mo_ccpr_log, read_latest_dropped, read_row, read_rows, values_of
 from replication.states import Event, IterationState, Pair, State, after
 
-__all__ = ["CcprLog", "Claim", "Failures", "IterationState", "LogRow", "State", "mo_ccpr_log"]
+__all__ = ["BadRow", "CcprLog", "Claim", "Failures", "IterationState", "LogRow", "State", "mo_ccpr_log"]
 
-mo_ccpr_log = sa.Table(
-    "mo_ccpr_log",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
-    sa.Column("subscription_name", sa.String(60), nullable=False),
-    sa.Column("subscription_account_name", sa.String(300), nullable=False),  # the publisher
-    sa.Column("sync_level", sa.String(16), nullable=False),
-    sa.Column("account_id", sa.BigInteger, nullable=False),  # the publisher's, as looked up
-    sa.Column("db_name", LONG_TEXT, nullable=False),
-    sa.Column("table_name", LONG_TEXT, nullable=False),
-    sa.Column("upstream_conn", LONG_TEXT, nullable=False),
-    sa.Column("sync_config", LONG_TEXT, nullable=False),
-    sa.Column("state", sa.SmallInteger, nullable=False),
-    sa.Column("iteration_state", sa.SmallInteger, nullable=False),
-    sa.Column("iteration_lsn", sa.BigInteger, nullable=False),
-    sa.Column("watermark", sa.BigInteger, nullable=False),
-    sa.Column("context", LONG_TEXT),
-    sa.Column("cn_uuid", sa.String(64)),
-    sa.Column("error_message", LONG_TEXT),
-    sa.Column("created_at", UTC_TIME, nullable=False),
-    sa.Column("drop_at", UTC_TIME),
-    sa.Column("updated_at", UTC_TIME, nullable=False),
-    sa.Column("publication_name", sa.String(64), nullable=False),
-    sa.Column("fence", sa.BigInteger, nullable=False),
-    sa.Column("lease_expires_at", sa.BigInteger, nullable=False),  # milliseconds since 1970; 0 = free
-    sa.Column("live_name", sa.String(60)),  # the name, null once it was dropped: so it is free again
-    sa.UniqueConstraint("live_name", name="ccpr_live_name"),
-    **TABLE_OPTIONS,
-)
-_READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
-_NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
 _MOST_MESSAGE = 5000
-
-
-@dataclass(frozen=True, slots=True)
-class LogRow:
-    """A row as read; see MatrixOne's table for the columns. Times are UTC; `watermark` is the upstream's clock in nanoseconds, 0 = none."""
-
-    task_id: str
-    subscription_name: str
-    subscription_account_name: str
-    sync_level: str
-    account_id: int
-    db_name: str
-    table_name: str
-    upstream_conn: str
-    sync_config: str
-    state: int
-    iteration_state: int
-    iteration_lsn: int
-    watermark: int
-    context: str | None
-    cn_uuid: str | None
-    error_message: str | None
-    created_at: datetime
-    drop_at: datetime | None
-    updated_at: datetime
-    publication_name: str
-    fence: int
-    lease_expires_at: int
-
-    @property
-    def pair(self) -> Pair:
-        return Pair(State(self.state), IterationState(self.iteration_state))
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """An unbroken row of failures after which trying again may help.
-
-    Attributes
-    ----------
-    first, last : when, in seconds since 1970 on our clock.
-    """
-
-    count: int
-    first: int
-    last: int
-    text: str
-
-    @classmethod
-    def of(cls, message: str | None) -> "Failures | None":
-        """Read from `error_message`; None if the last iteration did not fail so."""
-        parts = (message or "").split(":", 4)
-        if len(parts) != 5 or parts[0] != "R" or not all(part.isdecimal() for part in parts[1:4]):
-            return None
-        return cls(int(parts[1]), int(parts[2]), int(parts[3]), parts[4])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,27 +57,30 @@ class CcprLog:
 
     def insert(self, row: LogRow, check: Callable[[list[LogRow]], None] | None = None) -> None:
         """A new subscription. `check` sees the others, of which none can be added meanwhile, and may raise. Raises SubscriptionExists."""
-        values = {column.name: getattr(row, column.name) for column in _READ}
         try:
             with alone(self.engine, "subscriptions") as connection:
                 if check is not None:
-                    check(_rows(connection))
+                    check(read_rows(connection)[0])
                 live_name = None if row.state == State.DROPPED else row.subscription_name
-                connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values))
+                connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values_of(row)))
         except IntegrityError as error:
             raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {row.subscription_name}") from error
 
-    @repeatable
     def rows(self) -> list[LogRow]:
-        """Those that are not dropped, by name."""
+        """Those that are not dropped and can be read, by name."""
+        return self.all_rows()[0]
+
+    @repeatable
+    def all_rows(self) -> tuple[list[LogRow], list[BadRow]]:
+        """Those that are not dropped, by name; and apart from them those that cannot be read, of which the others must not suffer."""
         with transaction(self.engine) as connection:
-            return _rows(connection)
+            return read_rows(connection)
 
     @repeatable
     def row(self, name: str) -> LogRow:
         """Raises SubscriptionMissing."""
         with transaction(self.engine) as connection:
-            found = _one(connection, mo_ccpr_log.c.live_name == name)
+            found = read_row(connection, mo_ccpr_log.c.live_name == name)
         if found is None:
             raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
         return found
@@ -172,10 +88,8 @@ class CcprLog:
     @repeatable
     def dropped_row(self, name: str) -> LogRow | None:
         """The latest of those of this name that were dropped."""
-        where = (mo_ccpr_log.c.subscription_name == name, mo_ccpr_log.c.state == State.DROPPED)
         with transaction(self.engine) as connection:
-            found = fetch(connection, sa.select(*_READ).where(*where).order_by(mo_ccpr_log.c.drop_at.desc()).limit(1))
-        return _row(found[0]) if found else None
+            return read_latest_dropped(connection, name)
 
     # ---- the lease
 
@@ -187,7 +101,7 @@ class CcprLog:
         gives the same result. To claim what one holds already gives a new claim, so a repetition does no harm.
         """
         with transaction(self.engine) as connection:
-            row = _one(connection, mo_ccpr_log.c.live_name == name, lock=True)
+            row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
             if row is None:
                 raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
             pair = after(Event.CLAIM, row.pair, name)
@@ -258,7 +172,7 @@ class CcprLog:
         )
         changed = connection.execute(mo_ccpr_log.update().where(*_held(claim), *running).values(self._stamped(values)))
         if changed.rowcount != 1:
-            raise _lost(_one(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
+            raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
 
     def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
         """Whether a commit whose answer was lost has happened. The row is locked to read it, so a commit that is still under way has ended.
@@ -278,7 +192,7 @@ class CcprLog:
     @repeatable
     def _settled(self, claim: Claim) -> LogRow | None:
         with transaction(self.engine) as connection:
-            return _one(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
+            return read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
 
     def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
         """Write down a failure: `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened, else
@@ -296,14 +210,14 @@ class CcprLog:
     @repeatable
     def _message(self, claim: Claim) -> str | None:
         with transaction(self.engine) as connection:
-            row = _one(connection, mo_ccpr_log.c.task_id == claim.task_id)
+            row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id)
         return None if row is None else row.error_message
 
     @repeatable
     def _change(self, claim: Claim, values: dict[str, Any], event: Event | None = None) -> None:
         """Write what the owner says; with an event, as a step of the open iteration. Twice is as once."""
         with transaction(self.engine) as connection:
-            row = _one(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
+            row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
             if row is None or (row.cn_uuid, row.fence) != (claim.owner, claim.fence):
                 raise _lost(row, claim)
             if event is not None:
@@ -354,6 +268,31 @@ class CcprLog:
 
         return self._administer(name, Event.DROP, change, repeat=False)
 
+    def forget(self, name: str) -> LogRow:
+        """Drop one whose row cannot be read: nothing is understood, what could be wrong is written over. Raises SubscriptionMissing."""
+        with transaction(self.engine) as connection:
+            row = connection.execute(sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)).first()
+            if row is None:
+                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+            try:
+                context = Context.from_text(row.context).released()
+            except StateUnreadable:
+                context = Context()
+            ended = {"state": State.DROPPED, "iteration_state": IterationState.CANCEL, "live_name": None, "drop_at": self._utc()}
+            nothing = dict.fromkeys(("account_id", "iteration_lsn", "watermark", "lease_expires_at"), 0)
+            values = {
+                **ended,
+                **nothing,
+                "fence": sa.cast(mo_ccpr_log.c.fence, sa.BigInteger) + 1,
+                "cn_uuid": None,
+                "created_at": self._utc(),
+            }
+            where = mo_ccpr_log.c.task_id == row.task_id
+            connection.execute(mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()})))
+            written = read_row(connection, where)
+        assert written is not None
+        return written
+
     @repeatable
     def settle_dropped(self, task_id: str, values: dict[str, Any]) -> None:
         """What is left of a dropped subscription: `context`, `upstream_conn`."""
@@ -368,13 +307,13 @@ class CcprLog:
 
     def _write(self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]]) -> LogRow:
         with transaction(self.engine) as connection:
-            row = _one(connection, mo_ccpr_log.c.live_name == name, lock=True)
+            row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
             if row is None:
                 raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
             connection.execute(mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id).values(self._stamped(values)))
-            written = _one(connection, mo_ccpr_log.c.task_id == row.task_id)
+            written = read_row(connection, mo_ccpr_log.c.task_id == row.task_id)
         assert written is not None
         return written
 
@@ -408,28 +347,3 @@ def _lost(row: LogRow | None, claim: Claim) -> LeaseLost:
     if row is not None and row.cn_uuid is None:
         return LeaseLost("the subscription's upstream was altered meanwhile", subject=subject)
     return LeaseLost("the row is no longer ours: another executor has taken over", subject=subject)
-
-
-def _rows(connection: sa.Connection) -> list[LogRow]:
-    query = sa.select(*_READ).where(mo_ccpr_log.c.live_name.is_not(None)).order_by(mo_ccpr_log.c.live_name)
-    return [_row(row) for row in fetch(connection, query)]
-
-
-def _one(connection: sa.Connection, where: sa.ColumnElement[bool], *, lock: bool = False) -> LogRow | None:
-    """With `lock`, nobody else writes the row until the transaction ends (SQLite's whole transactions are so)."""
-    query = sa.select(*_READ).where(where)
-    found = fetch(connection, query.with_for_update() if lock else query)
-    return _row(found[0]) if found else None
-
-
-def _row(row: sa.Row) -> LogRow:
-    """Raises StateUnreadable for what was not written here."""
-    values = row._mapping
-    try:
-        for name in _NUMBERS:
-            integer_of(values[name])
-        Pair(State(values["state"]), IterationState(values["iteration_state"]))
-    except (TypeError, ValueError) as error:
-        subject = f"mo_ccpr_log, task {values['task_id']}"
-        raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the catalog database.") from error
-    return LogRow(**values)

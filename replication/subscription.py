@@ -13,7 +13,7 @@ from matrixone.upstream.publications import Publication
 from replication.context import Context
 from replication.copying import Budget, CopyJob
 from replication.credentials import Vault
-from replication.errors import BadName, StateUnreadable
+from replication.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from replication.log import IterationState, LogRow, State
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
@@ -131,7 +131,9 @@ class Subscription:
             endpoint, sealed = parse_uri(row.upstream_conn)
         except (TypeError, ValueError, RecursionError, BadUri) as error:
             text = error.message if isinstance(error, BadUri) else error
-            raise StateUnreadable(f"its row cannot be read: {text}", subject=f"subscription {row.subscription_name}") from error
+            name = row.subscription_name
+            remedy = BAD_ROW_REMEDY.replace("NAME", name)
+            raise StateUnreadable(f"its row cannot be read: {text}", subject=f"subscription {name}", remedy=remedy) from error
         publication = Publication(row.publication_name, row.subscription_account_name, row.account_id)
         return cls(row.task_id, row.subscription_name, endpoint, sealed or "", publication, row.db_name, row.table_name or None, settings)
 

@@ -131,7 +131,10 @@ def _key(workspace: Workspace) -> str:
 def _catalog(workspace: Workspace) -> str:
     if not workspace.has_catalog:
         return "SQLite, will be made in the state folder"
-    return f"{place(workspace.log.engine)}, {len(workspace.log.rows())} subscriptions"
+    rows, bad = workspace.log.all_rows()
+    if bad:
+        raise bad[0].error
+    return f"{place(workspace.log.engine)}, {len(rows)} subscriptions"
 
 
 def _java(workspace: Workspace) -> Check:

@@ -14,15 +14,16 @@ from matrixone.upstream.endpoint import format_uri
 from matrixone.upstream.retry import NO_RETRY
 from replication.context import Context
 from replication.database import METADATA, repeatable, transaction
-from replication.errors import MirrorInUse, SubscriptionMissing, TargetInUse
+from replication.errors import MirrorInUse, StateUnreadable, SubscriptionMissing, TargetInUse
 from replication.log import LogRow, mo_ccpr_log
 from replication.store import LocalStore
 from replication.subscription import Subscription
 from replication.targets import TargetBook, TargetState
-from resources.subscriptions import HEAD, MIRROR_FOLDERS, place_of, within
+from resources.subscriptions import HEAD, MIRROR_FOLDERS, place_of, readable, within
 from resources.workspace import Patience, Workspace
 
 _DROPPING = Patience(connect=5.0, read=30.0, retry=NO_RETRY)  # what cannot be dropped now can be later
+_UNKNOWN_UPSTREAM = "mysql://unknown@unknown:6001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,18 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
     If the upstream does not answer, the row keeps the snapshots' names, and calling this again tries them again; with `force` they are
     forgotten instead, and so are targets, whose tables stay as they are. The mirror stays readable; `purge` deletes its files and what the
     catalog database knows of its points.
+    With `force` one whose row cannot be read is ended, too; there is no mirror to be purged then, for nothing says where it is.
     Raises SubscriptionMissing; TargetInUse if there are targets that were not released, unless it is forced.
     """
+    try:
+        return _drop(workspace, name, purge=purge, force=force)
+    except StateUnreadable as error:
+        if not force:
+            raise
+        return _forget(workspace, name, error)
+
+
+def _drop(workspace: Workspace, name: str, *, purge: bool, force: bool) -> Dropped:
     row, in_flight = _drop_row(workspace, name, purge=purge, force=force)
     subscription, context = Subscription.from_row(row), Context.from_text(row.context)
     left, reason = _drop_snapshots(workspace, subscription, context, in_flight)
@@ -82,7 +93,7 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
         if row is None or not (Context.from_text(row.context).to_drop or purge):
             raise
         return row, None
-    opened = Context.from_text(row.context).open
+    opened, _ = Context.from_text(row.context).open, Subscription.from_row(row)  # before anything is written: can it be read at all?
     book = TargetBook(workspace.log.engine, row.task_id)
     fed = [target.name for target in book.all() if target.state is TargetState.ACTIVE]
     if fed and not force:
@@ -119,7 +130,7 @@ def _purge(workspace: Workspace, subscription: Subscription) -> str:
     uses the place by now.
     """
     store = place_of(workspace, subscription.name, subscription.settings)
-    for other in map(Subscription.from_row, workspace.log.rows()):
+    for other in readable(workspace.log.rows()):
         if within(place_of(workspace, other.name, other.settings).url, store.url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror by now", subject=store.url)
     store.delete(HEAD)  # first: without it nothing here is a mirror
@@ -138,6 +149,32 @@ def _remove_empty(root: Path) -> None:
             folder.rmdir()
         except OSError:
             return  # something of another hand is in it
+
+
+def _forget(workspace: Workspace, name: str, error: StateUnreadable) -> Dropped:
+    """End one whose row cannot be read. Its snapshots stay upstream, where their names tell whose they are."""
+    try:
+        row = workspace.log.forget(name)
+    except SubscriptionMissing:
+        row = workspace.log.dropped_row(name)  # of one that was marked before its row was damaged
+        if row is None:
+            raise error from None
+    book = TargetBook(workspace.log.engine, row.task_id)
+    for target in book.all():
+        book.remove(target.name)
+    left = tuple(Context.from_text(row.context).to_drop)
+    try:
+        known = Subscription.from_row(row)
+    except StateUnreadable:
+        known = None
+    sound = {
+        "context": Context().to_text(),
+        "upstream_conn": format_uri(known.endpoint) if known else _UNKNOWN_UPSTREAM,
+        "sync_config": row.sync_config if known else "{}",  # of which a later --purge takes the mirror's place
+    }
+    workspace.log.settle_dropped(row.task_id, sound)
+    by_hand = tuple(statements.drop_snapshot(snapshot, row.subscription_account_name, row.publication_name) + ";" for snapshot in left)
+    return Dropped(name, row.task_id, 0, left, f"its row could not be read: {error.message}", by_hand)
 
 
 @repeatable

@@ -6,7 +6,8 @@ before anything is written; nothing is written upstream.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +22,7 @@ from matrixone.upstream.session import Session
 from replication.context import Context
 from replication.copying import MOST_SESSIONS
 from replication.database import fetch, repeatable, transaction
-from replication.errors import BadSetting, MirrorInUse, ScopeOverlap, SubscriptionExists, UpstreamDiffers
+from replication.errors import BadSetting, MirrorInUse, ScopeOverlap, StateUnreadable, SubscriptionExists, UpstreamDiffers
 from replication.log import LogRow, State
 from replication.sql import READABLE, Select, Value
 from replication.store import Store, open_store
@@ -83,8 +84,8 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     """
     check_subscription_name(wanted.name)
     check_settings(wanted.settings)
-    rows = workspace.log.rows()
-    if any(row.subscription_name == wanted.name for row in rows):
+    rows, bad = workspace.log.all_rows()
+    if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
         raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {wanted.name}")
     settings = wanted.settings
     if settings.mirror:
@@ -128,7 +129,7 @@ def place_of(workspace: Workspace, name: str, settings: Settings) -> Store:
 def _check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
     """Two subscriptions must not write into one mirror. Raises MirrorInUse."""
     store = place_of(workspace, name, settings)
-    for other in map(Subscription.from_row, rows):
+    for other in readable(rows):
         url = place_of(workspace, other.name, other.settings).url
         if within(store.url, url) or within(url, store.url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
@@ -144,6 +145,13 @@ def _check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
         raise MirrorInUse("a mirror is there already, of another subscription", subject=store.url, remedy=remedy)
 
 
+def readable(rows: Iterable[LogRow]) -> Iterator[Subscription]:
+    """Those whose rows can be understood: a bad one keeps nobody from anything."""
+    for row in rows:
+        with suppress(StateUnreadable):
+            yield Subscription.from_row(row)
+
+
 def within(url: str, other: str) -> bool:
     """Does one place lie in the other, or is it the same? Options of an object store, behind '?', are not looked at."""
     inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
@@ -156,7 +164,7 @@ def _holds_files(store: Store) -> bool:
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
     """The same tables twice are waste, and a mistake more often than not. Raises ScopeOverlap."""
-    for other in map(Subscription.from_row, rows):
+    for other in readable(rows):
         if other.task_id == subscription.task_id or _source(other) != _source(subscription):
             continue
         tables = (subscription.table, other.table)
@@ -254,10 +262,16 @@ SHOWN = ("subscription_name", "upstream_conn", "database", "tables", "sync_inter
 
 def show(workspace: Workspace) -> list[dict[str, Any]]:
     """SHOW SUBSCRIPTIONS: its 8 columns (O2). `status` is the state's code, 0 = normal; times are UTC."""
-    return [_shown(Subscription.from_row(row), row) for row in workspace.log.rows()]
+    rows, bad = workspace.log.all_rows()
+    shown = [*map(_shown, rows), *(_unreadable(row.subscription_name) for row in bad)]
+    return sorted(shown, key=lambda row: row["subscription_name"])
 
 
-def _shown(subscription: Subscription, row: LogRow) -> dict[str, Any]:
+def _shown(row: LogRow) -> dict[str, Any]:
+    try:
+        subscription = Subscription.from_row(row)
+    except StateUnreadable:
+        return _unreadable(row.subscription_name)
     cells = (
         subscription.name,
         subscription.endpoint.masked(),
@@ -269,6 +283,11 @@ def _shown(subscription: Subscription, row: LogRow) -> dict[str, Any]:
         _time(row.updated_at),
     )
     return dict(zip(SHOWN, cells, strict=True))
+
+
+def _unreadable(name: str) -> dict[str, Any]:
+    """A row that cannot be understood counts as one in error; `ccpr status NAME` tells what is wrong."""
+    return {**dict.fromkeys(SHOWN), "subscription_name": name, "status": int(State.ERROR)}
 
 
 @repeatable

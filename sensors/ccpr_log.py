@@ -53,11 +53,11 @@ _PARTITION_TAG = "dagster/partition"  # of runs that a person started
 def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
     end = time.monotonic() + TICK_SECONDS
     try:
-        rows = replication.workspace.log.rows()
+        rows, bad = replication.workspace.log.all_rows()
     except (StateUnavailable, StateUnreadable) as error:
         return dg.SensorResult(skip_reason=f"mo_ccpr_log cannot be read: {error}")
     in_flight = _in_flight(context.instance)
-    tick = _Tick()
+    tick = _Tick(failed={row.subscription_name: row.error for row in bad})
     due = _due(rows, in_flight, replication.workspace.clock(), tick)
     last_runs = _last_runs(context.instance, due)
     for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
@@ -71,7 +71,7 @@ def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replicatio
         run_requests=tick.requests,
         asset_events=tick.observations,
         skip_reason=None if tick.requests else tick.in_words(),
-        dynamic_partitions_requests=_partition_requests(context.instance, {row.subscription_name for row in rows}, in_flight),
+        dynamic_partitions_requests=_partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight),
     )
 
 

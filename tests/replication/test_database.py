@@ -35,10 +35,12 @@ def test_a_row_that_was_not_written_here_is_told(column: str, value: str, tmp_pa
     log.insert(a_subscription().to_row(NOW))
     with transaction(log.engine) as connection:
         connection.exec_driver_sql(f"UPDATE mo_ccpr_log SET {column} = {value}")
-    with pytest.raises(StateUnreadable):
+    with pytest.raises(StateUnreadable, match="cannot be read") as raised:
         log.row("sub")
-    with pytest.raises(StateUnreadable):
-        log.rows()
+    assert "ccpr drop sub --force" in raised.value.remedy
+    rows, bad = log.all_rows()
+    assert rows == []
+    assert [(row.subscription_name, type(row.error)) for row in bad] == [("sub", StateUnreadable)]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ccpr_assets.definitions import defs
 from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS, sync_partitions
 from replication.context import Context, SnapshotRef
+from replication.database import transaction
 from replication.log import IterationState, State
 from resources.replication import Replication
 from resources.workspace import Workspace
@@ -248,6 +249,25 @@ def test_partitions_can_be_brought_in_step_without_the_sensor(
 def test_a_log_that_cannot_be_read_skips_the_tick(tick: Tick, workspace: Workspace) -> None:
     (workspace.home / "catalog.db").write_bytes(b"no database" * 1000)
     assert words(tick()).startswith("mo_ccpr_log cannot be read: ")
+
+
+def test_a_row_that_cannot_be_read_keeps_no_other_from_running(
+    subscribe: Subscribe, tick: Tick, workspace: Workspace, instance: dg.DagsterInstance
+) -> None:
+    subscribe("bad")
+    subscribe("good")
+    assert {request.partition_key for request in tick().run_requests or ()} == {"bad", "good"}
+    with transaction(workspace.log.engine) as connection:
+        connection.exec_driver_sql("UPDATE mo_ccpr_log SET state = 7 WHERE subscription_name = 'bad'")
+    assert SUBSCRIPTIONS.name is not None
+    instance.add_dynamic_partitions(SUBSCRIPTIONS.name, ["bad", "good"])
+    result = tick()
+    assert [request.partition_key for request in result.run_requests or ()] == ["good"]
+    assert not result.dynamic_partitions_requests, "it is no dropped one"
+    with transaction(workspace.log.engine) as connection:
+        connection.exec_driver_sql("UPDATE mo_ccpr_log SET state = 2 WHERE subscription_name = 'good'")
+    assert "1 failed: bad (STATE_UNREADABLE" in words(tick())
+    assert sync_partitions(instance, workspace) == ["good", "bad"]
 
 
 def test_many_names_are_cut_short(subscribe: Subscribe, tick: Tick) -> None:

@@ -1,0 +1,106 @@
+"""One row of `mo_ccpr_log` that cannot be read keeps no other subscription from anything, is told, and can be ended."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replication.database import transaction
+from resources.workspace import Workspace
+from tests.end_to_end.replica import NAME, Replica, replaying
+
+BAD = "bad"
+pytestmark = pytest.mark.recordings
+DAMAGES = [
+    "state = 7",
+    "iteration_lsn = 'x'",
+    "created_at = 'yesterday'",
+    "fence = 1.5",
+    "sync_config = '{'",
+    "upstream_conn = 'nowhere'",
+    "context = '[]'",
+]
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    with replaying(recordings / "table_level", home) as replica:
+        yield replica
+
+
+def login(replica: Replica) -> list[str]:
+    about, port = replica.about, replica.emulator.port
+    source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{port}"
+    scope = ["--table", about.table] if about.table else []
+    return [
+        *scope,
+        "--from",
+        source,
+        "--database",
+        about.database,
+        "--publication",
+        f"pub_{about.folder.name}",
+        "--publisher",
+        about.publisher,
+    ]
+
+
+def damaged(replica: Replica, damage: str) -> None:
+    """A subscription that has run, and whose row was damaged since."""
+    replica.command("subscribe", BAD, *login(replica))
+    replica.command("run", BAD)
+    with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
+        connection.exec_driver_sql(f"UPDATE mo_ccpr_log SET {damage} WHERE subscription_name = '{BAD}'")
+
+
+def named(told: list[dict[str, Any]], key: str = "name") -> dict[str, dict[str, Any]]:
+    return {entry[key]: entry for entry in told}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_row_that_cannot_be_read_is_told_and_the_others_go_on(damage: str, replica: Replica) -> None:
+    damaged(replica, damage)
+    replica.subscribe("--allow-overlap")
+    assert replica.run()["point"]
+    replica.assert_equal_to_source(2)  # the second snapshot that was made
+    standing = named(replica.command("status", code=1))
+    assert standing[NAME]["ok"]
+    assert (standing[BAD]["ok"], standing[BAD]["state"]) == (False, "unreadable")
+    assert standing[BAD]["last_error"]["code"] == "STATE_UNREADABLE"
+    assert "--force" in standing[BAD]["last_error"]["remedy"]
+    assert named(replica.command("subscriptions"))[NAME]["state"] == "running"
+    assert "cannot be read" in named(replica.command("subscriptions"))[BAD]["last_error"]["message"]
+    shown = named(replica.command("sql", "SHOW SUBSCRIPTIONS")[0]["rows"], "subscription_name")
+    assert shown[NAME]["status"] == 0
+    assert BAD in shown
+    assert replica.command("run", BAD, code=1)["error"]["code"] == "STATE_UNREADABLE"
+    assert replica.command("subscribe", BAD, *login(replica), code=1)["error"]["code"] == "SUBSCRIPTION_EXISTS"
+
+
+@pytest.mark.parametrize("damage", ["state = 7", "sync_config = '{'", "context = '[]'"])
+def test_a_row_that_cannot_be_read_can_be_ended_by_force(damage: str, replica: Replica) -> None:
+    damaged(replica, damage)
+    held = {snapshot.name for snapshot in replica.emulator.snapshots()}
+    assert replica.command("drop", BAD, code=1)["error"]["code"] == "STATE_UNREADABLE"
+    dropped = replica.command("drop", BAD, "--force")
+    assert set(dropped["snapshots_left"]) == (set() if "context" in damage else held)
+    assert all(name in "".join(dropped["statements"]) for name in dropped["snapshots_left"])
+    assert replica.command("subscriptions") == []
+    assert replica.command("status") == []
+    assert (replica.folder / "home" / "mirrors" / BAD / "head.json").exists()
+    replica.command("drop", BAD, "--purge")
+    assert not (replica.folder / "home" / "mirrors" / BAD).exists()
+    replica.command("subscribe", BAD, *login(replica))
+    assert replica.command("run", BAD)["point"]
+
+
+def test_force_does_not_end_what_can_be_read(replica: Replica) -> None:
+    """The key file is unreadable: that is no reason to take the row for lost."""
+    replica.subscribe()
+    replica.run()
+    (replica.folder / "home" / "key").write_bytes(b"no key")
+    dropped = replica.command("drop", NAME, "--force")
+    assert dropped["snapshots_left"]
+    assert "STATE_UNREADABLE" in dropped["reason"]
