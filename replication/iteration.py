@@ -26,7 +26,7 @@ from matrixone.upstream.session import Session
 from replication.catalog_diff import CatalogDiff, check_schema, diff_catalogs
 from replication.committing import Books, Last, Outcome, Result
 from replication.context import Context, SnapshotRef
-from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy
+from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy_known
 from replication.errors import (
     BaseSnapshotLost,
     NoOpenIteration,
@@ -45,11 +45,10 @@ from replication.moving import Move, or_fail
 from replication.object_diff import ObjectDiff
 from replication.plan import Plan, make_plan
 from replication.retention import GRACE_SECONDS, Swept
-from replication.steps import OnStep, Step, ignore
+from replication.steps import FLUSH_TIMEOUT_SECONDS, OnStep, Step, ignore
 from replication.subscription import Subscription
 from replication.work import Listed, Resync, Work, sweep_work
 
-FLUSH_TIMEOUT_SECONDS = 1800.0
 _logger = structlog.get_logger(__name__)
 
 
@@ -239,7 +238,7 @@ class Iteration:
             self._session,
             ref.name,
             publication,
-            request_flush=partial(snapshots.flush_tables, self._connect, stored) if on_demand else None,
+            requests=snapshots.flush_requests(self._connect, stored) if on_demand else (),
             timeout_seconds=self._flush_timeout_seconds,
         )
         listing = Listing(
@@ -296,7 +295,9 @@ class Iteration:
         if report is None:
             for name in listed.refetched.column("name").to_pylist():  # damaged: a soundness check alone might keep it
                 self.mirror.store.delete(object_path(name))
-            report = copy(self.subscription.copy_job(self.mirror.store.url), self._to_copy(listed), engine)
+            objects, store = self._to_copy(listed), self.mirror.store
+            known = self._books.ledger.checksums(objects.column("name").to_pylist())
+            report = copy_known(self.subscription.copy_job(store.url), objects, engine, known, store)
             work.keep_copied(report)
         return report
 
@@ -338,7 +339,7 @@ class Iteration:
         self._work(ref).clear()
         self.drop_due_snapshots()
         self.sweep()
-        shown = self._books.history.tables(self.lsn)
+        shown = self._last.tables | {point.table.id: point for point in result.points or ()}
         refs = [point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind]
         lag = self._lag.since(self.subscription.task_id, ref)
         return Outcome(

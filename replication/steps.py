@@ -6,6 +6,8 @@ from enum import IntEnum
 from replication.context import SnapshotRef
 from replication.store import Store
 
+FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot
+
 
 class Step(IntEnum):
     """In the order of the notes; the outcome is written before snapshots are let go, so 7 comes before 6."""

@@ -99,6 +99,11 @@ def flush(table_id: int) -> str:
     return f"SELECT mo_ctl('dn','flush','{table_id:d}')"
 
 
+def checkpoint() -> str:
+    """Flushes all tables of the cluster."""
+    return "SELECT mo_ctl('dn','checkpoint','')"
+
+
 # -- what there is at a snapshot
 
 

@@ -14,7 +14,16 @@ from matrixone.upstream.errors import (
     UpstreamUnreachable,
 )
 from matrixone.upstream.publications import Publication
-from matrixone.upstream.snapshots import create_snapshot, drop_snapshot, flush_tables, is_flushed, snapshot_timestamp, wait_until_flushed
+from matrixone.upstream.snapshots import (
+    CHECKPOINT_FROM_TABLES,
+    create_snapshot,
+    drop_snapshot,
+    flush_requests,
+    flush_tables,
+    is_flushed,
+    snapshot_timestamp,
+    wait_until_flushed,
+)
 
 pytestmark = pytest.mark.recordings
 
@@ -121,7 +130,7 @@ def test_a_flush_on_demand_makes_the_snapshot_usable(play: Callable[..., Any]):
         session,
         "xr_1",
         upstream.publication,
-        request_flush=lambda: flush_tables(upstream.connect, _ids(upstream)),
+        requests=flush_requests(upstream.connect, _ids(upstream)),
         timeout_seconds=10,
         clock=clock,
         sleep=clock.sleep,
@@ -141,6 +150,42 @@ def test_each_table_is_flushed_once_and_none_needs_no_connection(play: Callable[
     assert upstream.emulator.status().sessions_opened == 2
 
 
+def many(upstream: Any) -> list[int]:
+    """The ids of the database and as many that are none as make it a large one."""
+    return [*_ids(upstream), *range(10**9, 10**9 + CHECKPOINT_FROM_TABLES)]
+
+
+def test_a_database_of_many_tables_is_flushed_by_one_statement(play: Callable[..., Any]):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=flush_requests(upstream.connect, many(upstream)), timeout_seconds=0)
+    assert upstream.sent("mo_ctl") == 1
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=flush_requests(upstream.connect, many(upstream)), timeout_seconds=0)
+    assert upstream.sent("mo_ctl") == 1, "what is flushed is not asked for"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(20101, "internal error: unknown command"), (1064, "SQL syntax error"), (1305, "unknown function")]
+)
+def test_a_checkpoint_that_is_refused_is_made_up_for_table_by_table(play: Callable[..., Any], number: int, text: str):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    upstream.emulator.inject(FailStatement("mo_ctl", number, text))
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=flush_requests(upstream.connect, many(upstream)), timeout_seconds=0)
+    assert upstream.sent("mo_ctl") == 1 + len(many(upstream))
+
+
+def test_a_checkpoint_that_did_not_do_it_is_made_up_for_table_by_table(play: Callable[..., Any]):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    _, by_table = flush_requests(upstream.connect, many(upstream))
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda: True, by_table], timeout_seconds=0)
+    assert upstream.sent("mo_ctl") == len(many(upstream))
+
+
 def test_a_role_that_may_not_flush_waits_with_growing_pauses(play: Callable[..., Any]):
     upstream = play("dml", may_flush=False)
     session = upstream.connect()
@@ -153,7 +198,7 @@ def test_a_role_that_may_not_flush_waits_with_growing_pauses(play: Callable[...,
         return asked[-1]
 
     with pytest.raises(NotFlushedYet):
-        wait_until_flushed(session, "xr_1", upstream.publication, request_flush=request, timeout_seconds=30, clock=clock, sleep=clock.sleep)
+        wait_until_flushed(session, "xr_1", upstream.publication, requests=[request], timeout_seconds=30, clock=clock, sleep=clock.sleep)
     assert asked == [False]
     assert clock.pauses[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert max(clock.pauses) == 5.0
@@ -164,7 +209,7 @@ def test_a_snapshot_that_flushes_by_itself_ends_the_wait(play: Callable[..., Any
     upstream = play("dml", flush_after=0.1)
     session = upstream.connect()
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
-    wait_until_flushed(session, "xr_1", upstream.publication, request_flush=None, timeout_seconds=20)
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=(), timeout_seconds=20)
     assert upstream.sent("mo_ctl") == 0
 
 
@@ -174,7 +219,7 @@ def test_a_snapshot_that_goes_away_ends_the_wait(play: Callable[..., Any]):
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     clock = Clock(on_sleep=lambda: upstream.emulator.drop_snapshot("xr_1"))
     with pytest.raises(SnapshotGone):
-        wait_until_flushed(session, "xr_1", upstream.publication, request_flush=None, timeout_seconds=9, clock=clock, sleep=clock.sleep)
+        wait_until_flushed(session, "xr_1", upstream.publication, requests=(), timeout_seconds=9, clock=clock, sleep=clock.sleep)
 
 
 def test_a_table_that_cannot_be_flushed_is_passed_over(play: Callable[..., Any]):
