@@ -8,7 +8,7 @@ others go on; a failure of the target is raised.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -16,10 +16,10 @@ import pyarrow as pa
 from matrixone.errors import Terminal
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
-from replication.checkpoint_store import Location
+from replication.checkpoint_store import NOWHERE, Location
 from replication.deltas import Delta, TableAt, run_work, table_delta
 from replication.destinations.base import Applied, Destination, LoadWork, Registered, State, TargetTable
-from replication.destinations.errors import FileRequestRefused, TargetChangeStuck
+from replication.destinations.errors import FileRequestRefused, TargetAhead, TargetChangeStuck
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror import Mirror
@@ -28,6 +28,7 @@ from replication.quarantine import Quarantine
 from replication.target_plan import Alter, Build, Drop, Step, TargetPlan, TargetRules, plan_target, renames, replaced
 from replication.targets import BehindTable
 
+LOAD_ROWS = 1 << 17  # of a piece of an initial load: several connections have work, and what an interruption costs is little
 OnRows = Callable[[int, int], None]  # hears of rows and bytes that were read for the target
 
 
@@ -110,7 +111,8 @@ class Carrier:
         return self._plan(self._destination.tables())
 
     def carry(self) -> Carried:
-        """Raises TargetUnavailable, TargetOutcomeUnknown, and what else concerns the target as a whole."""
+        """Raises TargetUnavailable, TargetOutcomeUnknown, TargetAhead, and what else concerns the target as a whole."""
+        self._check_history()
         self._destination.begin(self.location)
         registered, plan = self._renamed()
         live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
@@ -143,6 +145,21 @@ class Carrier:
         return self._outcome(plan, here)
 
     # ----
+
+    def _check_history(self) -> None:
+        """Whoever carries a target from an old copy of the state would set its definitions back, and take wrong rows for what it has."""
+        reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
+        times = self._times(min(reached, default=self.location).lsn)
+        for location in sorted(reached):
+            if location > self.location or times.get(location.lsn, location.snapshot_ts) != location.snapshot_ts:
+                raise TargetAhead(
+                    f"it stands at a point of lsn {location.lsn} which is not of this history; the newest here is {self.location.lsn}",
+                    subject="target",
+                )
+
+    def _times(self, first_lsn: int) -> dict[int, int]:
+        """Snapshot times of the points from one on, by lsn."""
+        return {point.lsn: point.at.physical for point in self._history.global_points(first_lsn - 1)}
 
     def _renamed(self) -> tuple[dict[int, Registered], TargetPlan]:
         """Give all tables their new names, and the plan for what is left. Names change together: if that fails, these tables stay, unless
@@ -205,9 +222,21 @@ class Carrier:
 
     def _build(self, step: Build, replaces: Sequence[int]) -> None:
         assert step.wanted is not None
-        delta = table_delta(self._mirror, None, self._now(step.wanted.id))
-        applied = self._destination.create(step.wanted, self._works(delta), self.location, replaces=replaces)
+        location = self._loading(step.wanted)
+        delta = table_delta(self._mirror, None, self._then(step.wanted.id, location), work_rows=LOAD_ROWS)
+        loaded = self._destination.create(step.wanted, self._works(delta), location, replaces=replaces)
+        since = self._rows(step.wanted.id, location)
+        applied = replace(loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing)
         self._note(step.wanted, "created" if step.before is None else "rebuilt", applied)
+
+    def _loading(self, table: TargetTable) -> Location:
+        """Where the rows are to be loaded: at the point, or at the earlier one at which an interrupted load stands, so that it goes on."""
+        entry = self._destination.tables().get(table.id)
+        begun = entry.loading if entry is not None else None
+        if begun is None or begun >= self.location or self._times(begun.lsn).get(begun.lsn) != begun.snapshot_ts:
+            return self.location
+        then = self._history.tables(begun.lsn).get(table.id)
+        return begun if then is not None and then.ref is not None and then.table == table.source else self.location
 
     def _rows(self, table_id: int, reached: Location) -> Applied:
         """Bring a table from where it stands to the point. It may have nothing to bring: then the location moves alone."""
@@ -223,6 +252,8 @@ class Carrier:
 
     def _then(self, table_id: int, reached: Location) -> TableAt:
         """Raises TargetPointGone."""
+        if reached == self.location:
+            return self._now(table_id)
         if reached.lsn not in self._older:
             self._older[reached.lsn] = self._history.tables(reached.lsn)
         found = self._older[reached.lsn].get(table_id)
@@ -269,7 +300,14 @@ class Carrier:
     def _outcome(self, plan: TargetPlan, here: dict[int, Registered]) -> Carried:
         points = self._destination.points()
         waiting = [table_id for table_id in self._failed if table_id in here and here[table_id].state is State.LIVE]
-        needed = min([self.location.lsn, *(points[table_id].lsn for table_id in waiting if table_id in points)])
+        loading = [here[table_id].loading for table_id in self._failed if table_id in here]
+        needed = min(
+            [
+                self.location.lsn,
+                *(points[table_id].lsn for table_id in waiting if table_id in points),
+                *(location.lsn for location in loading if location is not None),
+            ]
+        )
         made = {table.table for table in self._done if table.action != "changed"}
         return Carried(
             lsn=self.location.lsn,

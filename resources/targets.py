@@ -168,6 +168,8 @@ def carry_targets(
         on_target(target.name)
         started = time.monotonic()
         carried, failure = None, None
+        if target.needed_lsn is None:  # a first load that is interrupted goes on at this point
+            book.change(target.name, needed_lsn=newest.lsn)
         try:
             with _opened(workspace, target) as destination:
                 rules = _rules(target)
@@ -207,7 +209,7 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, Target
 
 
 def _rules(target: Target) -> TargetRules:
-    return TargetRules(target.dialect, address_of(target).database, target.policy, target.as_text)
+    return TargetRules(target.dialect, address_of(target).database, target.policy, target.as_text, target.task_id)
 
 
 def _place(address: Address) -> tuple[str, int, str]:

@@ -11,13 +11,14 @@ one of an engine without transactions.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
+from typing import Literal
+from uuid import uuid4
 
 import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from matrixone.ddl import CreateTable, format_create_table
+from matrixone.ddl import CreateTable
 from matrixone.ddl_parser import create_table_of, parse_create_table
 from matrixone.errors import CcprError
 from matrixone.schema import FAKE_KEY, Table
@@ -30,6 +31,7 @@ from replication.destinations.encoding import LoadColumn, load_columns
 from replication.destinations.errors import (
     TargetChangeStuck,
     TargetOutcomeUnknown,
+    TargetTableAltered,
     TargetTableDropped,
     TargetTableForeign,
     TargetTableUnknown,
@@ -42,7 +44,8 @@ from replication.destinations.staging import InitialLoad, Staging
 from replication.errors import CheckpointUnknown, PointTooOld
 from replication.synced_table import check_mark, for_sync, release
 from replication.target_dialects import Dialect
-from replication.target_sql import HIDDEN_KEY, rename_tables, target_table
+from replication.target_sql import HIDDEN_KEY, target_table
+from replication.target_statements import drop_table, make_beside, name_beside, show_loaded
 
 CAPABILITIES = Capabilities(
     kind="database",
@@ -95,6 +98,7 @@ class DatabaseTarget:
         self._checkpoint: Checkpoint | None = None
         self._tables: dict[int, tuple[TargetTable, State]] = {}
         self._safe_until: Location | None = None
+        self._fence = ""  # of this session's initial loads
 
     # ---- session
 
@@ -104,9 +108,8 @@ class DatabaseTarget:
             if not self._session.dialect.speaks_mysql:
                 raise TargetUnsupported(f"{self._session.dialect} is not written to yet", subject=self._session.subject)
             with self._session.typed(self._session.subject):
-                with self._session.transaction() as connection:
-                    TARGET_METADATA.create_all(connection)
-                    checkpoints.create(connection, checkfirst=True)
+                self._make_tables()
+                self._fence = uuid4().hex
                 self._checkpoint = Checkpoint(self._session.connection, self.task_id)
                 self._checkpoint.load()
                 self._safe_until = self._checkpoint.safe_mode_exit_point()
@@ -227,7 +230,13 @@ class DatabaseTarget:
             done = self._begin_load(table, aside, location)
             waiting = [work for work in works if work.key not in done]
             load = InitialLoad(
-                self._session, self.task_id, table.id, aside.quoted_name, self._columns(table, parse_create_table(table.create)), subject
+                self._session,
+                self.task_id,
+                table.id,
+                self._fence,
+                aside.quoted_name,
+                self._columns(table, parse_create_table(table.create)),
+                subject,
             )
             rows = load.run(waiting, self._connections) if waiting else 0
             self._show(table, aside, location, replaced, [table_id for table_id in replaces if table_id != table.id])
@@ -250,8 +259,7 @@ class DatabaseTarget:
             live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is State.LIVE]
             self._check_ours(live, missing_is_fine=True)
             names = [*_names(live), *((self.address.database, self._aside("load", one)) for one in table_ids if one in loading)]
-            statements = tuple(f"DROP TABLE IF EXISTS {quoted(name)}" for name in names)
-            self._changes.run(Change(statements, tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids)))
+            self._changes.run(Change(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids)))
 
     def forget(self, table_ids: Sequence[int]) -> None:
         for table_id in table_ids:
@@ -265,8 +273,9 @@ class DatabaseTarget:
         with self._session.typed(f"table {table.qualified_name}"):
             self._check_ours([table])
             made = release(table.create, table.erased or {}, table.suspended or {}, self.dialect)
-            self._changes.run(Change(made.statements, (_name(table),), (table,), State.RELEASED))
-        return made.left_out
+            change = Change(made.statements, (_name(table),), (table,), State.RELEASED, optional=tuple(made.optional))
+            refused = self._changes.run(change)
+        return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
 
     # ----
 
@@ -275,6 +284,14 @@ class DatabaseTarget:
         if self._checkpoint is None:
             raise TargetUnavailable("the target is not open", subject=self._session.subject)
         return self._checkpoint
+
+    def _make_tables(self) -> None:
+        """Those that are missing; another subscription may be making them, too."""
+        with self._session.transaction() as connection:
+            there = {name for (name,) in self._session.rows("SHOW TABLES LIKE 'ccpr\\_%'")}
+            for table in (*TARGET_METADATA.sorted_tables, checkpoints):
+                if table.name not in there:
+                    connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
 
     def _reload(self) -> None:
         with self._session.transaction() as connection:
@@ -309,18 +326,39 @@ class DatabaseTarget:
         return load_columns(table.source, create.columns, HIDDEN_KEY[self.dialect], FAKE_KEY)
 
     def _check_ours(self, tables: Sequence[TargetTable], *, missing_is_fine: bool = False) -> None:
-        """Raises TargetTableDropped, and notes it (N5); MarkEdited (D5)."""
+        """Raises TargetTableDropped, and notes it, TargetTableAltered (N5); MarkEdited (D5)."""
         with self._session.transaction():
             shown = [(table, self._session.shown(quoted(_name(table)))) for table in tables]
         for table, text in shown:
             subject = f"table {table.qualified_name}"
             if text is not None:
                 check_mark(text, self.dialect, subject)
+                self._check_columns(table, subject)
             elif not missing_is_fine:
                 with self._session.transaction() as connection:
                     self._registry.set_state(connection, table.id, State.DROPPED)
                 self._tables[table.id] = table, State.DROPPED
                 raise TargetTableDropped("the table is not there any more", subject=subject)
+
+    def _check_columns(self, table: TargetTable, subject: str) -> None:
+        """Columns that somebody added do not count; one that takes no default is told by the first row."""
+        with self._session.transaction() as connection:
+            made, now = self._registry.columns_there(connection, table.id), self._columns_there(table)
+        for name, was in made.items():
+            if now.get(name) != was:
+                told = " ".join(word for word in now.get(name, ["is gone"]) if word)
+                raise TargetTableAltered(f"column {name} was {' '.join(word for word in was if word)}, and is now: {told}", subject=subject)
+        more = [name for name, (_, _, key) in now.items() if key and name not in made]
+        if made and more:
+            raise TargetTableAltered(f"column {more[0]} is new in its key", subject=subject)
+
+    def _columns_there(self, table: TargetTable) -> dict[str, list[str | None]]:
+        """Name -> type, collation, and whether it is in the primary key, as the server has them now."""
+        query = (
+            "SELECT column_name, column_type, collation_name, IF(column_key = 'PRI', 'in the key', NULL) "
+            "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+        )
+        return {name: [kind, collation, key] for name, kind, collation, key in self._session.rows(query, list(_name(table)))}
 
     def _check_free(self, tables: Sequence[TargetTable], ours: Sequence[TargetTable]) -> None:
         """Raises TargetTableForeign if a name is somebody else's, or another table of ours has it."""
@@ -329,9 +367,8 @@ class DatabaseTarget:
                 if _name(table) not in _names(ours) and self._session.shown(quoted(_name(table))) is not None:
                     raise TargetTableForeign("the target has a table of this name", subject=f"table {table.qualified_name}")
 
-    def _aside(self, purpose: str, table_id: int) -> str:
-        """A name beside, which no other subscription's table has."""
-        return f"ccpr_{purpose}_{sha256(self.task_id.encode()).hexdigest()[:12]}_{table_id}"
+    def _aside(self, purpose: Literal["load", "old"], table_id: int) -> str:
+        return name_beside(purpose, self.task_id, table_id)
 
     def _begin_load(self, table: TargetTable, aside: CreateTable, location: Location) -> set[str]:
         """The table beside, and which pieces it has. The row in `ccpr_loads` comes first: it says that the table is ours."""
@@ -341,11 +378,13 @@ class DatabaseTarget:
             if there and begun is None:
                 raise TargetTableForeign("the target has a table of this name", subject=f"table {aside.quoted_name}")
             if there and begun is not None and begun[0] == location and begun[1].create == table.create:
+                self._registry.take_load(connection, table.id, self._fence)
                 return self._registry.parts(connection, table.id)
-            self._registry.begin_load(connection, table, location)
+            self._registry.begin_load(connection, table, location, self._fence)
         with self._session.transaction():
-            self._session.run(f"DROP TABLE IF EXISTS {aside.quoted_name}")
-            self._session.run(format_create_table(replace(aside, indexes=())))
+            if there:
+                self._session.run(drop_table((aside.database, aside.name)))
+            self._session.run(make_beside(aside, aside.name))
         return set()
 
     def _show(
@@ -353,16 +392,12 @@ class DatabaseTarget:
     ) -> None:
         """Make the indexes, rename all at once, drop what was replaced."""
         database = self.address.database
-        statements = []
-        if aside.indexes:
-            statements.append(f"ALTER TABLE {aside.quoted_name} " + ", ".join(f"ADD {index}" for index in aside.indexes))
-        outgoing = [(quoted(_name(old)), quoted((database, self._aside("old", old.id)))) for old in replaced if self._is_there(old)]
-        statements.append(rename_tables([*outgoing, (aside.quoted_name, quoted(_name(table)))]))
-        statements += [f"DROP TABLE IF EXISTS {old}" for _, old in outgoing]
+        outgoing = [(_name(old), self._aside("old", old.id)) for old in replaced if self._is_there(old)]
+        statements = show_loaded(parse_create_table(table.create), aside.name, outgoing)
         names = all_names(
             [(database, aside.name), _name(table)], _names(replaced), [(database, self._aside("old", old.id)) for old in replaced]
         )
-        change = Change(tuple(statements), names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,))
+        change = Change(statements, names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,))
         self._changes.run(change)
 
     def _is_there(self, table: TargetTable) -> bool:
@@ -375,7 +410,7 @@ class DatabaseTarget:
 
         def register(connection: sa.Connection) -> None:
             self._registry.delete(connection, change.gone)
-            self._registry.put(connection, change.tables, change.state)
+            self._registry.put(connection, change.tables, change.state, self._columns_there)
             for table_id in change.loaded:
                 self._registry.end_load(connection, table_id)
             settled(connection)
@@ -392,7 +427,9 @@ class DatabaseTarget:
             self._forget_saved()
             raise
         self._changes.stuck = {key: told for key, told in self._changes.stuck.items() if key not in change.table_ids}
-        self._reload()
+        for table_id in change.gone:
+            self._tables.pop(table_id, None)
+        self._tables |= {table.id: (replace(table, remarks=()), change.state) for table in change.tables}
 
     def _commit(self, tables: Sequence[tuple[TargetTable, Location]], work: Callable[[sa.Connection], None]) -> None:
         """Rows and points, in one transaction; an unknown outcome is looked up (B10). Raises TargetOutcomeUnknown if that cannot be."""

@@ -16,7 +16,21 @@ class TargetBusy(Transient):
 
     code = "TARGET_BUSY"
     about = "target"
-    default_remedy = "Wait until the other one has ended. The server frees the lock when that one's connection ends."
+    default_remedy = (
+        "Wait until the other one has ended: the server frees the lock when that one's connection ends. If its machine is dead, the server "
+        "may not know: look at the connection in SHOW PROCESSLIST there, and end it with KILL <number>."
+    )
+
+
+class TargetAhead(Terminal):
+    """The target stands at a point that the subscription's history here does not have: another copy of its state has carried it on."""
+
+    code = "TARGET_AHEAD"
+    about = "target"
+    default_remedy = (
+        "Nothing was changed. Carry it on from the state folder or catalog database that did so last; an old copy must not be used. "
+        "If that one is lost, add another database as a target, and drop this one's tables."
+    )
 
 
 class TargetOutcomeUnknown(Unknown):
@@ -70,6 +84,16 @@ class TargetTableDropped(Terminal):
     code = "TARGET_TABLE_DROPPED"
     about = "table"
     default_remedy = "Put it back from a copy to go on where it stood, or have it made anew from the mirror."
+
+
+class TargetTableAltered(Terminal):
+    """Somebody else altered a table that is being synced: a column is gone or of another type or collation, or its key is another, so that
+    values could change on their way in. It is left alone, and its checkpoint is kept.
+    """
+
+    code = "TARGET_TABLE_ALTERED"
+    about = "table"
+    default_remedy = "Alter it back to what the message says; or drop it there and have it made anew; or release it. Indexes may be added."
 
 
 class TargetTableUnknown(Terminal):

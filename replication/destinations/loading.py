@@ -25,9 +25,12 @@ from replication.destinations.errors import FileRequestRefused, TargetValueRefus
 _PACKET = 256 << 10
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 3600  # the answer to an INSERT … SELECT of a large delta takes its time
 _SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO"
-# The session with the lock is silent while others load; and rows may be long in coming, from a slow store.
-_PATIENCE = "wait_timeout = 604800, net_read_timeout = 3600, net_write_timeout = 3600"
-SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_PATIENCE}"
+# Rows may be long in coming, from a slow store. Who reads a table must not make us wait, and all others behind us, for a day.
+_PATIENCE = "wait_timeout = 3600, net_read_timeout = 3600, net_write_timeout = 3600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
+# What a server's own settings could spoil: no warnings, a limit of seconds for a statement, DELETE only with WHERE.
+_PLAIN = "max_error_count = 64, sql_safe_updates = 0 /*M!, max_statement_time = 0 */"
+SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_PATIENCE}, {_PLAIN}"
+ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _SHOWN_WARNINGS = 3
 
 
@@ -78,6 +81,7 @@ class LoadingConnection(_Wire):
         patience, self._read_timeout = self._read_timeout, self.connect_timeout  # a listener that stays silent fails as fast as none
         try:
             super().connect(sock)
+            self.query(ISOLATION)
         finally:
             self._read_timeout = patience
 

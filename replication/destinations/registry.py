@@ -9,7 +9,7 @@ They have a MetaData of their own: the catalog database has none of them.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,6 +34,7 @@ registry = sa.Table(
     sa.Column("create_text", LONG_TEXT, nullable=False),
     sa.Column("erased", LONG_TEXT, nullable=False),  # JSON
     sa.Column("suspended", LONG_TEXT, nullable=False),  # JSON
+    sa.Column("columns_there", LONG_TEXT, nullable=False),  # JSON: name -> type, collation, key, as the server told when it was made
     **TABLE_OPTIONS,
 )
 intents = sa.Table(
@@ -55,6 +56,7 @@ loads = sa.Table(
     sa.Column("lsn", sa.BigInteger, nullable=False),
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
     sa.Column("definition", LONG_TEXT, nullable=False),  # JSON of the table as it is to be
+    sa.Column("fence", sa.String(64), nullable=False),  # of the session that loads
     **TABLE_OPTIONS,
 )
 load_parts = sa.Table(
@@ -107,7 +109,23 @@ class Registry:
                 raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
         return found
 
-    def put(self, connection: sa.Connection, tables: Sequence[TargetTable], state: State = State.LIVE) -> None:
+    def columns_there(self, connection: sa.Connection, table_id: int) -> dict[str, list[str | None]]:
+        """What `put` was given for a table. Raises StateUnreadable."""
+        text = connection.scalar(sa.select(registry.c.columns_there).where(*self._of(registry, table_id)))
+        try:
+            found = json.loads(text) if text is not None else {}
+            return {text_of(name): [value if value is None else text_of(value) for value in values] for name, values in found.items()}
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            subject = f"table {table_id} in ccpr_registry"
+            raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+
+    def put(
+        self,
+        connection: sa.Connection,
+        tables: Sequence[TargetTable],
+        state: State,
+        columns_there: Callable[[TargetTable], Mapping[str, Sequence[str | None]]],
+    ) -> None:
         self.delete(connection, [table.id for table in tables])
         for table in tables:
             value = table_json(table)
@@ -119,6 +137,7 @@ class Registry:
                     table_name=table.name,
                     state=state.value,
                     create_text=table.create,
+                    columns_there=json.dumps(columns_there(table), ensure_ascii=False),
                     **{key: json.dumps(value[key], ensure_ascii=False) for key in ("source", "erased", "suspended")},
                 )
             )
@@ -144,7 +163,11 @@ class Registry:
                 raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
         return found
 
-    def begin_load(self, connection: sa.Connection, table: TargetTable, location: Location) -> None:
+    def take_load(self, connection: sa.Connection, table_id: int, fence: str) -> None:
+        """Go on with a load: waits for a piece that is being written, and no other one of its session comes after it."""
+        connection.execute(loads.update().where(*self._of(loads, table_id)).values(fence=fence))
+
+    def begin_load(self, connection: sa.Connection, table: TargetTable, location: Location, fence: str) -> None:
         self.end_load(connection, table.id)
         connection.execute(
             loads.insert().values(
@@ -153,6 +176,7 @@ class Registry:
                 lsn=location.lsn,
                 snapshot_ts=location.snapshot_ts,
                 definition=json.dumps(table_json(table), ensure_ascii=False),
+                fence=fence,
             )
         )
 

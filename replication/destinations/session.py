@@ -67,7 +67,6 @@ class TargetSession:
                 creator=connect,
                 poolclass=sa.NullPool,
                 pool_reset_on_return=None,  # a connection is ended after its use, and the server undoes what was open
-                isolation_level="READ COMMITTED",
             )
             try:
                 self._connection = self._engine.connect()
@@ -75,7 +74,8 @@ class TargetSession:
                     self.dialect = dialect_of(str(self.rows("SELECT VERSION()")[0][0]), self.subject)
                     # The end of a transaction does not free it; the end of the connection does.
                     if self.rows("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds])[0][0] != 1:
-                        raise TargetBusy("another session of the subscription holds the lock", subject=self.subject)
+                        holder = self.rows("SELECT IS_USED_LOCK(%s)", [self._lock_name()])[0][0]
+                        raise TargetBusy(f"connection {holder} of the target holds the subscription's lock", subject=self.subject)
             except BaseException:
                 self.close()
                 raise
@@ -98,6 +98,11 @@ class TargetSession:
     @property
     def raw(self) -> LoadingConnection:
         return self.connection.connection.dbapi_connection  # pyright: ignore[reportReturnType]  # what `open` made
+
+    def beat(self) -> None:
+        """Raises TargetUnavailable if the connection, and with it the lock, is lost; a network that forgets silent ones hears of it."""
+        with self.typed(self.subject), self.transaction():
+            self.rows("SELECT 1")
 
     def another(self) -> LoadingConnection:
         """A further connection, for rows that are loaded beside; it has no lock."""

@@ -18,11 +18,12 @@ from matrixone.ddl_text import quote_name, quote_names
 from replication.destinations.base import LoadWork, Rows
 from replication.destinations.encoding import LoadColumn
 from replication.destinations.errors import TargetUnavailable
-from replication.destinations.registry import load_parts
+from replication.destinations.registry import load_parts, loads
 from replication.destinations.session import TargetSession, typed_error
 
 _BATCH_BYTES = 16 << 20  # parts are put together up to here: a statement costs as much as some thousand rows
 _DUPLICATE = 1062
+_BEAT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +119,17 @@ class _Batches:
 
 
 class InitialLoad:
-    """Pieces of an initial load into a table that nobody sees yet, over several connections; each with its row in `ccpr_load_parts`."""
+    """Pieces of an initial load into a table that nobody sees yet, over several connections; each with its row in `ccpr_load_parts`.
+
+    These connections have no lock. So that none of them goes on when the lock is lost and another session fills the table, each piece's
+    transaction holds the load's row in `ccpr_loads`, and finds `fence` in it; who takes the load over writes another one there first.
+    """
 
     def __init__(
-        self, session: TargetSession, task_id: str, table_id: int, table: str, columns: tuple[LoadColumn, ...], subject: str
+        self, session: TargetSession, task_id: str, table_id: int, fence: str, table: str, columns: tuple[LoadColumn, ...], subject: str
     ) -> None:
         self._session, self._columns, self._table, self._subject = session, columns, table, subject
+        self._fence = fence
         self._place = task_id, table_id
         self._stop = threading.Event()
         self._problems: list[BaseException] = []
@@ -140,7 +146,10 @@ class InitialLoad:
             thread.start()
         try:
             for thread in threads:
-                thread.join()
+                thread.join(_BEAT_SECONDS)
+                while thread.is_alive():
+                    self._session.beat()
+                    thread.join(_BEAT_SECONDS)
         finally:  # also for an interrupt of this thread: the others end with the piece that they are at
             self._stop.set()
         if self._problems:
@@ -168,6 +177,10 @@ class InitialLoad:
     def _piece(self, connection, work: LoadWork) -> int:
         """The piece's own row comes first: its unique key keeps a second writer of the same piece waiting, and then out."""
         with connection.cursor() as cursor:
+            query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s LOCK IN SHARE MODE"
+            cursor.execute(query, self._place)
+            if cursor.fetchall() != ((self._fence,),):
+                raise TargetUnavailable("another session has taken the load over", subject=self._subject)
             try:
                 cursor.execute(
                     f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)", [*self._place, work.key]
@@ -177,12 +190,20 @@ class InitialLoad:
                     raise
                 connection.rollback()
                 return 0
-            rows = connection.load(self._table, self._columns, work.read(), self._subject)
+            rows = connection.load(self._table, self._columns, self._while_wanted(work.read()), self._subject)
             cursor.execute(
                 f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
                 [rows, *self._place, work.key],
             )
-        if self._stop.is_set():
-            raise TargetUnavailable("another piece of the load failed", subject=self._subject)
+        self._check_wanted()
         connection.commit()
         return rows
+
+    def _while_wanted(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table | pa.RecordBatch]:
+        for batch in rows:
+            self._check_wanted()
+            yield batch
+
+    def _check_wanted(self) -> None:
+        if self._stop.is_set():
+            raise TargetUnavailable("another piece of the load failed", subject=self._subject)

@@ -1,108 +1,19 @@
 """A living upstream carried into MariaDB: each kind of DDL by itself, and what a person, or somebody else, does with a target."""
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-import typer.testing
 
-from ccpr_cli.main import app
-from emulator.living import LivingEmulator
 from emulator.storage import Storage
-from matrixone.ddl_text import quote_name
-from matrixone.schema import Kind
 from replication.database import transaction
-from replication.points import PointHistory
 from replication.synced_table import MARK
 from replication.targets import targets
 from resources.workspace import Workspace
-from tests.destinations.target_database import Place, new_database
-from tests.mariadb import MariaDb
-from tests.target_rows import target_rows
+from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
-NAME, TARGET, DATABASE = "shop", "db", "d"
-
-
-@dataclass(frozen=True)
-class Shop:
-    """Tables `a`, `b` (without key) and `still`, subscribed to, with a database as the target."""
-
-    storage: Storage
-    port: int
-    place: Place
-
-    def command(self, *words: str, code: int = 0) -> Any:
-        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout)
-
-    def add(self, policy: str = "full", code: int = 0) -> Any:
-        to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
-        return self.command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", policy, code=code)
-
-    def run(self, code: int = 0) -> dict[str, Any]:
-        """What the run did to the target."""
-        (outcome,) = self.command("run", NAME, code=code)["targets"]
-        return outcome
-
-    def actions(self) -> dict[str, tuple[str, int]]:
-        """Action and rows written, of each table that the run touched."""
-        outcome = self.run()
-        assert (outcome["error"], outcome["behind"]) == (None, [])
-        return {table["table"].partition(".")[2]: (table["action"], table["upserted"]) for table in outcome["tables"]}
-
-    def status(self, code: int = 0) -> dict[str, Any]:
-        (target,) = self.command("status", NAME, code=code)["targets"]
-        return target
-
-    def insert(self, table: str, *numbers: int, **more: Any) -> None:
-        with self.storage.begin() as transaction:
-            transaction.insert(DATABASE, table, {"n": list(numbers), "v": [f"v{number}" for number in numbers], **more})
-
-    def tables(self) -> set[str]:
-        return {name for (name,) in self.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
-
-    def create_text(self, name: str) -> str:
-        return self.place.query(f"SHOW CREATE TABLE {quote_name(name)}")[0][1]
-
-    def assert_equal(self, *, but: tuple[str, ...] = ()) -> None:
-        with closing(Workspace()) as workspace:
-            row = workspace.log.row(NAME)
-            points = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
-            columns = {point.table.name: point.table.user_columns for point in points if point.table.kind is Kind.TABLE}
-        names = {definition.name for _, definition in self.storage.tables_at(self.storage.now)}
-        assert self.tables() == names
-        for name in names - {*but}:
-            found = target_rows(self.place.server, self.place.database, name, columns[name])
-            assert _rows(found) == _rows(self.storage.rows_at(DATABASE, name, self.storage.now)), name
-
-
-def _rows(table: pa.Table) -> Counter:
-    return Counter(map(repr, table.to_pylist()))
-
-
-@pytest.fixture
-def shop(home: Path, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
-    storage = Storage()
-    storage.create_database(DATABASE)
-    storage.create_publication("p", DATABASE)
-    columns = {"n": "int not null", "v": "varchar(20)"}
-    for name, key in (("a", ["n"]), ("b", []), ("still", ["n"])):
-        storage.create_table(DATABASE, name, columns, primary_key=key)
-    with LivingEmulator(storage) as emulator, new_database(mariadb) as place:
-        shop = Shop(storage, emulator.port, place)
-        for name in ("a", "b", "still"):
-            shop.insert(name, *range(100))
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
-        shop.command("subscribe", NAME, "--from", source, "--database", DATABASE, "--publication", "p", "--publisher", "sys")
-        yield shop
+__all__ = ["shop"]
 
 
 def _swap(storage: Storage) -> None:

@@ -1,0 +1,111 @@
+"""Several who carry the same tables, a load that is interrupted, a table that somebody else alters: what becomes of a target."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from replication import carrying
+from replication.delta_work import DeltaPart, DeltaWork, run_work
+from replication.destinations.errors import TargetUnavailable
+from replication.mirror import Mirror
+from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
+
+__all__ = ["shop"]
+
+
+def test_two_state_folders_never_write_to_one_table(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.add()
+    shop.run()
+    shop.insert("a", 200)
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "second" / ".ccpr"))
+    shop.subscribe()
+    shop.add()
+    assert {table["failure"]["code"] for table in shop.run()["behind"]} == {"TARGET_TABLE_FOREIGN"}
+    assert len(shop.place.rows("a")) == 100, "what the first has made is not touched"
+
+
+def test_an_old_copy_of_the_state_does_not_set_a_target_back(shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.add()
+    shop.run()
+    copy = home / "copy"
+    shutil.copytree(home / "home", copy)
+    shop.storage.add_column(DATABASE, "a", "c", "int", in_place=True)
+    shop.insert("a", 200, c=[7])
+    assert shop.run()["behind"] == []
+    shop.insert("a", 201, c=[8])
+    assert shop.actions() == {"a": ("changed", 1)}
+    before = shop.place.rows("a")
+    monkeypatch.setenv("CCPR_HOME", str(copy))
+    (outcome,) = shop.command("run", NAME, "--allow-resync", code=1)["targets"]
+    assert outcome["error"]["code"] == "TARGET_AHEAD"
+    assert shop.place.rows("a") == before
+    monkeypatch.setenv("CCPR_HOME", str(home / "home"))
+    shop.insert("a", 202, c=[9])
+    assert shop.actions() == {"a": ("changed", 1)}
+    shop.assert_equal()
+
+
+def test_an_interrupted_load_goes_on_though_the_mirror_has_gone_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in range(1000, 1600, 100):  # an object each, and so a piece
+        shop.insert("a", *range(start, start + 100))
+        shop.storage.flush(DATABASE, "a")
+    monkeypatch.setattr(carrying, "LOAD_ROWS", 10)
+    read: list[int] = []
+
+    def breaks_off(mirror: Mirror, work: DeltaWork) -> Iterator[DeltaPart]:
+        read.append(1)
+        if work.shape.table == f"{DATABASE}.a" and len(read) > 4:
+            raise TargetUnavailable("away", subject="test")
+        yield from run_work(mirror, work)
+
+    shop.command("alter", NAME, "--retain", "1")
+    shop.add()
+    with monkeypatch.context() as patch:
+        patch.setattr(carrying, "run_work", breaks_off)
+        assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
+    ((loaded, pieces),) = shop.place.query("SELECT SUM(row_count), COUNT(*) FROM ccpr_load_parts")
+    assert pieces > 0
+    shop.insert("a", 200)
+    with shop.storage.begin() as transaction:
+        transaction.delete(DATABASE, "a", pc.equal(pc.field("n"), 1000))
+    assert shop.actions()["a"] == ("created", 700 - loaded + 1), "what was there is not sent again"
+    shop.assert_equal()
+
+
+@pytest.mark.parametrize(
+    ("alteration", "told"),
+    [
+        ("MODIFY v varchar(5) COLLATE utf8mb4_general_ci", "column v was varchar(20) utf8mb4_nopad_bin, and is now: varchar(5)"),
+        ("CHANGE v w varchar(20) COLLATE utf8mb4_nopad_bin", "column v was varchar(20) utf8mb4_nopad_bin, and is now: is gone"),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (n, v)", "column v was varchar(20) utf8mb4_nopad_bin, and is now"),
+    ],
+)
+def test_a_table_that_somebody_altered_is_told_and_left_alone(alteration: str, told: str, shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.place.query("ALTER TABLE a ADD COLUMN theirs int, ADD INDEX i (v)")
+    shop.insert("a", 200)
+    assert shop.actions() == {"a": ("changed", 1)}, "what they add does no harm"
+    shop.place.query(f"ALTER TABLE a {alteration}")
+    for number in (300, 301):
+        shop.insert("a", number)
+        shop.insert("still", number)
+        (behind,) = shop.run()["behind"]
+        assert (behind["table"], behind["failure"]["code"]) == ("d.a", "TARGET_TABLE_ALTERED")
+        assert told in behind["failure"]["message"]
+    assert len(shop.place.rows("a")) == 101
+    assert len(shop.place.rows("still")) == 102
+
+
+def test_a_key_too_long_is_told_by_the_plan_and_nothing_is_made(shop: Shop) -> None:
+    shop.storage.create_table(DATABASE, "long", {"k": "varchar(1000) not null"}, primary_key=["k"])
+    shop.add()
+    steps = {step["table"]: step for step in shop.command("plan", NAME)["targets"][TARGET]["steps"]}
+    assert steps["d.long"]["failure"]["code"] == "TARGET_UNFIT"
+    assert "bytes" in steps["d.long"]["failure"]["message"]
+    (behind,) = shop.run()["behind"]
+    assert (behind["table"], behind["failure"]["code"]) == ("d.long", "TARGET_UNFIT")
+    assert shop.tables() == {"a", "b", "still"}
