@@ -8,7 +8,7 @@ and a re-run fetches the rest. Source: architecture.md 8 and "What bad input get
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -214,6 +214,50 @@ def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
     if done.select(["name"]).sort_by("name") != objects.select(["name"]).sort_by("name"):
         raise AssertionError(f"{objects.num_rows} objects were asked for, {done.num_rows} accounted for")
     return CopyReport.of(done)
+
+
+def copy_known(job: CopyJob, objects: pa.Table, engine: CopyEngine, known: Mapping[str, bytes], store: Store) -> CopyReport:
+    """`copy`, where points were made of some of the objects already: their checksums, by name.
+
+    What lies there with another checksum was damaged, however sound it looks, and is fetched again. What comes from the upstream with
+    another is not the object that the points are made of: ObjectMismatch, and nothing is left under its name.
+    """
+    report = copy(job, objects, engine)
+    damaged = _differing(report.rows, known)
+    if not damaged:
+        return report
+    for name in damaged:
+        store.delete(object_path(name))
+    again = copy(job, objects.filter(_named(objects, damaged)), engine)
+    others = _differing(again.rows, known)
+    failures = [
+        ObjectMismatch("the upstream has other bytes under this name than the mirror's points are made of", subject=f"object {name}")
+        for name in others
+    ]
+    for name in others:
+        store.delete(object_path(name))
+    if failures and not job.collect_failures:
+        raise failures[0]
+    wrong = again.rows.filter(_named(again.rows, others))
+    columns = {"sha256": [None] * len(others), "fetched": [False] * len(others), "failure": [Failure.of(f).to_text() for f in failures]}
+    for name, values in columns.items():
+        wrong = wrong.set_column(COPY_OUTPUT.get_field_index(name), COPY_OUTPUT.field(name), pa.array(values, COPY_OUTPUT.field(name).type))
+    rows = [report.rows.filter(pc.invert(_named(report.rows, damaged))), again.rows.filter(pc.invert(_named(again.rows, others)))]
+    return CopyReport(pa.concat_tables(rows), pa.concat_tables([report.failed, again.failed, wrong]))
+
+
+def _named(rows: pa.Table, names: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("name"), pa.array(list(names), pa.string()))
+
+
+def _differing(rows: pa.Table, known: Mapping[str, bytes]) -> list[str]:
+    """Names of the objects (COPY_OUTPUT) whose checksum is not the known one."""
+    ours = rows.filter(_named(rows, list(known)))
+    return [
+        name
+        for name, checksum in zip(ours.column("name").to_pylist(), ours.column("sha256").to_pylist(), strict=True)
+        if checksum != known[name]
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,10 @@ class Ledger:
                 found |= {row.object_name: StoredObject(row.object_name, row.size, row.sha256) for row in connection.execute(query)}
         return found
 
+    def checksums(self, names: Sequence[str]) -> dict[str, bytes]:
+        """SHA-256 of those of some names that the ledger has."""
+        return {name: stored.sha256 for name, stored in self.look_up(names).items()}
+
     def stored_bytes(self) -> int:
         with transaction(self.engine) as connection:
             return int(connection.scalar(sa.select(sa.func.sum(objects.c.size)).where(objects.c.task_id == self.task_id)) or 0)

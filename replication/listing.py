@@ -24,6 +24,7 @@ from replication.object_diff import (
     check_known,
     deduplicate,
     diff_objects,
+    of_two_minds,
     read_list,
     rows_of,
     validate,
@@ -63,6 +64,7 @@ class Listing:
         """
         tables = self.catalog.tables.keys() - self.catalog.failures.keys()
         found = self._found(ref, base, tables, resync)
+        self._check_shared(found, f"snapshot {ref.name}")
         found.failures.update(self.catalog.failures)
         asked = self._asked(tables, resync) - found.failures.keys()
         if asked and resync is not None:
@@ -114,6 +116,22 @@ class Listing:
         found.known = rows_of(known, touched - found.failures.keys())
         found.diff = diff_objects(listed, found.known, complete=touched - found.failures.keys() if base is None else set())
         return found
+
+    def _check_shared(self, found: "_Found", subject: str) -> None:
+        """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those tables fail that name
+        one otherwise than others do.
+        """
+        added = found.diff.added
+        stored = self.ledger.look_up(pc.unique(added.column("name")).to_pylist())
+        names = of_two_minds(added, {name: known.size for name, known in stored.items()})
+        if not names:
+            return
+        error = BadObjectList(f"{', '.join(names[:3])}: described otherwise by another table that has the same object", subject=subject)
+        if not self.subscription.settings.isolated:
+            raise error
+        failed = added.filter(pc.is_in(added.column("name"), pa.array(names))).column("table_id").to_pylist()
+        found.failures.update(dict.fromkeys(failed, Failure.of(error)))
+        found.diff = found.diff.without(found.failures)
 
     def _each_table(self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: Failures) -> pa.Table:
         """What `check` makes of a list. In isolated mode a table that does not pass is left out, with its failure."""

@@ -169,6 +169,19 @@ def object_list_schema() -> "DataFrameSchema":
     )
 
 
+def of_two_minds(added: pa.Table, stored: Mapping[str, int]) -> list[str]:
+    """Names of objects that tables share and that are not described alike everywhere: by the rows (LISTED_SCHEMA) of several tables, or by
+    a size (`stored`, by name) with which the mirror has it for others. An object is there once, and never written over.
+    """
+    facts = ["size", "rows", "blocks", "appendable"]
+    found = added.select(["name", *facts]).group_by(["name", *facts]).aggregate([])
+    several = found.group_by("name").aggregate([([], "count_all")])
+    names = set(several.filter(pc.greater(several.column("count_all"), 1)).column("name").to_pylist())
+    ours = found.filter(pc.is_in(found.column("name"), pa.array(list(stored), pa.string())))
+    sizes = zip(ours.column("name").to_pylist(), ours.column("size").to_pylist(), strict=True)
+    return sorted(names | {name for name, size in sizes if size != stored[name]})
+
+
 def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> ObjectDiff:
     """Compare a de-duplicated, validated list with the manifests of the tables in it.
 

@@ -20,6 +20,7 @@ from replication.object_diff import (
     check_known,
     deduplicate,
     diff_objects,
+    of_two_minds,
     read_list,
     validate,
 )
@@ -97,6 +98,18 @@ def test_the_same_object_in_two_tables_stands_twice() -> None:
 def test_conflicting_stats_are_an_error() -> None:
     with pytest.raises(BadObjectList, match="contradicts itself"):
         listed([live(1), live(1, rows=11)])
+
+
+def test_tables_that_share_an_object_have_to_agree_about_it() -> None:
+    shared = [live(1), live(1, table="u"), live(2)]
+    assert of_two_minds(listed(shared), {}) == []
+    assert of_two_minds(listed(shared), {f"{UUID(int=1)}_00000": 500, f"{UUID(int=9)}_00000": 7}) == []
+    assert of_two_minds(listed(shared), {f"{UUID(int=2)}_00000": 499}) == [f"{UUID(int=2)}_00000"], (
+        "another table's points have it otherwise"
+    )
+    for about in ({"size": 501}, {"rows": 11}, {"appendable": True}):
+        assert of_two_minds(listed([live(1), live(1, table="u", **about), live(2)]), {}) == [f"{UUID(int=1)}_00000"]
+    assert of_two_minds(LISTED_SCHEMA.empty_table(), {}) == []
 
 
 @pytest.mark.parametrize(

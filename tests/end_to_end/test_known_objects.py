@@ -1,0 +1,89 @@
+"""Objects whose names the mirror knows already: points are made of certain bytes, and no later list, file or upstream puts others there."""
+
+import hashlib
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from matrixone.objects.stats import ObjectStats
+from replication.database import transaction
+from replication.ledger import objects
+from resources.workspace import Workspace
+from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.settings import setting
+from tests.recorded import Snapshot
+
+
+def newcomer(replica: Replica) -> ObjectStats:
+    """An object that the second snapshot of the recording has and the first has not."""
+    first, second = (
+        {listed.stats.name: listed.stats for listed in Snapshot(replica.about.folder / f"snapshot-{number:03}").objects["acc"]}
+        for number in (1, 2)
+    )
+    return second[min(second.keys() - first.keys())]
+
+
+def known_as(name: str, size: int, sha256: bytes) -> None:
+    """Let the ledger have an object, as it does when another table's points name it."""
+    workspace = Workspace()
+    task_id = workspace.log.row(NAME).task_id
+    with transaction(workspace.log.engine) as connection:
+        connection.execute(objects.delete().where(objects.c.task_id == task_id, objects.c.object_name == name))
+        connection.execute(objects.insert().values(task_id=task_id, object_name=name, size=size, sha256=sha256))
+
+
+def recorded_bytes(replica: Replica, name: str) -> bytes:
+    return (replica.about.folder / "objects" / name).read_bytes()
+
+
+def test_a_list_that_gives_a_shared_object_another_size_is_refused_before_anything_is_fetched(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        shared = newcomer(replica)
+        known_as(shared.name, shared.size + 1, bytes(32))
+        replica.run(code=1)
+        assert "OBJECT_LIST_INVALID" in Workspace().log.row(NAME).error_message
+        assert not (replica.mirror / "objects" / shared.name).exists()
+        replica.assert_equal_to_source(1)
+
+
+def test_other_bytes_upstream_under_a_known_name_are_an_error_and_do_not_stay(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        shared = newcomer(replica)
+        known_as(shared.name, shared.size, bytes(32))
+        replica.run(code=1)
+        assert "OBJECT_MISMATCH" in Workspace().log.row(NAME).error_message
+        assert not (replica.mirror / "objects" / shared.name).exists()
+        replica.assert_equal_to_source(1)
+
+
+def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_again(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        shared = newcomer(replica)
+        true = recorded_bytes(replica, shared.name)
+        known_as(shared.name, shared.size, hashlib.sha256(true).digest())
+        file = replica.mirror / "objects" / shared.name
+        file.write_bytes(true[:-1] + bytes([true[-1] ^ 1]))  # the footer: no reader looks at it
+        replica.run()
+        assert file.read_bytes() == true
+        replica.assert_equal_to_source(2)
+        with transaction(Workspace().log.engine) as connection:
+            query = sa.select(objects.c.sha256).where(objects.c.object_name == shared.name)
+            assert connection.scalars(query).all() == [hashlib.sha256(true).digest()]
+
+
+def test_in_isolated_mode_such_a_list_is_the_failure_of_the_tables_that_name_the_object(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        setting("consistency", "isolated")
+        replica.run()
+        shared = newcomer(replica)
+        known_as(shared.name, shared.size + 1, bytes(32))
+        assert replica.run()["quarantined"] == [f"{replica.about.database}.acc"]
+        assert not (replica.mirror / "objects" / shared.name).exists()
+        replica.assert_equal_to_source(1, at=0)
