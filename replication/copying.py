@@ -6,6 +6,7 @@ and a re-run fetches the rest. Source: architecture.md 8 and "What bad input get
 """
 
 import hashlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -186,22 +187,36 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def copy_in_process(job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None) -> Iterator[pa.RecordBatch]:
-    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects are done."""
+    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects are done.
+
+    An error of one, or an interrupt, ends the others with the object that they are at: nobody waits for terabytes to hear of it.
+    """
     sessions = min(job.budget.sessions, objects.num_rows)
     shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]
+    ended = threading.Event()
 
     def copy_share(share: pa.Table) -> list[pa.RecordBatch]:
-        done = []
-        for batch in copy_objects(job, share.to_batches()):
-            on_progress(pc.sum(batch.column("size")).as_py())
-            done.append(batch)
+        done, complete = [], False
+        try:
+            for batch in copy_objects(job, share.to_batches()):
+                on_progress(pc.sum(batch.column("size")).as_py())
+                done.append(batch)
+                if ended.is_set():
+                    break
+            complete = True
+        finally:
+            if not complete:
+                ended.set()
         return done
 
     if not shares:
         return
     with ThreadPoolExecutor(len(shares)) as pool:
-        for done in pool.map(copy_share, shares):
-            yield from done
+        try:
+            for done in pool.map(copy_share, shares):
+                yield from done
+        finally:
+            ended.set()
 
 
 def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:

@@ -1,6 +1,7 @@
 """Copying what the ledger knows already: the mirror's points are made of certain bytes, and nothing else may take their place."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from matrixone.objects.errors import ObjectMismatch
-from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_known
+from replication import copying
+from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process, copy_known
 from replication.mirror import object_path
 from replication.store import LocalStore
 from tests.replication.values import a_subscription
@@ -68,3 +70,22 @@ def test_other_bytes_upstream_under_a_known_name_are_an_error_and_leave_nothing(
     assert {name: failure.code for name, failure in report.failures.items()} == {NAMES[1]: "OBJECT_MISMATCH"}
     assert report.failed.to_pylist()[0]["sha256"] is None
     assert report.failed.schema == report.rows.schema == COPY_OUTPUT
+
+
+def test_an_error_of_one_share_ends_the_others_with_the_object_that_they_are_at(monkeypatch: pytest.MonkeyPatch, store: LocalStore) -> None:
+    failed, copied = threading.Event(), []
+
+    def endless(job: CopyJob, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if NAMES[1] in batches[0].column("name").to_pylist():
+            failed.set()
+            raise ObjectMismatch("not the one", subject="object")
+        for number in range(100_000):
+            failed.wait(30)
+            copied.append(number)
+            yield pa.RecordBatch.from_pylist([{"name": str(number), "size": 1, "fetched": True}], schema=COPY_OUTPUT)
+
+    monkeypatch.setattr(copying, "copy_objects", endless)
+    job = replace(a_subscription().copy_job(store.url), budget=copying.Budget(sessions=2))
+    with pytest.raises(ObjectMismatch):
+        list(copy_in_process(job, OBJECTS))
+    assert len(copied) < 100_000
