@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import errors_told, out, show_json
-from ccpr_cli.show import AsJson, Name
 from replication.copying import MOST_SESSIONS
 from replication.sql import Value
 from resources.subscriptions import Change
@@ -45,7 +45,7 @@ def alter(
     if password_file is not None and source is None:
         raise typer.BadParameter("it belongs to --from", param_hint="--password-file")
     if not settings and source is None and publication is None:
-        raise typer.BadParameter("say what to change; see --help", param_hint="NAME")
+        raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
     with errors_told(as_json=as_json):
         endpoint, password = (None, "") if source is None else read_login(source, password_file)
         subscription = alter_subscription(Workspace(), name, Change(endpoint, password, publication, settings))

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import errors_told, out, show_json
-from ccpr_cli.show import AsJson
 from replication.subscription import Subscription
 from resources.checkup import (
     Check,

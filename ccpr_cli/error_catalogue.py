@@ -2,6 +2,8 @@
 
 Nothing is written twice: code, remedy and subject stand in the classes, the meaning is their docstring, what is tried again is in
 `matrixone.upstream.retry`. `ccpr explain` and docs/errors.md show what is collected here.
+
+For one code only the modules are imported in whose text it stands: all of them, with what they stand on, take seconds.
 """
 
 import difflib
@@ -11,21 +13,16 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError, Terminal, Transient, Unknown
 from matrixone.upstream.retry import BACK_OFF, rule_for
 
 PACKAGES = ("matrixone", "emulator", "replication", "resources", "ccpr_assets", "sensors", "ccpr_cli")
 _CITED = re.compile(r" \((?:see )?(?:requirements?|architecture|decisions?) [^)]*\)")  # for readers of the code
+_GIVEN = re.compile(r'^    code(?:: [^=\n]+)? = "([A-Z][A-Z0-9_]*)"$', re.M)
 WAYS = (Transient, Unknown, Terminal)
-
-
-class CodeUnknown(Terminal):
-    """There is no error of this code."""
-
-    code = "CODE_UNKNOWN"
-    about = "code"
-    default_remedy = "`ccpr explain` lists all codes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +60,38 @@ def error_classes() -> list[type[CcprError]]:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+    return _classes()
+
+
+def _classes() -> list[type[CcprError]]:
+    """Those of the modules that are imported."""
     return [kind for kind in _below(CcprError) if kind.code != CcprError.code and kind.__module__.partition(".")[0] in PACKAGES]
 
 
 def explain_code(text: str) -> Entry:
     """The entry of a code, however its letters are written. Raises CodeUnknown, which names codes that are close."""
-    entries = catalogue()
+    places = _places()
     code = text.strip().upper().replace("-", "_")
-    if code in entries:
-        return entries[code]
-    near = difflib.get_close_matches(code, entries, n=3, cutoff=0.5) or [known for known in entries if code and code in known][:3]
+    for module in places.get(code, ()):
+        importlib.import_module(module)
+    if code in places:
+        return next(_entry(kind) for kind in _classes() if kind.code == code)
+    near = difflib.get_close_matches(code, places, n=3, cutoff=0.5) or [known for known in sorted(places) if code and code in known][:3]
     remedy = f"Did you mean {' or '.join(near)}?" if near else None
     raise CodeUnknown("there is no such code", subject=f"code {text[:80]!r}", remedy=remedy)
+
+
+def _places() -> dict[str, list[str]]:
+    """The modules in which each code is given to a class, by their text."""
+    places: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for root in map(Path, importlib.import_module(package).__path__):
+            for file in sorted(root.rglob("*.py")):
+                module = ".".join((package, *file.relative_to(root).with_suffix("").parts))
+                for code in _GIVEN.findall(file.read_text("utf-8")):
+                    places.setdefault(code, []).append(module)
+    places.pop(CcprError.code, None)
+    return places
 
 
 def markdown() -> str:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson
 from ccpr_cli.error_catalogue import catalogue, explain_code, markdown
 from ccpr_cli.output import errors_told, out, show_json, show_table
-from ccpr_cli.show import AsJson
 
 
 def explain(

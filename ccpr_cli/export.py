@@ -6,8 +6,9 @@ from typing import Annotated
 import pyarrow.parquet as pq
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, errors_told, out, show_json, size_text
-from ccpr_cli.show import AsJson, Name, at_option
+from ccpr_cli.show import at_option
 from replication.errors import StoreFailed
 from resources.workspace import Workspace
 
@@ -34,7 +35,8 @@ def export(
                     status.update(f"exporting {table}: {rows:,} rows")
             temporary.replace(out_file)
         except OSError as error:
-            raise StoreFailed(f"could not write the file: {error.strerror or error}", subject=str(out_file)) from error
+            what, remedy = f"could not write the file: {error.strerror or error}", "Choose another --out, or make room."
+            raise StoreFailed(what, subject=str(out_file), remedy=remedy) from error
         finally:
             temporary.unlink(missing_ok=True)
     size = out_file.stat().st_size

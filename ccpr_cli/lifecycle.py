@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, errors_told, out, show_json
-from ccpr_cli.show import AsJson, Name
 from replication.log import IterationState, LogRow, State
 from resources import subscriptions
 from resources.dropping import Dropped

@@ -1,64 +1,60 @@
-"""`ccpr`: the program. One module a command."""
+"""`ccpr`: the program. One module a command, imported when it is called."""
 
-import logging
-import sys
+try:
+    import logging
+    import sys
 
-import structlog
-import typer
+    import typer
 
-from ccpr_cli.alter import alter
-from ccpr_cli.doctor import doctor
-from ccpr_cli.emulator import emulator
-from ccpr_cli.explain import explain
-from ccpr_cli.export import export
-from ccpr_cli.lifecycle import drop, pause, resume
-from ccpr_cli.plan import plan
-from ccpr_cli.release import release
-from ccpr_cli.resync import resync
-from ccpr_cli.run import run
-from ccpr_cli.show import points, subscriptions, tables
-from ccpr_cli.snapshots import snapshots
-from ccpr_cli.sql import sql
-from ccpr_cli.state import state
-from ccpr_cli.status import status
-from ccpr_cli.subscribe import subscribe
-from ccpr_cli.target import target
-from ccpr_cli.verify import verify
+    from ccpr_cli.lazy import INTERRUPTED, Deferred, LazyGroup
+except KeyboardInterrupt:  # in the tenth of a second before anything has begun
+    raise SystemExit(130) from None
+
+_WHAT, _RUN, _READ, _CARE = "Subscriptions", "Iterations", "Reading the replica", "When something is wrong, and for trying"
+
+
+class Commands(LazyGroup):
+    """All commands of `ccpr`."""
+
+    deferred = {  # noqa: RUF012
+        "subscribe": Deferred("ccpr_cli.subscribe:subscribe", _WHAT, "Subscribe to a published database, or to one table of it."),
+        "subscriptions": Deferred("ccpr_cli.show:subscriptions", _WHAT, "List the subscriptions."),
+        "alter": Deferred("ccpr_cli.alter:alter", _WHAT, "Change a subscription: interval, address, what is kept …"),
+        "pause": Deferred("ccpr_cli.lifecycle:pause", _WHAT, "Stop a subscription; its replica stays readable."),
+        "resume": Deferred("ccpr_cli.lifecycle:resume", _WHAT, "Let a paused or stopped one go on."),
+        "drop": Deferred("ccpr_cli.lifecycle:drop", _WHAT, "End a subscription, and drop its snapshots upstream."),
+        "target": Deferred("ccpr_cli.target:target", _WHAT, "Databases (MariaDB, MySQL) into which a subscription is carried."),
+        "release": Deferred("ccpr_cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
+        "sql": Deferred("ccpr_cli.sql:sql", _WHAT, "The same as SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
+        "run": Deferred("ccpr_cli.run:run", _RUN, "Run one iteration now, and carry the targets along."),
+        "plan": Deferred("ccpr_cli.plan:plan", _RUN, "Show what the next iteration would do; copies nothing."),
+        "resync": Deferred("ccpr_cli.resync:resync", _RUN, "Compare with a full list, and fetch what is missing."),
+        "status": Deferred("ccpr_cli.status:status", _RUN, "State, step, lag, what is pending, the last error."),
+        "points": Deferred("ccpr_cli.show:points", _READ, "List the points that can be read."),
+        "tables": Deferred("ccpr_cli.show:tables", _READ, "List the tables of a point."),
+        "export": Deferred("ccpr_cli.export:export", _READ, "Write a table as it was at a point to a Parquet file."),
+        "explain": Deferred("ccpr_cli.explain:explain", _CARE, "What an error's code means and what to do about it."),
+        "doctor": Deferred("ccpr_cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
+        "verify": Deferred("ccpr_cli.verify:verify", _CARE, "Read the whole mirror again, fetch what is damaged."),
+        "snapshots": Deferred("ccpr_cli.snapshots:snapshots", _CARE, "List what a subscription holds upstream; drop leftovers."),
+        "state": Deferred("ccpr_cli.state:state", _CARE, "Export a subscription's state, import it beside its mirror."),
+        "emulator": Deferred("ccpr_cli.emulator:emulator", _CARE, "An upstream to try things on, without a MatrixOne."),
+    }
+
 
 app = typer.Typer(
+    cls=Commands,
     help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
+    epilog="Each command has --help, and --json for scripts. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # a local variable may be a password
 )
-for command in (
-    subscribe,
-    alter,
-    pause,
-    resume,
-    drop,
-    sql,
-    subscriptions,
-    status,
-    plan,
-    run,
-    resync,
-    tables,
-    points,
-    export,
-    verify,
-    release,
-    snapshots,
-    explain,
-    doctor,
-    emulator,
-):
-    app.command()(command)
-app.add_typer(state, name="state")
-app.add_typer(target, name="target")
 
 
 @app.callback()
 def options(verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error.")) -> None:
+    import structlog
+
     level = logging.DEBUG if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -69,4 +65,7 @@ def options(verbose: bool = typer.Option(False, "--verbose", "-v", help="Log wha
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # outside a command: while the last words are printed
+        raise SystemExit(INTERRUPTED) from None

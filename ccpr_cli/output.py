@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ccpr_cli.error_catalogue import CodeUnknown
+from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import BadUri
 from replication.destinations.errors import BadTargetUri
@@ -33,15 +33,25 @@ def errors_told(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
         yield
     except CcprError as error:
         if as_json:
-            told = {"error": {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}}
-            show_json({**told, "done": list(done)} if done else told)
+            show_error_json(error, done)
         else:
-            err.print("error", style="bold red", end=" ")
-            err.print(f"{error.code}: {error.message}", markup=False)
-            err.print(f"  about:  {error.subject}", markup=False)
-            err.print(f"  remedy: {error.remedy}", markup=False)
-            err.print(f"  more:   ccpr explain {error.code}", markup=False, style="dim")
+            show_error(error)
         raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else 1) from error
+
+
+def show_error(error: CcprError) -> None:
+    """For people."""
+    err.print("error", style="bold red", end=" ")
+    err.print(f"{error.code}: {error.message}", markup=False)
+    err.print(f"  about:  {error.subject}", markup=False)
+    err.print(f"  remedy: {error.remedy}", markup=False)
+    err.print(f"  more:   ccpr explain {error.code}", markup=False, style="dim")
+
+
+def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:
+    """For scripts."""
+    told = {"error": {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}}
+    show_json({**told, "done": list(done)} if done else told)
 
 
 def show_json(value: Any) -> None:

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ccpr_cli import carried
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
-from ccpr_cli.show import AsJson, Name, clock_text
+from ccpr_cli.show import clock_text
 from replication.plan import Plan
 from resources.targets import plan_targets
 from resources.workspace import Workspace

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json
-from ccpr_cli.show import AsJson, Name
 from resources import targets
 from resources.workspace import Workspace
 

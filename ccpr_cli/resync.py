@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json
 from ccpr_cli.plan import plan_json, show_plan
 from ccpr_cli.run import Engine, run_steps, show_outcome
-from ccpr_cli.show import AsJson, Name
 from replication.work import Resync
 from resources.workspace import Workspace
 

@@ -13,8 +13,9 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ccpr_cli import carried
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, errors_told, out, show_json, size_text
-from ccpr_cli.show import AsJson, Name, clock_text
+from ccpr_cli.show import clock_text
 from replication.copying import CopyJob, copy_in_process
 from replication.iteration import Iteration, Outcome
 from replication.steps import Step

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json, show_table
-from ccpr_cli.show import AsJson, Name
 from matrixone.upstream import snapshots as upstream_snapshots
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ccpr_cli.arguments import AsJson
 from ccpr_cli.lifecycle import states_of, tell_dropped
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import errors_told, out, show_json, show_table
-from ccpr_cli.show import AsJson
 from replication.errors import SqlSyntax, SubscriptionMissing
 from replication.sql import (
     AlterSubscription,

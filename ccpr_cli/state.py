@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import errors_told, out, show_json
-from ccpr_cli.show import AsJson, Name
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import errors_told, out, show_json
 from replication.copying import MOST_SESSIONS
@@ -41,7 +42,7 @@ def subscribe(
     ] = _DEFAULT.consistency,
     resync_limit: Annotated[int, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking; 0 asks.")] = 0,
     allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Though another subscription has these tables.")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Subscribe to a published MatrixOne database (or one table of it)."""
     settings = Settings(

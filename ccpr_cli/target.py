@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import errors_told, out, show_json, show_table
-from ccpr_cli.show import AsJson, Name
 from replication.ddl_policy import DdlPolicy
 from replication.targets import Target
 from resources import targets
@@ -75,7 +75,7 @@ def alter(
 ) -> None:
     """Change a target's DDL policy, or the way to it."""
     if ddl_policy is None and to is None:
-        raise typer.BadParameter("say what to change; see --help", param_hint="TARGET")
+        raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
     with errors_told(as_json=as_json), closing(Workspace()) as workspace:
         login = None if to is None else read_target_login(to, password_file)
         altered = targets.alter(workspace, name, target_name, ddl_policy, login)
@@ -113,7 +113,3 @@ def target_json(found: Target) -> dict[str, Any]:
         "lsn": found.lsn,
         "behind": [table.to_json() for table in found.behind],
     }
-
-
-def _lsn(found: Target) -> str:
-    return "-" if found.lsn is None else str(found.lsn)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, errors_told, out, show_json, show_table, size_text
-from ccpr_cli.show import AsJson, Name
 from replication.ledger import Ledger
 from replication.points import PointHistory
 from replication.subscription import Subscription

@@ -1,0 +1,34 @@
+"""Errors of the command line itself."""
+
+import traceback
+
+from matrixone.errors import Terminal
+
+
+class CodeUnknown(Terminal):
+    """There is no error of this code."""
+
+    code = "CODE_UNKNOWN"
+    about = "code"
+    default_remedy = "`ccpr explain` lists all codes."
+
+
+class WrongUsage(Terminal):
+    """What was typed is not a command with its options. Nothing was done."""
+
+    code = "USAGE"
+    about = "command"
+    default_remedy = "See `ccpr COMMAND --help`."
+
+
+class Defect(Terminal):
+    """The program met something that it was not written for: a defect of it, or of what it stands on. What was committed is kept."""
+
+    code = "DEFECT"
+    about = "module and line"
+    default_remedy = "Run it again with `ccpr --verbose`, and report the lines that it prints; they hold no password."
+
+    @classmethod
+    def of(cls, error: Exception) -> "Defect":
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return cls(f"{type(error).__name__}: {error}", subject=f"{last.filename}:{last.lineno}")

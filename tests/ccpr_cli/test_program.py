@@ -1,0 +1,140 @@
+"""The program around its commands: what it imports, what it says of itself, and how it ends when nothing else has dealt with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from ccpr_cli.lazy import Deferred
+from ccpr_cli.main import Commands, app
+
+HEAVY = {"dagster", "pyspark", "pandas", "polars", "pandera", "replication.iteration", "emulator.storage"}
+HEAVIER_THAN_WORDS = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
+COMMANDS = list(Commands.deferred)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path))
+
+
+def ccpr(*words: str) -> Result:
+    return CliRunner().invoke(app, [*words], catch_exceptions=False)
+
+
+def imported(home: Path, *words: str) -> set[str]:
+    """The modules of a process after this command."""
+    code = (
+        "import sys\nfrom ccpr_cli.main import app\n"
+        "try:\n    app(sys.argv[1:])\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    environment = os.environ | {"CCPR_HOME": str(home)}
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(("words", "without"), [(("--help",), HEAVIER_THAN_WORDS), (("explain", "SNAPSHOT_GONE"), HEAVIER_THAN_WORDS)])
+def test_words_alone_cost_no_library(tmp_path: Path, words: tuple[str, ...], without: set[str]) -> None:
+    assert not imported(tmp_path, *words) & without
+
+
+@pytest.mark.parametrize("command", ["subscriptions", "status", "doctor"])
+def test_what_only_looks_at_the_state_imports_no_engine(tmp_path: Path, command: str) -> None:
+    assert not imported(tmp_path, command) & HEAVY
+
+
+def test_the_help_lists_every_command() -> None:
+    text = ccpr("--help").stdout
+    assert all(f" {name} " in text for name in COMMANDS)
+    assert all(known.summary.endswith((".", "…")) for known in Commands.deferred.values())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_every_command_is_explained(name: str) -> None:
+    assert ccpr(name, "--help").exit_code == 0
+    command = Commands.deferred[name].load(name)
+    parts = {name: command} | {f"{name} {part}": below for part, below in getattr(command, "commands", {}).items()}
+    for words, part in parts.items():
+        assert part.help, words
+        assert not [param.name for param in part.params if not param.help], words
+
+
+def test_a_command_that_is_not_there_is_told_with_those_that_are_close() -> None:
+    result = ccpr("subscripton")
+    assert result.exit_code == 2
+    assert "subscriptions" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("run",), ("run", "shop", "--engine", "foo"), ("alter", "shop"), ("nothing",)])
+def test_wrong_usage_is_a_document_for_scripts(words: tuple[str, ...]) -> None:
+    result = ccpr(*words, "--json")
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == "USAGE"
+    assert "--help" in error["remedy"]
+    assert ccpr(*words).stdout == ""
+
+
+@pytest.fixture
+def failure(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """What the command `fail` raises."""
+    raised: list[BaseException] = []
+
+    def fail(as_json: bool = typer.Option(False, "--json")) -> None:
+        raise raised[0]
+
+    monkeypatch.setattr(Deferred, "load", lambda *_: _alone(fail))
+    return raised
+
+
+def _alone(function: object) -> object:
+    alone = typer.Typer()
+    alone.command()(function)  # type: ignore[type-var]
+    return typer.main.get_command(alone)
+
+
+def test_a_defect_is_no_stack_for_the_user(failure: list[BaseException]) -> None:
+    failure.append(ZeroDivisionError("division by [zero]"))
+    result = ccpr("run")
+    assert result.exit_code == 1
+    assert "DEFECT: ZeroDivisionError: division by [zero]" in result.stderr
+    assert "Traceback" not in result.output
+    assert "remedy" in result.stderr
+    assert json.loads(ccpr("run", "--json").stdout)["error"]["code"] == "DEFECT"
+    assert "Traceback" in ccpr("--verbose", "run").stderr
+
+
+def test_an_interruption_ends_with_its_own_code_and_a_word(failure: list[BaseException]) -> None:
+    failure.append(KeyboardInterrupt())
+    result = ccpr("run")
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("module", ["ccpr_cli.lazy", "resources.workspace"])
+def test_an_interruption_while_modules_are_imported_shows_no_stack(tmp_path: Path, module: str) -> None:
+    """The signal comes when the module is asked for: once before any command is known, once inside one."""
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from ccpr_cli.main import main\n"
+        "sys.argv = ['ccpr', 'subscriptions']\n"
+        "main()"
+    )
+    environment = os.environ | {"CCPR_HOME": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=-1, stderr=-1, text=True) as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in told
