@@ -12,7 +12,7 @@ which would make the table read-only for us: that property is erased, and is the
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -85,10 +85,13 @@ class Release:
     ----------
     statements : to be run in this order; the last one takes the mark away.
     left_out : what no ALTER TABLE brings back, as text.
+    optional : by their numbers, statements with an expression of the source's, which the server may refuse, each wholly or not at all; and
+        what is not brought back then.
     """
 
     statements: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    optional: Mapping[int, str] = field(default_factory=dict)
 
 
 def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None = None) -> Synced:
@@ -149,22 +152,28 @@ def release(create: str, erased: Mapping[str, Any], suspended: Mapping[str, Any]
     synced = parse_create_table(create)
     table = _restored(synced, erased, suspended)
     alter = f"ALTER TABLE {table.quoted_name} "
-    statements = []
+    statements: list[str] = []
+    optional: dict[int, str] = {}
     if dialect.speaks_mysql and any(column.auto_increment for column in table.columns):
         statements.append(_KEEP_ZERO)
-    generated = [column for column in table.columns if column.generated]
+    generated = [column for column in table.columns if column.generated and column.name not in table.primary_key]
     changed = [f"MODIFY COLUMN {column}" for column in table.columns if column.auto_increment or column.on_update]
     if changed:
         statements.append(alter + ", ".join(changed))
-    if generated:
-        statements += _regenerate(alter, table, generated)
-    added = [f"ADD {constraint}" for constraint in (*table.checks, *table.foreign_keys)]
-    if added:
-        statements.append(alter + ", ".join(added))
+    for column in generated:
+        # MariaDB has no NOT NULL there.
+        wanted = replace(column, nullable=True) if dialect is Dialect.MARIADB else column
+        optional[len(statements)] = f"column {column.name} {_words(column)}"
+        statements.append(alter + _regenerate(table, wanted))
+    for constraint in (*table.checks, *table.foreign_keys):
+        optional[len(statements)] = str(constraint)
+        statements.append(f"{alter}ADD {constraint}")
     brought = [option for _, *option in erased.get("options", ())] + [option for _, *option in suspended.get("options", ())]
     statements += [f"{alter}{name}={value}" for name, value in brought if name not in _NOT_ALTERABLE]
     statements.append(f"{alter}COMMENT={quote_text(table.comment)}")
-    return Release(tuple(statements), tuple(f"{name}={value}" for name, value in brought if name in _NOT_ALTERABLE))
+    left_out = [f"{name}={value}" for name, value in brought if name in _NOT_ALTERABLE]
+    left_out += [f"column {c.name} {_words(c)} (it is in the primary key)" for c in table.columns if c.generated and c not in generated]
+    return Release(tuple(statements), tuple(left_out), optional)
 
 
 def mark_of(text: str, dialect: Dialect) -> Mark:
@@ -263,18 +272,22 @@ def _foreign_key(value: Mapping[str, Any]) -> ForeignKey:
     return ForeignKey(name, columns, table, referenced, database, on_delete, on_update)
 
 
-def _regenerate(alter: str, table: CreateTable, generated: list[ColumnDefinition]) -> list[str]:
-    """A column with values of its own cannot become a generated one: it goes and comes again, with the indexes that it stands in."""
-    names = {column.name for column in generated}
-    if names & {*table.primary_key}:
-        raise NotRestorable("a generated column stands in the primary key", subject=f"table {table.name}")
-    over = [index for index in table.indexes if any(part.column in names for part in index.parts)]
-    order = [column.name for column in table.columns]
-    places = [order[place - 1] if (place := order.index(column.name)) else None for column in generated]
-    dropped = [f"DROP INDEX {quote_name(index.name)}" for index in over] + [f"DROP COLUMN {quote_name(name.name)}" for name in generated]
-    added = [
-        f"ADD COLUMN {column} {'FIRST' if before is None else f'AFTER {quote_name(before)}'}"
-        for column, before in zip(generated, places, strict=True)
-    ]
-    statements = [alter + ", ".join(dropped), alter + ", ".join(added)]
-    return [*statements, alter + ", ".join(f"ADD {index}" for index in over)] if over else statements
+def _words(column: ColumnDefinition) -> str:
+    return f"GENERATED ALWAYS AS ({column.generated.expression})" if column.generated else ""
+
+
+def _regenerate(table: CreateTable, column: ColumnDefinition) -> str:
+    """A column with values of its own cannot become a generated one: it goes and comes again, with the indexes that it stands in. All in
+    one ALTER, so that a server which refuses the expression leaves the column with its values.
+    """
+    order = [other.name for other in table.columns]
+    place = order.index(column.name)
+    over = [index for index in table.indexes if any(part.column == column.name for part in index.parts)]
+    return ", ".join(
+        (
+            *(f"DROP INDEX {quote_name(index.name)}" for index in over),
+            f"DROP COLUMN {quote_name(column.name)}",
+            f"ADD COLUMN {column} {f'AFTER {quote_name(order[place - 1])}' if place else 'FIRST'}",
+            *(f"ADD {index}" for index in over),
+        )
+    )

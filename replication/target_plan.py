@@ -4,7 +4,7 @@ Compared are the tables as the target has them, by id, with those of the point; 
 table goes its own way: one that waits for a person, or that the target cannot have, stays at its point, and so does a table that wants a
 name which one of these has (B4). The order in which the steps are taken:
 
-1. names change, all in one statement, so that two tables can change places; what goes and stands in the way steps aside in it
+1. names change, all in one statement, so that two tables can change places; what goes and stands in the way of one steps aside in it
 2. tables that changed in place: statements that the old rows bear, then the rows, then statements that only the new rows bear
 3. tables that are new, or cannot be altered in place (TRUNCATE, a copying ALTER, another key): filled aside, shown in one step
 4. tables that are gone
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from matrixone.ddl import CreateTable, format_create_table
 from matrixone.ddl_parser import create_table_of, parse_create_table
-from matrixone.ddl_text import DdlUnreadable, quote_name
+from matrixone.ddl_text import DdlUnreadable
 from matrixone.schema import Kind, Table
 from replication.catalog_diff import ChangeKind, TableChange, diff_catalogs
 from replication.ddl_policy import DdlPolicy, Decision, decide
@@ -28,6 +28,7 @@ from replication.synced_table import NotSyncable, for_sync
 from replication.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
 from replication.target_dialects import Dialect
 from replication.target_sql import Alteration, alter_table, rename_tables, target_table
+from replication.target_statements import drop_table, make_beside, name_beside, quoted, show_loaded
 from replication.target_types import TargetUnfit
 
 S = TypeVar("S", bound="Step")
@@ -42,12 +43,14 @@ class TargetRules:
     ----------
     database : all tables come into it.
     as_text : columns kept as long text, `table.column` by their names upstream.
+    task_id : the subscription's, for the names of tables beside.
     """
 
     dialect: Dialect
     database: str
     policy: DdlPolicy
     as_text: tuple[str, ...] = ()
+    task_id: str = ""
 
     def columns_as_text(self, table: str) -> list[str]:
         return [name.rpartition(".")[2] for name in self.as_text if name.rpartition(".")[0] == table]
@@ -60,7 +63,8 @@ class Step:
     Attributes
     ----------
     table : as it is upstream at the point, or as it last was.
-    statements : for people, what is run or waits; what fills a table is not among them.
+    statements : for people, what is run, to the letter, or waits; not what changes names before all steps (`TargetPlan.renaming`), unless
+        it waits, nor what fills a table.
     remarks : what is different in the target from the source.
     destructive : what takes away values that the target holds, in words.
     failure : why nothing is done; the table stays at its point.
@@ -105,9 +109,15 @@ class Drop(Step):
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """The steps of tables whose definition changes, that are to come or go, or that cannot be carried on; in the order of table ids."""
+    """The steps of tables whose definition changes, that are to come or go, or that cannot be carried on; in the order of table ids.
+
+    Attributes
+    ----------
+    renaming : the statement that comes before all steps; none if no name changes.
+    """
 
     steps: tuple[Step, ...]
+    renaming: tuple[str, ...] = ()
 
     @property
     def behind(self) -> dict[int, Step]:
@@ -149,25 +159,19 @@ def plan_target(
         if change.table.id not in kept and (before is None or before.id not in kept):
             steps.append(_step(rules, change, before))
     found = _without_conflicts([step for step in steps if step is not None], live)
-    return TargetPlan(tuple(sorted(found, key=lambda step: step.table.id)))
+    return _with_statements(rules, TargetPlan(tuple(sorted(found, key=lambda step: step.table.id))), live)
 
 
 def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[TargetTable], list[str]]:
     """What has to have another name first: the tables with it, and the one statement. Both empty if there is nothing."""
-    moved = {step.id: step.wanted.name for step in plan.of(Alter) if step.before and step.wanted and step.before.name != step.wanted.name}
-    for step in plan.of(Build):
-        if step.before is not None and any(other.id != step.id for other in _wanting(plan, step.before.name)):
-            moved[step.id] = _ASIDE.format(step.id)
-    for step in plan.of(Drop):
-        if step.before is not None and any(isinstance(other, Alter) for other in _wanting(plan, step.before.name)):
-            moved[step.id] = _ASIDE.format(step.id)
+    moved = _moves(plan)
     given_up = {live[table_id].name for table_id in moved}
     first, last = [], []
     for table_id, name in moved.items():
         old = live[table_id]
-        here, there = _quoted(old.database, old.name), _quoted(old.database, name)
+        here, there = quoted((old.database, old.name)), quoted((old.database, name))
         if name in given_up:  # another table has it before the statement
-            between = _quoted(old.database, _BETWEEN.format(table_id))
+            between = quoted((old.database, _BETWEEN.format(table_id)))
             first.append((here, between))
             last.append((between, there))
         else:
@@ -177,20 +181,64 @@ def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[Tar
 
 def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
     """The tables that go in the step in which this one comes: its predecessor, and one that is gone upstream and left it the name."""
-    left = [step.id for step in plan.of(Drop) if step.before and build.wanted and step.before.name == build.wanted.name]
-    return (*build.replaces, *left)
+    aside = _moves(plan)
+    gone = [step for step in plan.of(Drop) if step.id not in aside]
+    return (*build.replaces, *(step.id for step in gone if step.before and build.wanted and step.before.name == build.wanted.name))
 
 
-def _wanting(plan: TargetPlan, name: str) -> list[Step]:
-    return [step for step in plan.steps if step.failure is None and step.wanted is not None and step.wanted.name == name]
+def _moves(plan: TargetPlan) -> dict[int, str]:
+    """The names that tables have after the statement which changes them, by id. One that is rebuilt gets its new name, too: so its rows
+    are seen under it from then on."""
+    moved = {
+        step.id: step.wanted.name
+        for step in (*plan.of(Alter), *plan.of(Build))
+        if step.before and step.wanted and step.before.name != step.wanted.name
+    }
+    taken = set(moved.values())
+    return moved | {step.id: _ASIDE.format(step.id) for step in plan.of(Drop) if step.before and step.before.name in taken}
 
 
 def _named(table: TargetTable, name: str) -> TargetTable:
     return replace(table, name=name, create=format_create_table(replace(parse_create_table(table.create), name=name)))
 
 
-def _quoted(database: str, name: str) -> str:
-    return f"{quote_name(database)}.{quote_name(name)}"
+def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, TargetTable]) -> TargetPlan:
+    """The plan as it is shown: with every statement that is run."""
+    names = {table_id: table.name for table_id, table in live.items()} | _moves(plan)
+    with_another = {table_id for build in plan.of(Build) for table_id in replaced(plan, build)}
+    steps = []
+    for step in plan.steps:
+        match step:
+            case Build() if step.failure is None:
+                told = _told_build(rules, step, [(table_id, names[table_id]) for table_id in replaced(plan, step) if table_id in names])
+            case Build():
+                told = (
+                    *_told_rename(step),
+                    *_told_build(rules, step, [(step.id, step.wanted.name)] if step.before and step.wanted else []),
+                )
+            case Alter():
+                told = (*(() if step.failure is None else _told_rename(step)), *step.first, *step.last)
+            case Drop() if step.before and not (step.failure is None and step.id in with_another):
+                told = (drop_table((rules.database, step.before.name if step.failure else names[step.id])),)
+            case _:
+                told = ()
+        steps.append(replace(step, statements=told))
+    whole = TargetPlan(tuple(steps))
+    return replace(whole, renaming=tuple(renames(whole, live)[1]))
+
+
+def _told_rename(step: Step) -> tuple[str, ...]:
+    if step.before is None or step.wanted is None or step.before.name == step.wanted.name:
+        return ()
+    here, there = (quoted((table.database, table.name)) for table in (step.before, step.wanted))
+    return (rename_tables([(here, there)]),)
+
+
+def _told_build(rules: TargetRules, step: Build, goes: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    assert step.wanted is not None
+    create, beside = parse_create_table(step.wanted.create), name_beside("load", rules.task_id, step.wanted.id)
+    outgoing = [((rules.database, name), name_beside("old", rules.task_id, table_id)) for table_id, name in goes]
+    return (make_beside(create, beside), *show_loaded(create, beside, outgoing))
 
 
 # ---- one table
@@ -210,8 +258,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
     try:
         if change.after is None:
             assert before is not None
-            drop = Drop(table, (f"DROP TABLE {_quoted(before.database, before.name)}",), before=before)
-            return _ruled(drop, decide(rules.policy, change, ()))
+            return _ruled(Drop(table, before=before), decide(rules.policy, change, ()))
         wanted = _wanted(rules, table)
         if before is None:
             return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
@@ -241,9 +288,8 @@ def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wan
 
 
 def _build(table: Table, wanted: TargetTable, before: TargetTable | None) -> Build:
-    statements = (wanted.create,) if before is None else (wanted.create, f"DROP TABLE {_quoted(before.database, before.name)}")
     replaces = () if before is None else (before.id,)
-    return Build(table, statements, wanted.remarks, before=before, wanted=wanted, replaces=replaces)
+    return Build(table, remarks=wanted.remarks, before=before, wanted=wanted, replaces=replaces)
 
 
 def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | None:
@@ -255,12 +301,10 @@ def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | 
     # Rows that are there would get the default; the source's have what they had, NULL mostly.
     if any(isinstance(change, ColumnAdded) and change.column.default is not None for change in alteration.changes):
         return None
-    moved = (rename_tables([(_quoted(before.database, before.name), new.quoted_name)]),) if before.name != wanted.name else ()
     between = replace(wanted, create=format_create_table(_between(new, alteration))) if alteration.after_rows else wanted
     return Alter(
         table,
-        (*moved, *alteration.before_rows, *alteration.after_rows),
-        wanted.remarks,
+        remarks=wanted.remarks,
         before=before,
         wanted=wanted,
         between=between,

@@ -202,7 +202,9 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, Target
                     table_id: Failure.of(TargetChangeStuck(text, subject=f"table {registered[table_id].table.qualified_name}"))
                     for table_id, text in destination.stuck().items()
                 }
-                found[target.name] = plan_target(_rules(target), registered, catalog.tables.values(), kept=stuck)
+                kept = {**stuck, **catalog.failures}
+                tables = [table for table_id, table in catalog.tables.items() if table_id not in kept]
+                found[target.name] = plan_target(_rules(target), registered, tables, kept=kept)
         except CcprError as error:
             found[target.name] = Failure.of(error)
     return found

@@ -41,6 +41,7 @@ class Change:
     points : where these stand then; a table that is not named stays where it is.
     gone : ids that are registered no more, and have no point.
     loaded : ids whose load has ended.
+    optional : numbers of the statements that the server may refuse: then the next one is run.
     """
 
     statements: tuple[str, ...]
@@ -50,6 +51,7 @@ class Change:
     points: tuple[tuple[int, Location], ...] = ()
     gone: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
+    optional: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +62,7 @@ class Change:
             "points": [[table_id, location.lsn, location.snapshot_ts] for table_id, location in self.points],
             "gone": list(self.gone),
             "loaded": list(self.loaded),
+            "optional": list(self.optional),
         }
 
     @classmethod
@@ -74,6 +77,7 @@ class Change:
             tuple(points),
             tuple(map(integer_of, value["gone"])),
             tuple(map(integer_of, value["loaded"])),
+            tuple(map(integer_of, value.get("optional", ()))),
         )
 
     @property
@@ -97,13 +101,16 @@ class Changes:
         self._session, self._task_id, self._finish = session, task_id, finish
         self.stuck: dict[int, str] = {}  # table id -> why its change cannot go on
 
-    def run(self, change: Change) -> None:
-        """Raises an error of the first statement, after which nothing has changed, or TargetChangeStuck for a later one."""
+    def run(self, change: Change) -> dict[int, str]:
+        """Raises an error of the first statement, after which nothing has changed, or TargetChangeStuck for a later one.
+
+        Returns what the server had against optional statements, by their numbers.
+        """
         key = uuid.uuid4().hex
         with self._session.transaction() as connection:
             row = {"id": key, "task_id": self._task_id, "change": json.dumps(change.to_json(), ensure_ascii=False), "next_statement": 0}
             connection.execute(intents.insert().values(**row, before=self._digest(change), problem=""))
-        self._go_on(key, change, 0)
+        return self._go_on(key, change, 0)
 
     def settle(self) -> None:
         """Bring what an earlier session has begun to its end. What cannot be is in `stuck`. Raises TargetUnavailable, StateUnreadable."""
@@ -127,7 +134,8 @@ class Changes:
             except (TargetChangeStuck, TargetRefused, TargetDenied, TargetValueRefused) as error:
                 _log.warning("a change that was begun cannot go on: %s", error)  # stuck, or undone as if it had never begun
 
-    def _go_on(self, key: str, change: Change, place: int) -> None:
+    def _go_on(self, key: str, change: Change, place: int) -> dict[int, str]:
+        refused: dict[int, str] = {}
         for number, statement in enumerate(change.statements[place:], place):
             try:
                 with self._session.transaction():
@@ -136,6 +144,12 @@ class Changes:
                 problem = typed_error(error, change.subject)
                 if isinstance(problem, TargetUnavailable):
                     raise problem from error
+                if number in change.optional and isinstance(problem, TargetRefused | TargetValueRefused):
+                    _log.warning("%s: left out, %s", change.subject, problem.message)
+                    refused[number] = problem.message
+                    with self._session.transaction() as connection:
+                        self._note(connection, key, number + 1, self._digest(change))
+                    continue
                 with self._session.transaction() as connection:
                     mine = intents.c.id == key
                     if number == 0:
@@ -154,6 +168,7 @@ class Changes:
             connection.execute(intents.delete().where(intents.c.id == key))
 
         self._finish(change, settled)
+        return refused
 
     def _note(self, connection: sa.Connection, key: str, place: int, digest: str) -> None:
         connection.execute(intents.update().where(intents.c.id == key).values(next_statement=place, before=digest, problem=""))
