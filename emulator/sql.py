@@ -90,7 +90,7 @@ class LivingSql:
             if not tokens.at_end():
                 raise tokens.unknown()
             answer = act()
-        except BadDefinition as error:
+        except (BadDefinition, pa.ArrowException) as error:
             raise StatementError(20301, f"invalid input: {error}") from error
         if isinstance(answer, Result):
             return answer
@@ -231,6 +231,12 @@ class LivingSql:
     def select(self, database: str, statement: Select) -> Result:
         """Rows of a user table: as the transaction sees them, or at a time."""
         self.database = database
+        try:
+            return self._select(database, statement)
+        except pa.ArrowException as error:  # such as an order of vectors
+            raise StatementError(20301, f"invalid input: {error}") from error
+
+    def _select(self, database: str, statement: Select) -> Result:
         if not statement.database and not database:
             raise StatementError(1046, "No database selected", "3D000")
         names = (statement.database or database.lower(), statement.table)

@@ -590,11 +590,12 @@ class Storage:
             return entry
         known = {column.seqnum: column for column in entry.definition.columns}
         visible = entry.stored.visible(self.clock.last)
-        values = pa.table({})
+        arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
         for column in new.columns:
             old = known.get(column.seqnum)
             nulls = pa.nulls(len(visible), arrow_type(column))
-            values = values.append_column(column.name, nulls if old is None else entry.stored.values(visible, [old]).column(0))
+            arrays[column.name] = nulls if old is None else entry.stored.values(visible, [old]).column(0)
+        values = pa.table(arrays)
         try:
             cast = as_rows(new, values.select([column.name for column in new.user_columns]))
         except pa.ArrowException as error:
