@@ -10,7 +10,10 @@ class ObjectDamaged(Terminal):
 
     code: ClassVar[str] = "OBJECT_DAMAGED"
     about: ClassVar[str] = "object"
-    default_remedy: ClassVar[str] = "Fetch the object again from the upstream; if it stays damaged, the upstream's own file is."
+    default_remedy: ClassVar[str] = (
+        "`ccpr run NAME` fetches it again; if it stays damaged, the upstream's own file is: `ccpr alter NAME --consistency isolated` lets "
+        "the other tables go on."
+    )
 
 
 class ObjectUnsupported(Terminal):
@@ -18,7 +21,9 @@ class ObjectUnsupported(Terminal):
 
     code: ClassVar[str] = "OBJECT_UNSUPPORTED"
     about: ClassVar[str] = "object"
-    default_remedy: ClassVar[str] = "Leave this table out of the subscription, or use a release that knows this format."
+    default_remedy: ClassVar[str] = (
+        "`ccpr alter NAME --consistency isolated` lets the other tables go on without this one; or use a release that knows this format."
+    )
 
 
 class ObjectMismatch(Terminal):
@@ -27,7 +32,7 @@ class ObjectMismatch(Terminal):
     code: ClassVar[str] = "OBJECT_MISMATCH"
     about: ClassVar[str] = "object"
     default_remedy: ClassVar[str] = (
-        "Read the catalog and the object list again at one snapshot; if they still disagree, fetch the object again."
+        "`ccpr run NAME` reads catalog and list at a new snapshot; if they still disagree, report it with this text."
     )
 
 

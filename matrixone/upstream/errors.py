@@ -160,7 +160,7 @@ class PublicationAmbiguous(UpstreamError, Terminal):
 
     code = "PUBLICATION_AMBIGUOUS"
     about = "database or table"
-    default_remedy = "Name the publication and its account."
+    default_remedy = "Name it: --publication NAME --publisher ACCOUNT, in SQL: PUBLICATION <name> OF <account>."
 
 
 class AccountMissing(UpstreamError, Terminal):
@@ -187,7 +187,10 @@ class SnapshotGone(UpstreamError, Terminal):
     code = "SNAPSHOT_GONE"
     about = "snapshot"
     meaning = "the snapshot no longer exists upstream"
-    default_remedy = "Nothing can be compared with it any more: see what a full resync costs with `ccpr plan`, and allow it there."
+    default_remedy = (
+        "Nothing can be compared with it any more. `ccpr plan NAME` shows what a full list would bring, "
+        "`ccpr run NAME --plan ID` does that."
+    )
 
 
 class SnapshotExists(UpstreamError, Terminal):
@@ -205,7 +208,7 @@ class StaleRead(UpstreamError, Terminal):
     code = "STALE_READ"
     about = "snapshot"
     meaning = "the upstream no longer knows what changed since the older snapshot"
-    default_remedy = "Only a full list can help: see what a full resync costs with `ccpr plan`, and allow it there."
+    default_remedy = "Only a full list can help: `ccpr plan NAME` shows what it would bring, `ccpr run NAME --plan ID` does that."
 
 
 class ObjectGone(UpstreamError, Terminal):
@@ -214,7 +217,10 @@ class ObjectGone(UpstreamError, Terminal):
     code = "OBJECT_GONE"
     about = "object"
     meaning = "the object's file no longer exists upstream"
-    default_remedy = "Compare with a new snapshot: `ccpr run <subscription>`; if it stays, see with `ccpr plan` what a full resync costs."
+    default_remedy = (
+        "`ccpr run NAME` compares with a new snapshot; if it stays, `ccpr resync NAME` compares with a full list "
+        "and says first what it costs."
+    )
 
 
 class ObjectSizeMismatch(UpstreamError, Terminal):
@@ -222,7 +228,9 @@ class ObjectSizeMismatch(UpstreamError, Terminal):
 
     code = "OBJECT_SIZE_MISMATCH"
     about = "object"
-    default_remedy = "Fetch it again; if it stays, the upstream's list and its files disagree: report it with this text."
+    default_remedy = (
+        "`ccpr run NAME` lists and fetches it again; if it stays, the upstream's list and its files disagree: report it with this text."
+    )
 
 
 class DatabaseMissing(UpstreamError, Terminal):
@@ -261,7 +269,7 @@ class UnsupportedTable(UpstreamError, Terminal):
     code = "UNSUPPORTED_TABLE"
     about = "table"
     meaning = "this kind of table cannot be replicated"
-    default_remedy = "Leave it out: subscribe to the other tables, or move it into another database."
+    default_remedy = "Move it into another database, or subscribe to the other tables one by one (--table)."
 
 
 class StatementUnknown(UpstreamError, Terminal):
