@@ -33,9 +33,7 @@ class Data:
 
     @property
     def id(self) -> bytes:
-        return (
-            bytes(15) + bytes([self.number % 2]) + (255 + self.number // 2).to_bytes(2, "little")
-        )  # the order of ids is not that of bytes
+        return bytes(15) + bytes([self.number % 2]) + (255 + self.number // 2).to_bytes(2, "little")  # not in the order of bytes
 
     def value(self, block: int, row: int) -> int:
         return self.number << 32 | block << 16 | row
