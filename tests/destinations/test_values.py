@@ -1,6 +1,7 @@
 """Every value of every type arrives in a target as it is, or not at all."""
 
 import datetime as dt
+import hashlib
 import struct
 from collections.abc import Callable
 from contextlib import closing
@@ -257,3 +258,21 @@ def test_times_show_the_digits_of_their_type_and_never_hide_one():
     values = pa.array([0, -1, 3_600_000_000, 3_020_399_500_000, None], pa.duration("us"))
     assert time_text(values, 0).to_pylist() == ["00:00:00", "-00:00:00.000001", "01:00:00", "838:59:59.500000", None]
     assert time_text(values, 1).to_pylist() == ["00:00:00.0", "-00:00:00.000001", "01:00:00.0", "838:59:59.5", None]
+
+
+def test_texts_and_bytes_beyond_a_packet_of_the_server(place: Place):
+    ((packet,),) = place.query("SELECT @@max_allowed_packet")
+    size = packet + packet // 4
+    kinds = {"id": pa.int32(), "x": pa.string(), "b": pa.binary()}
+    values = ('\\N,"\0\x1aé\n' * (size // 9), bytes(range(256)) * (size // 256))
+    first, second = (
+        pa.table([pa.array([value], kind) for value, kind in zip((1, *row), kinds.values(), strict=True)], names=list(kinds))
+        for row in (values, (values[0][::-1], values[1][::-1]))
+    )
+    with place.target() as target:
+        ddl = "CREATE TABLE `t` (`id` int NOT NULL, `x` text DEFAULT NULL, `b` blob DEFAULT NULL, PRIMARY KEY (`id`))"
+        table = target_of(source_table(ddl), Dialect.MARIADB, place.database)
+        target.create(table, [LoadWork("all", lambda: [first])], Location(0, 1))
+        target.apply(1, [Part(second, second.select(["id"]).slice(0, 0))], Location(1, 2))
+    digests = [hashlib.sha1(value).hexdigest() for value in (values[0][::-1].encode(), values[1][::-1])]
+    assert place.query("SELECT SHA1(x), SHA1(b) FROM t") == [tuple(digests)]

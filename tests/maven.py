@@ -1,0 +1,34 @@
+"""A jar by the machine's own Maven, from where that is set up to fetch: by its coordinates, and only the very file that is pinned."""
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_FETCH_SECONDS = 300.0
+
+
+class NoJar(Exception):
+    """It cannot be had here, or is another file than expected."""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """`artifact` is group:name:version."""
+
+    artifact: str
+    sha256: str
+
+    def fetch(self, folder: Path) -> Path:
+        """The file, in an empty folder. Raises NoJar."""
+        options = (f"-Dartifact={self.artifact}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
+        try:
+            subprocess.run(["mvn", "-B", "-q", "dependency:copy", *options], check=True, capture_output=True, timeout=_FETCH_SECONDS)
+            (jar,) = folder.glob("*.jar")
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise NoJar(f"{self.artifact} cannot be fetched ({error})") from error
+        with jar.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != self.sha256:
+            raise NoJar(f"{self.artifact} is another file than expected: its SHA-256 is {digest}")
+        return jar
