@@ -106,7 +106,7 @@ class CcprLog:
                 raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
             pair = after(Event.CLAIM, row.pair, name)
             now = self._now()
-            if row.cn_uuid not in (None, owner) and row.lease_expires_at > now and not is_dead(row.cn_uuid):
+            if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):
                 seconds = (row.lease_expires_at - now) / 1000
                 raise SubscriptionBusy(
                     f"another executor ({row.cn_uuid}) is running it; its lease ends in {seconds:.0f} s unless it is renewed",
@@ -126,8 +126,8 @@ class CcprLog:
         return Claim(row.task_id, name, owner, row.fence + 1, row.iteration_lsn)
 
     def is_held(self, row: LogRow) -> bool:
-        """Has the lease not run out? Its owner may be dead all the same."""
-        return row.lease_expires_at > self._now()
+        """See `LogRow.is_held`."""
+        return row.is_held(self._clock())
 
     def renew(self, claim: Claim, ttl_seconds: float) -> bool:
         """False if the claim has been taken over, or ended by a pause or a drop."""

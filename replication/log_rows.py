@@ -46,6 +46,7 @@ mo_ccpr_log = sa.Table(
     sa.UniqueConstraint("live_name", name="ccpr_live_name"),
     **TABLE_OPTIONS,
 )
+LONGEST_LEASE_SECONDS = 300.0  # ten times what an executor takes; one that ends later was written by a clock that was ahead
 _READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
 _NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
 
@@ -80,6 +81,12 @@ class LogRow:
     @property
     def pair(self) -> Pair:
         return Pair(State(self.state), IterationState(self.iteration_state))
+
+    def is_held(self, now: float) -> bool:
+        """Has the lease not run out, by our clock? Its owner may be dead all the same. One that ends too late to be one is not believed: a
+        clock that was set back since would keep everybody out for as long, and a living owner loses nothing but its work to the fence.
+        """
+        return 0 < self.lease_expires_at / 1000 - now <= LONGEST_LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

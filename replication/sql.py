@@ -169,8 +169,12 @@ class _Parser:
 
     def error(self, expected: str | None = None, at: Token | None = None) -> SqlSyntax:
         wanted = list(dict.fromkeys(self._expected)) if expected is None else [expected]
+        token = at or self._token
+        before = self._tokens[self._next - 1] if self._next else token
+        if token.kind is Kind.BROKEN and before.kind is Kind.WORD and before.end == token.start:  # my-sub
+            wanted.append("a name in `backquotes`, if it has other characters than letters, digits, _ and $,")
         text = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} or {wanted[-1]}"
-        return syntax_error(self._text, at or self._token, text)
+        return syntax_error(self._text, token, text)
 
     def need(self, found: bool) -> None:
         if not found:

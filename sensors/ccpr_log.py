@@ -128,7 +128,7 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
         name = row.subscription_name
         if row.state == State.PAUSED:
             tick.paused += 1
-        elif name in in_flight or row.lease_expires_at > now * 1000:  # held: somebody runs it outside Dagster, as `ccpr run` does
+        elif name in in_flight or row.is_held(now):  # held: somebody runs it outside Dagster, as `ccpr run` does
             tick.running.append(name)
         elif row.state == State.ERROR:
             tick.stopped.append(name)

@@ -104,8 +104,42 @@ def test_an_owner_whose_lease_ran_out_or_who_is_dead_is_displaced_and_can_no_lon
 
 
 def test_an_owner_takes_its_own_lease_again_with_a_new_fence(log: CcprLog) -> None:
+    """Two runs in one process, as in Dagster's daemon: the earlier one is superseded, too, though the owner is the same."""
     first = log.claim("sub", "a", TTL, nobody_is_dead)
-    assert log.claim("sub", "a", TTL, nobody_is_dead).fence == first.fence + 1
+    log.start(first, Context())
+    second = log.claim("sub", "a", TTL, nobody_is_dead)
+    assert second.fence == first.fence + 1
+    log.start(second, Context())
+    assert not log.renew(first, TTL)
+    log.release(first)
+    assert log.row("sub").lease_expires_at > 0
+    for step in (lambda: commit(log, first, 7), lambda: log.remember(first, Context()), lambda: log.start(first, Context())):
+        with pytest.raises(LeaseLost):
+            step()
+    assert log.row("sub").iteration_lsn == 0
+    commit(log, second, 7)
+
+
+def test_a_lease_of_a_clock_that_was_ahead_keeps_nobody_out_for_long(log: CcprLog, clock: Clock) -> None:
+    """Written by a machine that is dead now and cannot be judged from here."""
+    clock.now += 86_400
+    old = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(old, Context())
+    clock.now -= 86_400
+    assert not log.is_held(log.row("sub"))
+    new = log.claim("sub", "b", TTL, nobody_is_dead)
+    log.start(new, Context())
+    with pytest.raises(LeaseLost):
+        commit(log, old, 7)
+    commit(log, new, 7)
+
+
+def test_a_lease_of_a_clock_that_is_a_little_ahead_counts(log: CcprLog, clock: Clock) -> None:
+    clock.now += 60
+    log.claim("sub", "a", TTL, nobody_is_dead)
+    clock.now -= 60
+    with pytest.raises(SubscriptionBusy):
+        log.claim("sub", "b", TTL, nobody_is_dead)
 
 
 def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> None:

@@ -101,6 +101,7 @@ def test_strings_are_read_as_mysql_reads_them(written: str, meant: str) -> None:
         ("SELECT * FROM mo_users", 1, 15, "a table"),
         ("", 1, 1, "a statement"),
         ("PAUSE SUBSCRIPTION `s", 1, 20, "the subscription's name"),
+        ("CREATE SUBSCRIPTION my-sub DATABASE d", 1, 23, "DATABASE or a name in `backquotes`"),
     ],
 )
 def test_an_error_points_at_the_character(text: str, line: int, column: int, expected: str) -> None:

@@ -61,6 +61,10 @@ def failed(count: int, seconds_ago: float) -> dict[str, object]:
     return {"task_id": TASK, "error_message": f"R:{count}:{last}:{last}:CONNECTION_LOST: line down"}
 
 
+def ends_in(seconds: float) -> int:
+    return round((time.time() + seconds) * 1000)
+
+
 def killed(seconds_ago: float) -> dict[str, object]:
     return {"iteration_state": IterationState.RUNNING, "updated_at": ago(seconds_ago)}
 
@@ -86,7 +90,8 @@ def a_run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> dg.DagsterRun:
         pytest.param(lambda: {"task_id": TASK, **ran(61)}, None, id="after its interval"),
         pytest.param(lambda: {"state": State.PAUSED}, "1 paused", id="paused"),
         pytest.param(lambda: {"state": State.ERROR}, "1 stopped by an error, mend and run: ccpr run orders", id="error"),
-        pytest.param(lambda: {"lease_expires_at": 2**60}, "1 running", id="held by another executor"),
+        pytest.param(lambda: {"lease_expires_at": ends_in(20)}, "1 running", id="held by another executor"),
+        pytest.param(lambda: {"lease_expires_at": ends_in(86_400)}, None, id="a lease of a clock that was ahead"),
         pytest.param(lambda: {"lease_expires_at": 1}, None, id="a lease that has run out"),
         pytest.param(lambda: failed(1, 30), "1 waiting, next orders in 30 s", id="failed just now"),
         pytest.param(lambda: failed(1, 70), None, id="failed long enough ago"),
