@@ -53,14 +53,24 @@ mirror = dg.AssetSpec(
     kinds={"arrow", "spark"},
 )
 
+target_databases = dg.AssetSpec(
+    "target_databases",
+    deps=[mirror],
+    description="The MariaDB and MySQL databases into which a subscription is carried from the mirror, if it has any (`ccpr target add`). "
+    "How each came along stands in the metadata `targets` of applied_tables and in `ccpr status`.",
+    group_name="replication",
+    kinds={"mysql"},
+)
 
-def _numbers(outcome: Outcome) -> dict[str, int | float | bool]:
+
+def _numbers(outcome: Outcome) -> dict[str, int | float | bool | str]:
     return {
         **metadata.lag(outcome),
         metadata.POINT_MADE: outcome.point,
         metadata.TABLES_TOTAL: outcome.tables,
         metadata.TABLES_CHANGED: outcome.tables_changed,
         metadata.TABLES_QUARANTINED: len(outcome.quarantined),
+        **({metadata.QUARANTINED: "\n".join(outcome.quarantined)} if outcome.quarantined else {}),
         metadata.OBJECTS_COPIED: outcome.objects_copied,
         metadata.BYTES_COPIED: outcome.bytes_copied,
         metadata.OBJECTS_TOTAL: outcome.objects_total,

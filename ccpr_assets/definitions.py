@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from ccpr_assets.applied_tables import mirror
+from ccpr_assets.applied_tables import mirror, target_databases
 from ccpr_assets.jobs import STEPS, ccpr_sync_job
 from ccpr_assets.upstream_snapshots import upstream
 from resources.replication import Replication
@@ -11,7 +11,7 @@ from sensors.ccpr_log import ccpr_log_sensor
 from sensors.retention import dagster_retention_sensor
 
 defs = dg.Definitions(
-    assets=[upstream, *STEPS, mirror],
+    assets=[upstream, *STEPS, mirror, target_databases],
     jobs=[ccpr_sync_job],
     sensors=[ccpr_log_sensor, dagster_retention_sensor],
     resources={"replication": Replication(), "spark": SparkResource()},

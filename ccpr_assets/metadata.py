@@ -25,6 +25,7 @@ CLOCK_SKEW_SECONDS = "clock_skew_seconds"  # our clock less the upstream's
 TABLES_TOTAL = "tables_total"
 TABLES_CHANGED = "tables_changed"
 TABLES_QUARANTINED = "tables_quarantined"  # they failed while the others went on
+QUARANTINED = "quarantined"  # their names, a line each
 CHANGES = "changes"
 DDL_DIFF = "ddl_diff"
 UNREPLICATED = "not_replicated"

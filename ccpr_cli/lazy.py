@@ -61,7 +61,7 @@ class LazyGroup(TyperGroup):
         as_json = ctx.meta[_AS_JSON]
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # the second at a question
             typer.echo("interrupted; nothing is left half done, type it again to go on", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except UsageError as error:
@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
                 raise
             _tell_usage(error)
             raise typer.Exit(error.exit_code) from error
-        except (ClickException, typer.Exit, typer.Abort, BrokenPipeError):
+        except (ClickException, typer.Exit, BrokenPipeError):
             raise
         except Exception as error:
             _tell_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))

@@ -21,6 +21,7 @@ WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width; what is rea
 out = Console(highlight=False, soft_wrap=True, width=WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 USAGE = 2
+_SHORT = 16  # a cell of so many letters is not folded; in a narrow terminal the long ones make room
 _USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
 
 
@@ -65,7 +66,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empt
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        short = max(len(str(row[index])) for row in rows) <= _SHORT
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
     out.print(table)

@@ -113,24 +113,38 @@ def _drawn(found: Sequence[Standing], *, whole: bool) -> Table | Group | Text:
 
 
 def _overview(found: Sequence[Standing]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "state", "step", "lsn", "lag", "pending", "quarantined", "next", "last error"):
-        table.add_column(column, overflow="fold")
+    """A line each; a column in which nobody has anything is left out."""
     now = time.time()
-    for standing in found:
-        error = standing.last_error
-        table.add_row(
-            Text(standing.name),
-            _state(standing),
-            Text(f"{standing.step.number} {standing.step.name}" if standing.step else "-"),
-            str(standing.iteration_lsn),
-            _lag(standing),
-            _pending(standing),
-            str(len(standing.quarantined) or "-"),
-            "-" if standing.next_attempt is None else seconds_text(standing.next_attempt - now),
-            Text("-" if error is None else f"{error.code} ({error.attempts} in a row since {time_text(error.first)})"),
-        )
+    columns: dict[str, list[str | Text]] = {
+        "name": [Text(one.name) for one in found],
+        "state": [_state(one) for one in found],
+        "step": [f"{one.step.number} {one.step.name}" if one.step else "-" for one in found],
+        "lsn": [str(one.iteration_lsn) for one in found],
+        "lag": [_lag(one) for one in found],
+        "pending": [_pending(one) for one in found],
+        "quarantined": [str(len(one.quarantined) or "-") for one in found],
+        "targets": [_targets_in_words(one) for one in found],
+        "next": ["-" if one.next_attempt is None else seconds_text(one.next_attempt - now) for one in found],
+        "last error": [_last_error(one) for one in found],
+    }
+    shown = {column: cells for column, cells in columns.items() if any(str(cell) != "-" for cell in cells)}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in shown:
+        least = 24 if column == "last error" else None
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "state", "lsn", "lag"), min_width=least)
+    for cells in zip(*shown.values(), strict=True):
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
     return table
+
+
+def _targets_in_words(standing: Standing) -> str:
+    bad = sum(not target.ok for target in standing.targets)
+    return f"{len(standing.targets)}, {bad} not well" if bad else str(len(standing.targets) or "-")
+
+
+def _last_error(standing: Standing) -> str:
+    error = standing.last_error
+    return "-" if error is None else f"{error.code} ({error.attempts} in a row since {time_text(error.first)})"
 
 
 def _in_full(standing: Standing) -> Group:

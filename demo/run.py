@@ -5,6 +5,7 @@ points. Everything it makes lies in demo-run/, which is made anew each time.
 """
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +59,7 @@ def main() -> None:
     read_with_spark(before=2, after=5)
     out.print(f"\n[bold green]Done[/] in {time.monotonic() - started:.0f} s. What you can do now:")
     for command, what in (
-        ("make ui", "the five assets of the last iteration in Dagster's UI, on 127.0.0.1"),
+        ("make ui", "the five assets of the last iteration in Dagster's UI: open http://127.0.0.1:3000 (PORT= for another port)"),
         (f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr points {NAME}", "the points that can be read"),
         (f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr export {NAME} {TABLE} --at 1 --out acc.parquet", "a table as it was"),
     ):
@@ -71,6 +73,7 @@ def prepare_environment() -> None:
     shutil.copy(ROOT / "dagster.yaml", dagster_home)
     os.environ |= {"CCPR_HOME": str(HOME), "DAGSTER_HOME": str(dagster_home), PASSWORD_VARIABLE: "any"}
     os.environ.pop("CCPR_CATALOG", None)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # the steps stand in Dagster's events
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def specs() -> dict[str, dg.AssetSpec]:
     return {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
 
 
-def test_the_lineage_goes_from_the_upstream_database_to_the_mirror() -> None:
+def test_the_lineage_goes_from_the_upstream_database_to_the_mirror_and_the_targets() -> None:
     found = {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs().items()}
     assert found == {
         "upstream_database": [],
@@ -30,6 +30,7 @@ def test_the_lineage_goes_from_the_upstream_database_to_the_mirror() -> None:
         "copied_objects": ["object_diffs"],
         "applied_tables": ["copied_objects"],
         "mirror": ["applied_tables"],
+        "target_databases": ["mirror"],
     }
 
 
@@ -42,6 +43,7 @@ def test_assets_say_what_they_are() -> None:
         "copied_objects": ["matrixone", "spark"],
         "applied_tables": ["arrow"],
         "mirror": ["arrow", "spark"],
+        "target_databases": ["mysql"],
     }
     assert {spec.group_name for spec in specs().values()} == {"replication"}  # one group: the UI shows all of the lineage at once
     assert all(spec.description for spec in specs().values())
@@ -51,7 +53,11 @@ def test_a_partition_is_a_subscription() -> None:
     job = defs.resolve_job_def("ccpr_sync_job")
     assert job.partitions_def == SUBSCRIPTIONS
     assert SUBSCRIPTIONS.name == "ccpr_subscription"
-    assert [name for name, spec in specs().items() if spec.partitions_def != SUBSCRIPTIONS] == ["upstream_database", "mirror"]
+    assert [name for name, spec in specs().items() if spec.partitions_def != SUBSCRIPTIONS] == [
+        "upstream_database",
+        "mirror",
+        "target_databases",
+    ]
 
 
 def test_checks_block_and_keep_a_history_for_each_subscription() -> None:

@@ -161,7 +161,7 @@ def test_the_lineage_is_shown_in_a_browser(server: WebServer, home: Path) -> Non
 
     def shows_all() -> bool:
         page = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_SECONDS, check=True).stdout
-        return all(name in page for name in ("upstream_database", *ASSETS, "mirror", "Materialize all"))
+        return all(name in page for name in ("upstream_database", *ASSETS, "mirror", "target_databases", "Materialize all"))
 
     wait_for(shows_all, PAGE_SECONDS)
 

@@ -111,8 +111,9 @@ def test_a_defect_is_no_stack_for_the_user(failure: list[BaseException]) -> None
     assert "Traceback" in ccpr("--verbose", "run").stderr
 
 
-def test_an_interruption_ends_with_its_own_code_and_a_word(failure: list[BaseException]) -> None:
-    failure.append(KeyboardInterrupt())
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), typer.Abort()], ids=["at work", "at a question"])
+def test_an_interruption_ends_with_its_own_code_and_a_word(failure: list[BaseException], interruption: BaseException) -> None:
+    failure.append(interruption)
     result = ccpr("run")
     assert result.exit_code == 130
     assert "interrupted" in result.stderr
