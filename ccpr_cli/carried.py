@@ -44,9 +44,10 @@ def show_behind(table: BehindTable) -> None:
 
 def plan_json(found: TargetPlan | Failure) -> dict[str, Any]:
     if isinstance(found, Failure):
-        return {"error": asdict(found), "steps": []}
+        return {"error": asdict(found), "renames": [], "steps": []}
     return {
         "error": None,
+        "renames": list(found.renaming),
         "steps": [
             {
                 "table": step.table.qualified_name,

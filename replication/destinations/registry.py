@@ -126,8 +126,12 @@ class Registry:
         state: State,
         columns_there: Callable[[TargetTable], Mapping[str, Sequence[str | None]]],
     ) -> None:
+        """Another subscription that had a live table of such a name has it no more: it was dropped there, or the name were not free."""
         self.delete(connection, [table.id for table in tables])
         for table in tables:
+            lost = registry.update().where(registry.c.task_id != self._task_id, registry.c.state == State.LIVE.value)
+            named = (registry.c.table_schema == table.database, registry.c.table_name == table.name)
+            connection.execute(lost.where(*named).values(state=State.DROPPED.value))
             value = table_json(table)
             connection.execute(
                 registry.insert().values(

@@ -75,6 +75,17 @@ def test_an_alter_that_copied_the_table_is_not_a_truncate():
     assert (decision.applies, decision.destructive) == (True, ())
 
 
+def test_a_truncate_beside_a_change_that_copies_nothing_is_one_still():
+    longer = ColumnDefinition("v", ColumnType("varchar", (5,))), ColumnDefinition("v", ColumnType("varchar", (9,)))
+    text = longer[0], ColumnDefinition("v", ColumnType("text"))
+    change = TableChange(ChangeKind.REPLACED, TABLE, replace(TABLE, id=TABLE.id + 1))
+    for step in (TableCommentChanged("", "new"), ColumnRetyped(*longer)):
+        assert decide(DdlPolicy.ADDITIVE, change, (step,)).waiting, step
+        assert change.describe() in decide(DdlPolicy.FULL, change, (step,)).destructive
+    for step in (ColumnRetyped(*text), ColumnAdded(longer[0], None)):
+        assert decide(DdlPolicy.ADDITIVE, change, (TableCommentChanged("", "new"), step)).applies, step
+
+
 def test_a_table_waits_as_a_whole():
     decision = decide(DdlPolicy.ADDITIVE, ALTERED, [ColumnAdded(A, None), ColumnDropped(A)])
     assert not decision.applies

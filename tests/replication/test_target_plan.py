@@ -17,6 +17,7 @@ from replication.synced_table import for_sync
 from replication.target_dialects import Dialect
 from replication.target_plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
 from replication.target_sql import target_table
+from replication.target_statements import name_beside
 
 FULL = TargetRules(Dialect.MARIADB, "t", DdlPolicy.FULL)
 ADDITIVE = replace(FULL, policy=DdlPolicy.ADDITIVE)
@@ -114,6 +115,7 @@ def test_who_wants_the_name_of_one_that_waits_waits_too_and_so_on():
         ([table(1, "b")], True),
         ([table(1, "a", {"k": 0, "v": 1, "w": 2})], False),
         ([table(9, "a", {"k": 0, "v": 1, "w": 2}, logical_id=1)], False),  # a copying ALTER
+        ([table(9, "a", logical_id=1, unique=True)], True),  # TRUNCATE, and an index beside
         ([table(1, "a", {"k": 0})], True),
     ],
 )
@@ -130,6 +132,39 @@ def test_a_copying_alter_is_built_and_one_in_place_is_altered():
     (alter,) = plan_target(FULL, registered(table(1, "a")), [table(1, "a", wider)]).of(Alter)
     assert alter.first == ("ALTER TABLE `t`.`a` ADD COLUMN `w` int DEFAULT NULL AFTER `v`",)
     assert alter.between == alter.wanted
+
+
+def test_a_plan_has_each_statement_once_and_in_the_place_where_it_is_run():
+    there = registered(table(1, "a"), table(2, "b"), table(3, "c"), table(4, "d"))
+    plan = plan_target(FULL, there, [table(9, "b", logical_id=1), table(2, "a"), table(5, "c", unique=True)])
+    assert plan.renaming == (
+        "RENAME TABLE `t`.`b` TO `t`.`ccpr_between_2`, `t`.`a` TO `t`.`ccpr_between_1`, "
+        "`t`.`ccpr_between_2` TO `t`.`a`, `t`.`ccpr_between_1` TO `t`.`b`",
+    )
+    beside = {number: [f"`t`.`{name_beside(purpose, '', number)}`" for purpose in ("load", "old")] for number in (1, 3, 5, 9)}
+    told = {step.table.id: step.statements for step in plan.steps}
+    assert told[2] == ()
+    assert told[9][0].startswith(f"CREATE TABLE {beside[9][0]} (")
+    assert told[9][1:] == (
+        f"RENAME TABLE `t`.`b` TO {beside[1][1]}, {beside[9][0]} TO `t`.`b`",
+        f"DROP TABLE IF EXISTS {beside[1][1]}",
+    )
+    assert told[3] == (), "it goes in the step of the table that takes its name"
+    assert told[5][1:] == (
+        f"ALTER TABLE {beside[5][0]} ADD UNIQUE KEY `u` (`v`)",
+        f"RENAME TABLE `t`.`c` TO {beside[3][1]}, {beside[5][0]} TO `t`.`c`",
+        f"DROP TABLE IF EXISTS {beside[3][1]}",
+    )
+    assert told[4] == ("DROP TABLE IF EXISTS `t`.`d`",)
+
+
+def test_what_waits_is_told_with_the_rename_that_it_needs():
+    there = registered(table(1, "a"), table(2, "b"))
+    plan = plan_target(ADDITIVE, there, [table(9, "c", logical_id=1), table(2, "d")])
+    assert plan.renaming == ()
+    truncated, renamed = plan.steps[1].statements, plan.steps[0].statements
+    assert (truncated[0], renamed) == ("RENAME TABLE `t`.`a` TO `t`.`c`", ("RENAME TABLE `t`.`b` TO `t`.`d`",))
+    assert truncated[-1] == f"DROP TABLE IF EXISTS `t`.`{name_beside('old', '', 1)}`"
 
 
 def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
