@@ -23,7 +23,7 @@ _U32 = struct.Struct("<I")
 _NULLS = struct.Struct("<qQQ")  # nulls, bits, bytes of the bitmap
 _U32_MAX = 2**32 - 1
 _INLINE_MAX = 23
-_OUTSIDE = np.uint64(0xFFFFFFFF)
+_OUTSIDE = 0xFFFFFFFF
 _SLOT, _WORDS = np.dtype(f"V{VARLENA_SIZE}"), VARLENA_SIZE // 8
 _BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GEOMETRY))
 
@@ -100,16 +100,18 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
     if longest <= _INLINE_MAX:
         return EncodedColumn(kind, rows, _inline_slots(starts, lengths, longest, data), b"", null, values)
     outside = lengths > _INLINE_MAX
-    long = np.flatnonzero(outside)
-    sizes = lengths[long].astype(np.uint64)
-    total = int(sizes.sum())
+    sizes = lengths * outside
+    after = np.cumsum(sizes)
+    total = int(after[-1])
     if total > _U32_MAX:
         raise NotWritable(f"{total} bytes of values in one block", subject=subject)
-    slots = (
-        np.zeros((rows, _WORDS), "<u8") if len(long) == rows else _inline_slots(starts, np.where(outside, 0, lengths), _INLINE_MAX, data)
-    )
-    slots[long, 0] = _OUTSIDE | (np.cumsum(sizes) - sizes) << np.uint64(32)
-    slots[long, 1] = sizes
+    slots = np.zeros((rows, _WORDS), "<i8")
+    slots[:, 0] = (after - sizes << 32 | _OUTSIDE) * outside
+    slots[:, 1] = sizes
+    slots = slots.view("<u8")
+    short = np.flatnonzero(~outside)
+    if short.size:
+        slots[short] = _inline_slots(starts.take(short), lengths.take(short), _INLINE_MAX, data)
     area = data.slice(int(ends[0]), int(ends[-1] - ends[0]))
     if total < area.size:  # short values stand between the long ones
         kept = values.filter(pa.array(outside))
@@ -127,11 +129,14 @@ def _inline_slots(starts: np.ndarray, lengths: np.ndarray, longest: int, data: p
         slots[:, 0] = longest
         slots[:, 1 : 1 + longest] = np.frombuffer(data, np.uint8, rows * longest, int(starts[0])).reshape(rows, longest)
         return slots.view("<u8")
-    low, high = int(starts[0]), int(starts[last]) + _INLINE_MAX
-    padded = np.zeros(high - low + VARLENA_SIZE, np.uint8)
-    used = min(high, data.size) - low
-    padded[1 : 1 + used] = np.frombuffer(data, np.uint8, used, low)
-    found = np.ndarray((high - low,), _SLOT, padded, 0, (1,))[starts - low]
+    low, high = int(starts[0]) - 1, int(starts[last]) + _INLINE_MAX
+    if low >= 0 and high <= data.size:
+        around = np.frombuffer(data, np.uint8, high - low, low)
+    else:  # the first or the last values of their buffer
+        around = np.zeros(high - low, np.uint8)
+        used = min(high, data.size) - low - 1
+        around[1 : 1 + used] = np.frombuffer(data, np.uint8, used, low + 1)
+    found = np.ndarray((high - low - _INLINE_MAX,), _SLOT, around, 0, (1,))[starts - (low + 1)]
     slots = found.view("<u8").reshape(rows, _WORDS)
     slots &= _KEPT_WORDS.take(lengths, axis=0)
     slots[:, 0] |= lengths.astype(np.uint64)

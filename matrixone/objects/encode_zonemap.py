@@ -6,6 +6,7 @@ Readers of every kind prune by these, so each rule of the server is kept, stale 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute
 
 from matrixone.objects import types
@@ -18,6 +19,7 @@ _HALF, _MAX_AT = 30, 31
 _MIN_LENGTH_AT, _MAX_LENGTH_AT, _FLAGS_AT, _OID_AT = 30, 61, 62, 63
 _UNBOUNDED, _INITIALISED, _SCALE_MASK = 0x80, 0x80, 0x3F
 _SUM = slice(8, 16)
+_SHORT = 7
 _NO_MAPS = frozenset((types.DECIMAL256, types.VECF32, types.VECF64))
 
 _SIGNED = {
@@ -56,12 +58,7 @@ def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
     if oid in _NO_MAPS or column.null_count == column.rows:
         return bytes(raw)
     if column.values is not None:
-        if in_order:
-            low, high = column.values[column.null_count], column.values[column.rows - 1]
-        else:
-            bounds = pc.min_max(column.values)
-            low, high = bounds["min"], bounds["max"]
-        put_bounds(raw, low.as_py(), high.as_py())
+        put_bounds(raw, *_varlena_bounds(column, column.values, in_order=in_order))
         return bytes(raw)
     slots = column.slots.reshape(-1)
     kept = None if column.null is None else ~column.null
@@ -80,11 +77,25 @@ def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
         size = types.SLOT_SIZES[oid]
         rows = slots.view(np.uint8).reshape(column.rows, size)
         rows = rows if kept is None else rows[kept]
-        low, high = (rows[_extreme(_order(oid, rows), greatest=greatest)].tobytes() for greatest in (False, True))
+        order = _order(oid, rows)
+        low, high = (rows[_extreme(order, greatest=greatest)].tobytes() for greatest in (False, True))
     raw[: len(low)] = low
     raw[_MAX_AT : _MAX_AT + len(high)] = high
     raw[_FLAGS_AT] |= _INITIALISED
     return bytes(raw)
+
+
+def _varlena_bounds(column: EncodedColumn, values: pa.BinaryArray, *, in_order: bool) -> tuple[bytes, bytes]:
+    """The least and the greatest value. Those of up to seven bytes order as numbers: big-endian, their length behind them."""
+    if in_order:
+        return values[column.null_count].as_py(), values[column.rows - 1].as_py()
+    words = column.slots.reshape(column.rows, -1)[:, 0]
+    if column.null is None and int((words & np.uint64(0xFF)).max()) <= _SHORT:
+        numbers = (words >> np.uint64(8) | words << np.uint64(56)).byteswap()
+        low, high = (int(number).to_bytes(8, "big") for number in (numbers.min(), numbers.max()))
+        return low[: low[_SHORT]], high[: high[_SHORT]]
+    bounds = pc.min_max(values)
+    return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 def _sum(numbers: np.ndarray, oid: int) -> bytes:
@@ -115,7 +126,7 @@ def _order(oid: int, rows: np.ndarray) -> list[np.ndarray]:
         return [limbs[:, 1].view("<i8"), limbs[:, 0]]
     if oid == types.TS:
         times = rows.view(TIMESTAMP_DTYPE).reshape(-1)
-        return [times["physical"], times["logical"]]
+        return [np.ascontiguousarray(times["physical"]), np.ascontiguousarray(times["logical"])]
     if oid == types.UUID:
         return list(rows.view(">u8").T)
     return rowid_order_columns(rows)
@@ -132,11 +143,15 @@ def rowid_order_columns(rows: np.ndarray) -> list[np.ndarray]:
 
 def _extreme(order: list[np.ndarray], *, greatest: bool) -> int:
     """The row of the least or greatest value."""
-    rows = np.arange(len(order[0]))
+    rows: np.ndarray | None = None  # all of them
     for numbers in order:
-        some = numbers[rows]
-        rows = rows[some == (some.max() if greatest else some.min())]
-    return int(rows[0])
+        some = numbers if rows is None else numbers.take(rows)
+        hits = np.flatnonzero(some == (some.max() if greatest else some.min()))
+        if len(hits) < len(some):
+            rows = hits if rows is None else rows.take(hits)
+            if len(rows) == 1:
+                break
+    return 0 if rows is None else int(rows[0])
 
 
 def put_bounds(raw: bytearray, low: bytes, high: bytes) -> None:

@@ -4,6 +4,7 @@ A filter answers every key that it was built from with yes, and some 0.4 % of al
 together, round by round over numpy arrays: a round takes every key that stands alone in one of its three places.
 """
 
+import itertools
 import math
 import struct
 from collections.abc import Sequence
@@ -25,13 +26,17 @@ _TOGETHER = 8  # filters built at once: more of them share the cost of a round, 
 _KEY_BITS = 40
 _ONE_KEY, _KEY_MASK = 1 << _KEY_BITS, (1 << _KEY_BITS) - 1
 _OBJECT_PREFIX, _BLOCK_PREFIX = (0, 18), (1, 20)  # id of the prefix function, bytes
-_OTHERS = np.array([(1, 2), (0, 2), (0, 1)])  # of a key's three places, beside each the two that are left
 _LENGTHS = struct.Struct("<III")
 _U = np.uint64
 
 
 def _rotated(values: np.ndarray, bits: int) -> np.ndarray:
     return values << _U(bits) | values >> _U(64 - bits)
+
+
+def _shift_xor(values: np.ndarray, bits: int) -> None:
+    """In place."""
+    values ^= values >> _U(bits)
 
 
 def _round(state: np.ndarray | np.uint64, lane: np.ndarray) -> np.ndarray:
@@ -144,8 +149,13 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
     built: list[bytes | None] = [None] * len(hashes)
     groups, open_ = list(hashes), list(range(len(hashes)))
     for attempt, seed in enumerate((_SEEDS[0], *_SEEDS)):
-        for start in range(0, len(open_), _TOGETHER):
-            some = open_[start : start + _TOGETHER]
+        due = open_
+        if attempt == 1:  # repeated hashes are never alone: the first seed once more, without them
+            for number in open_:
+                groups[number] = np.unique(groups[number])
+            due = [number for number in open_ if len(groups[number]) < len(hashes[number])]
+        for start in range(0, len(due), _TOGETHER):
+            some = due[start : start + _TOGETHER]
             tables = _build([groups[number] for number in some], [sizes[number] for number in some], seed)
             for number, table in zip(some, tables, strict=True):
                 if table is not None:
@@ -155,67 +165,71 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
         open_ = [number for number in open_ if built[number] is None]
         if not open_:
             return [entry for entry in built if entry is not None]
-        if attempt == 0:  # repeated hashes are never alone: the first seed once more, without them
-            for number in open_:
-                groups[number] = np.unique(groups[number])
     raise NotWritable(f"no filter over {len(groups[open_[0]])} keys after {_ATTEMPTS} seeds", subject="filter")
 
 
 def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.ndarray | None]:
     """The fingerprints of each group, uint8; None where some of its keys are never alone. The tables lie behind one another."""
     bases = np.cumsum([0, *(size.total for size in sizes)])
-    counts = np.array([len(group) for group in groups])
-    keys = int(counts.sum())
-    parts = [_places(group, size, base, seed) for group, size, base in zip(groups, sizes, bases.tolist(), strict=False)]
-    places, fingerprints = (np.concatenate(part) for part in zip(*parts, strict=True))
-    # Of each place how many keys have it, above the sum of the numbers under which they do (three times the key, and which of the three
-    # it is): of one key, that is the number. Doubles hold it exactly.
-    places, total = places.reshape(-1), int(bases[-1])
-    weights = np.arange(_ONE_KEY, _ONE_KEY + 3 * keys, dtype=np.float64)
-    held = np.bincount(places, weights, minlength=total).astype(np.int64)
+    keys, total = sum(map(len, groups)), int(bases[-1])
+    places, fingerprints = np.empty((3, keys), np.int64), np.empty(keys, np.uint8)
+    stop = 0
+    for group, size, base in zip(groups, sizes, bases.tolist(), strict=False):
+        start, stop = stop, stop + len(group)
+        fingerprints[start:stop] = _put_places(places[:, start:stop], group, size, base, seed)
+    # Of each place how many keys have it, above the sum of their numbers: of one key, that is its number.
+    held, numbers = np.zeros(total, np.int64), np.arange(_ONE_KEY, _ONE_KEY + keys)
+    for row in places:
+        np.add.at(held, row, numbers)
     claim, order = np.empty(keys, np.int64), np.arange(total)
     taken: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     alone = np.flatnonzero(held >> _KEY_BITS == 1)
     while alone.size:
-        number = held.take(alone) & _KEY_MASK
-        found = number // 3
+        found = held.take(alone) & _KEY_MASK
         turn = order[: len(found)]
         claim[found] = turn
-        first = claim.take(found) == turn  # a key that is alone in two places, or a place named twice, counts once
-        found, number, alone = found[first], number[first], alone[first]
-        numbers = (3 * found[:, None] + _OTHERS.take(number - 3 * found, axis=0)).reshape(-1)
-        others = places.take(numbers)
-        taken.append((found, alone, others))
-        numbers += _ONE_KEY
-        np.subtract.at(held, others, numbers)
-        alone = others[held.take(others) >> _KEY_BITS == 1]
-    table = np.zeros(int(bases[-1]), np.uint8)
+        first = np.flatnonzero(claim.take(found) == turn)  # a key that is alone in two places, or a place named twice, counts once
+        if len(first) < len(found):
+            found, alone = found.take(first), alone.take(first)
+        three = places.take(found, axis=1)
+        taken.append((found, alone, three))
+        numbers = found + _ONE_KEY
+        for row in three:
+            np.subtract.at(held, row, numbers)
+        three = three.reshape(-1)
+        alone = three.take(np.flatnonzero(held.take(three) >> _KEY_BITS == 1))
+    table = np.zeros(total, np.uint8)
     # The last keys first: of a key's places its own is still zero, so that it can make the three agree.
-    for found, own, others in reversed(taken):
-        two = table.take(others).reshape(-1, 2)
-        table[own] = fingerprints.take(found) ^ two[:, 0] ^ two[:, 1]
-    complete = np.ones(len(groups), bool)
-    if sum(len(found) for found, _, _ in taken) < keys:
-        owners = np.searchsorted(np.cumsum(counts), np.concatenate([found for found, _, _ in taken] or [order[:0]]), side="right")
-        complete = np.bincount(owners, minlength=len(groups)) == counts
-    return [table[start:stop] if done else None for start, stop, done in zip(bases[:-1], bases[1:], complete, strict=True)]
+    for found, own, three in reversed(taken):
+        one, two, three = table.take(three)
+        table[own] = fingerprints.take(found) ^ one ^ two ^ three
+    return [None if held[start:stop].any() else table[start:stop] for start, stop in itertools.pairwise(bases.tolist())]
 
 
-def _places(hashes: np.ndarray, size: _Size, base: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Three places of each key in the table that starts at `base`, int64 of shape (keys, 3), ascending; and its fingerprint."""
-    with np.errstate(over="ignore"):
-        mixed = hashes + _U(seed)
-        mixed = (mixed ^ mixed >> _U(33)) * _U(0xFF51AFD7ED558CCD)
-        mixed = (mixed ^ mixed >> _U(33)) * _U(0xC4CEB9FE1A85EC53)
-        mixed ^= mixed >> _U(33)
+def _put_places(places: np.ndarray, hashes: np.ndarray, size: _Size, base: int, seed: int) -> np.ndarray:
+    """Put three places of each key in the table that starts at `base` into `places`, int64 of shape (3, keys); its fingerprint, uint8."""
+    mixed = hashes + _U(seed)
+    _shift_xor(mixed, 33)
+    mixed *= _U(0xFF51AFD7ED558CCD)
+    _shift_xor(mixed, 33)
+    mixed *= _U(0xC4CEB9FE1A85EC53)
+    _shift_xor(mixed, 33)
     span, length, mask = _U(size.segments * size.length), _U(size.length), _U(size.length - 1)
-    first = ((mixed >> _U(32)) * span + ((mixed & _U(0xFFFFFFFF)) * span >> _U(32))) >> _U(32)
-    places = np.empty((len(mixed), 3), np.int64)
-    places[:, 0] = first
-    places[:, 1] = first + length ^ (mixed >> _U(18) & mask)
-    places[:, 2] = first + (length << _U(1)) ^ (mixed & mask)
+    high = mixed >> _U(32)
+    fingerprints = (mixed ^ high).astype(np.uint8)
+    first, second, third = places.view(np.uint64)
+    np.bitwise_and(mixed, _U(0xFFFFFFFF), out=first)
+    first *= span
+    first >>= _U(32)
+    high *= span
+    first += high
+    first >>= _U(32)
+    np.add(first, length, out=second)
+    second ^= mixed >> _U(18) & mask
+    np.add(first, length << _U(1), out=third)
+    third ^= mixed & mask
     places += base
-    return places, (mixed ^ mixed >> _U(32)).astype(np.uint8)
+    return fingerprints
 
 
 def rowid_filters(rowids: Sequence[np.ndarray]) -> list[bytes]:

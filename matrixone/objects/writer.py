@@ -99,19 +99,21 @@ def write_data(
     special = [] if times is None else [_ROWID, _TS] if appendable else [_TS]
     seqnums.extend(range(max(seqnums, default=-1) + 1, max(seqnums, default=-1) + 1 + len(special)))
     kinds.extend(special)
-    stored: list[list[StoredColumn]] = []
-    hashes: list[np.ndarray] = []
-    for number, block in enumerate(blocks):
+    for block in blocks:
         _check_columns(table.columns, block, subject)
-        columns = []
-        for position, (values, column) in enumerate(zip(block.columns, table.columns, strict=True)):
-            encoded = encode(values, column)  # and stored at once, while it is in the processor's cache
+    stored: list[list[StoredColumn]] = [[] for _ in blocks]
+    hashes: list[np.ndarray] = []
+    # Each column of each block is stored at once, while it is in the processor's cache; all blocks of a column together, as they compress
+    # alike.
+    for position, column in enumerate(table.columns):
+        for block, columns in zip(blocks, stored, strict=True):
+            encoded = encode(block.column(position), column)
             if position == place and primary_key is not None:
                 hashes.append(_key_hashes(encoded, subject))
             columns.append(_stored(encoded, in_order=in_order and position == place))
-        if times is not None:
+    if times is not None:
+        for number, (block, columns) in enumerate(zip(blocks, stored, strict=True)):
             columns.extend(map(_stored, [_own_rowids(object_id, number, block.num_rows), times[number]] if appendable else [times[number]]))
-        stored.append(columns)
     if place is not None and in_order and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks):
         raise NotWritable(f"the rows are not in the order of column {table.columns[place].name}", subject=subject)
     filters = plain_filters(hashes) if primary_key is not None else [b""] * len(blocks)
@@ -255,7 +257,8 @@ def _key_hashes(column: EncodedColumn, subject: str) -> np.ndarray:
         return fixed_hashes(column.slots.reshape(-1).view(np.uint8).reshape(column.rows, -1))
     _, offsets, data = column.values.buffers()
     ends = np.frombuffer(offsets, np.int32, column.rows + 1, 4 * column.values.offset).astype(np.int64)
-    return xxhash64(np.frombuffer(data or b"", np.uint8), ends[:-1], np.diff(ends))
+    first, last = int(ends[0]), int(ends[-1])  # the buffer may be that of all blocks
+    return xxhash64(np.frombuffer(data or b"", np.uint8)[first:last], ends[:-1] - first, np.diff(ends))
 
 
 def _own_rowids(object_id: bytes, block: int, rows: int) -> EncodedColumn:
@@ -268,7 +271,7 @@ def _own_rowids(object_id: bytes, block: int, rows: int) -> EncodedColumn:
 def _commit_columns(commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str) -> list[EncodedColumn]:
     if [len(times) for times in commit_ts] != [block.num_rows for block in blocks]:
         raise NotWritable("not one commit time for each row", subject=subject)
-    return [EncodedColumn(_TS, len(times), times.astype(TIMESTAMP_DTYPE).view(np.uint8)) for times in commit_ts]
+    return [EncodedColumn(_TS, len(times), np.ascontiguousarray(times, TIMESTAMP_DTYPE).view(np.uint8)) for times in commit_ts]
 
 
 def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:

@@ -62,6 +62,14 @@ def test_filters_answer_every_key_with_yes(groups: list[list[bytes]]) -> None:
         assert all(contains(filter_, key) for key in group)
 
 
+def test_filters_that_need_another_seed_answer_every_key_with_yes() -> None:
+    keys = [[struct.pack("<iq", block, number) for number in range(300)] for block in range(40)]
+    filters = plain_filters([hashes(block) for block in keys])
+    later = [(block, filter_) for block, filter_ in zip(keys, filters, strict=True) if filter_[:8] != filters[0][:8]]
+    assert later, "one of these has no filter with the first seed"
+    assert all(contains(filter_, key) for block, filter_ in later for key in block)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 1000, 8192])
 def test_filters_answer_few_other_keys_with_yes(count: int) -> None:
     (filter_,) = plain_filters([hashes([struct.pack("<q", number) for number in range(count)])])
@@ -173,6 +181,22 @@ def test_long_texts_are_cut_in_zone_maps_so_that_they_stay_bounds(values: list[b
         assert raw[31 : 31 + (raw[61] & 0x1F)] == high
         assert bool(raw[61] & 0x80) == unbounded
         assert raw[62:] == bytes((0x80, types.VARBINARY))
+
+
+@given(st.lists(st.none() | st.binary(max_size=9) | st.text("\0\x01a\x7f", max_size=8).map(str.encode), min_size=1, max_size=20))
+def test_short_values_are_bounded_by_the_least_and_the_greatest(values: list[bytes | None]) -> None:
+    some = [value for value in values if value is not None]
+    raw = block_zonemap(varlena_column(SqlType(types.VARBINARY), pa.array(values, pa.binary()), "test"))
+    assert (raw[: raw[30]], raw[31 : 31 + raw[61]]) == (min(some, default=b""), max(some, default=b""))
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), max_size=30), st.data())
+def test_a_part_of_a_column_is_written_as_if_it_stood_alone(values: list[bytes | None], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(values)))
+    stop = data.draw(st.integers(start, len(values)))
+    kind = SqlType(types.VARBINARY)
+    part = varlena_column(kind, pa.array(values, pa.binary()).slice(start, stop - start), "test")
+    assert part.entry() == varlena_column(kind, pa.array(values[start:stop], pa.binary()), "test").entry()
 
 
 def test_an_objects_bounds_stay_open_when_one_block_has_none() -> None:
