@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.objects.stats import STATS_SIZE, stats_columns
+from matrixone.objects.stats import STATS_SIZE, are_sound, stats_columns
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import BadObjectList
 from replication.mirror import MANIFEST_SCHEMA
@@ -130,6 +130,10 @@ def validate(listed: pa.Table, at: Timestamp, subject: str) -> None:
         text = "; ".join(f"{column}: {check} ({case})" for column, check, case in failures.head(5).iter_rows())
         more = f" and {failures.height - 5} more" if failures.height > 5 else ""
         raise BadObjectList(f"{failures.height} checks failed: {text}{more}", subject=subject) from error
+    decoded = stats_columns(listed.column("stats").combine_chunks())
+    wrong = decoded.filter(pc.invert(are_sound(decoded))).column("name").to_pylist()
+    if wrong:
+        raise BadObjectList(f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}", subject=subject)
 
 
 @cache

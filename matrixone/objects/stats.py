@@ -203,6 +203,15 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
     return pa.RecordBatch.from_pydict(columns)
 
 
+def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:
+    """For each row of `stats_columns` whether `ObjectStats.parse` would take it."""
+    columns = {name: decoded.column(name).to_numpy(zero_copy_only=False) for name in decoded.schema.names if name != "name"}
+    size, rows, blocks = columns["size"], columns["rows"], columns["blocks"]
+    sound = columns["name_agrees"] & (size > 0) & (size == columns["meta_end"] + FOOTER_SIZE)
+    sound &= (blocks <= BLOCKS_LIMIT) & (rows <= blocks * BLOCK_ROWS_LIMIT) & ~(columns["appendable"] & (blocks > 1))
+    return pa.array(sound)
+
+
 def _stats_bytes(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.Buffer | bytes:
     """The concatenated values; raises unless each is of 154 bytes. 2**31 bytes are some 13.9 million objects, the most that binary
     holds.

@@ -29,17 +29,20 @@ NAMES = {"db": {"t": 1, "u": 2, "out_of_scope": None}}
 AT = Timestamp(1000)
 
 
-def stats_of(number: int, *, size: int = 500, rows: int = 10, appendable: bool = False) -> bytes:
+def stats_of(
+    number: int, *, size: int = 500, rows: int = 10, blocks: int = 1, appendable: bool = False, meta_end: int | None = None
+) -> bytes:
     """154 bytes of an object whose id is made of a number."""
+    meta_end = size - 64 if meta_end is None else meta_end
     segment = UUID(int=number)
     name = f"{segment}_00000".encode()
-    extent = struct.pack("<BIII", 1, 64, 100, 300)
+    extent = struct.pack("<BIII", 1, 64, max(0, meta_end - 64), 300)
     return (
         segment.bytes
         + struct.pack("<H", 0)
         + name
         + extent
-        + struct.pack("<II", rows, 1)
+        + struct.pack("<II", rows, blocks)
         + bytes(64)
         + struct.pack("<IIB", size, 900, appendable)
     )
@@ -120,6 +123,9 @@ def test_tables_that_share_an_object_have_to_agree_about_it() -> None:
         (("db", "t", bytes([255]) + stats_of(1)[1:], 10, None, False), "name_agrees"),
         (live(1, size=0), "size"),
         (live(1, rows=0), "rows"),
+        (live(1, meta_end=435), f"contradict themselves: {UUID(int=1)}_00000"),
+        (live(1, rows=65_537), "contradict themselves"),
+        (live(1, blocks=2, appendable=True), "contradict themselves"),
         (dead(1, create=30, delete=20), "no delete before its create"),
         (live(1, create=1001), "nothing later than the snapshot"),
         (dead(1, delete=1001), "nothing later than the snapshot"),

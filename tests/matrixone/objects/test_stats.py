@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from matrixone.objects.errors import BadObjectName, ObjectDamaged
 from matrixone.objects.identifiers import name_text, object_name
-from matrixone.objects.stats import STATS_DTYPE, STATS_SIZE, ObjectStats, check_object_name, stats_columns
+from matrixone.objects.stats import STATS_DTYPE, STATS_SIZE, ObjectStats, are_sound, check_object_name, stats_columns
 from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes
 
 FILE = object_file([(3, {0: (22, column_entry(22, bytes(12), 3))})])
@@ -72,6 +72,24 @@ def test_columns_of_many_stats_say_what_each_says(kind: pa.DataType) -> None:
     assert batch.column("created_by_cn").to_pylist() == [True, False, True]
     assert batch.column("name_agrees").to_pylist() == [True, True, False]
     assert stats_columns(array.slice(0, 0)).num_rows == 0
+
+
+@given(
+    changes=st.dictionaries(st.sampled_from([20, 60, 61, 65, 73, 77, 145, 153]), st.sampled_from([0, 1, 2, 255]), max_size=3),
+    rows=st.sampled_from([0, 1, 65_536, 65_537, 2**32 - 1]),
+    blocks=st.sampled_from([0, 1, 2, 65_536, 65_537, 2**32 - 1]),
+    flags=st.integers(0, 7),
+)
+def test_what_is_sound_in_many_is_what_can_be_read_alone(changes: dict[int, int], rows: int, blocks: int, flags: int) -> None:
+    raw = bytearray(stats_bytes(FILE, rows=rows, blocks=blocks, flags=flags))
+    for place, value in changes.items():
+        raw[place] = value
+    try:
+        ObjectStats.parse(bytes(raw))
+        sound = True
+    except ObjectDamaged:
+        sound = False
+    assert are_sound(stats_columns(pa.array([RAW, bytes(raw)], pa.binary()))).to_pylist() == [True, sound]
 
 
 @pytest.mark.parametrize("array", [pa.array([RAW, RAW[:-1]]), pa.array([RAW, None]), pa.array([b"abc"], pa.binary(3))])
