@@ -4,7 +4,7 @@
 a recording, `emulator.living` an engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -173,6 +173,10 @@ class Backing(Protocol):
     def drop_snapshot(self, account: str, name: str, *, if_exists: bool) -> None: ...
 
     def flush(self, table_ids: set[int]) -> None: ...
+
+    def flushable(self) -> Set[int]:
+        """Ids of tables that a flush can name."""
+        ...
 
     def checkpoint(self) -> None:
         """Flush all tables."""

@@ -93,6 +93,11 @@ class LivingBacking:
     def flush(self, table_ids: set[int]) -> None:
         self.storage.flush_ids(table_ids)
 
+    def flushable(self) -> set[int]:
+        """Of dropped tables, too: see `is_flushed`."""
+        with self.storage.lock:
+            return {entry.id for entry in self.storage.tables}
+
     def checkpoint(self) -> None:
         self.storage.checkpoint()
 

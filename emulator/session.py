@@ -252,14 +252,13 @@ class UpstreamSession:
             raise internal_error("invalid operation: the emulator knows mo_ctl('dn', …) of flush, checkpoint and diskcleaner force_gc only")
         method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
         tables = {account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)}
-        ids = {table.id for entries in tables.values() for table in entries}
         if method == "checkpoint":
             backing.checkpoint()
         elif method == "diskcleaner":
             if target != "force_gc":
                 raise internal_error(f"invalid operation: the emulator knows no {target} of the disk cleaner")
             backing.collect()
-        elif target.isdecimal() and int(target) in ids:
+        elif target.isdecimal() and int(target[:20]) in backing.flushable():
             backing.flush({int(target)})
         else:
             names: dict[str, int] = {}

@@ -140,8 +140,11 @@ class State:
             index = min(self._created, len(self.recording.snapshots)) - 1
             self._flushed_at.update(dict.fromkeys(table_ids, index))
 
+    def flushable(self) -> set[int]:
+        return {table.id for table in self.recording.snapshots[self.now].tables}
+
     def checkpoint(self) -> None:
-        self.flush({table.id for table in self.recording.snapshots[self.now].tables})
+        self.flush(self.flushable())
 
     def collect(self) -> int:
         raise internal("invalid operation: nothing is collected in a recording")

@@ -285,6 +285,20 @@ def test_flushed_means_each_table_of_the_level_with_its_index_tables(living: Liv
     assert all(flushed().values())
 
 
+def test_a_dropped_table_is_flushed_by_its_id_for_the_snapshot_that_sees_its_rows(
+    living: LivingEmulator, client: Client, connect: Connect
+) -> None:
+    acc1 = connect(living.port, user="acc1:admin")
+    acc1.rows("insert into d.u values (10)")
+    ((id_,),) = acc1.rows("select rel_id from mo_catalog.mo_tables where relname = 'u'")
+    client.rows("create snapshot b for database d from acc1 publication p")
+    acc1.rows("truncate d.u")
+    assert client.one("__++__internal_check_snapshot_flushed b acc1 p") == b"0"
+    client.rows(f"select mo_ctl('dn','flush','{(id_ or b'').decode()}')")
+    assert client.one("__++__internal_check_snapshot_flushed b acc1 p") == b"1"
+    assert 1 in {row[2].rows for row in objects(client, "b - acc1 p") if row[1] == "u"}
+
+
 def test_mo_ctl_is_for_the_admin_of_sys(living: LivingEmulator, client: Client, connect: Connect) -> None:
     for user in ("acc1:admin", "sys:u:reader"):
         for arguments in ("'dn','flush','own.t'", "'dn','checkpoint',''"):

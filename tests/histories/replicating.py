@@ -180,9 +180,9 @@ class Replica:
         ]
         names = {definition.name for _, definition in there}
         shown = {ref.qualified_name for ref in point.tables.values() if ref.kind is Kind.TABLE}
-        assert shown | late == {f"{DATABASE}.{name}" for name in names}
+        indexes = {index.table for _, definition in there for index in definition.indexes}
+        assert shown | late - {f"{DATABASE}.{name}" for name in indexes} == {f"{DATABASE}.{name}" for name in names}
         if history.circumstances.with_indexes:
-            indexes = {index.table for _, definition in there for index in definition.indexes}
             shown |= {ref.qualified_name for ref in point.tables.values() if ref.kind is Kind.INDEX}
             assert shown | late == {f"{DATABASE}.{name}" for name in names | indexes}
         for name in sorted(shown - late):
