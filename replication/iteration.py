@@ -11,19 +11,17 @@ the Dagster assets, the command line and the service loop call the same methods.
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from matrixone.errors import CcprError, Terminal
-from matrixone.objects.errors import ObjectUnsupported
+from matrixone.errors import CcprError, Terminal, Transient
 from matrixone.upstream import snapshots
-from matrixone.upstream.catalog import index_tables, read_catalog
-from matrixone.upstream.errors import PartitionedTable, SnapshotGone
+from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
-from replication.catalog_diff import CatalogDiff, check_schema, diff_catalogs
+from replication.catalog_diff import CatalogDiff
 from replication.committing import Books, Last, Outcome, Result
 from replication.context import Context, SnapshotRef
 from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyReport, copy_known
@@ -31,20 +29,20 @@ from replication.errors import (
     BaseSnapshotLost,
     NoOpenIteration,
     PlanOutdated,
-    ScopeConflict,
     StepMissing,
     TableMissingInMirror,
     UpstreamClockBack,
 )
 from replication.lag import LagMeter, taken_at
 from replication.lease import Lease
-from replication.listing import Failures, Listing
+from replication.listing import Listing
 from replication.log import CcprLog
 from replication.mirror import Mirror, object_path
-from replication.moving import Move, or_fail
+from replication.moving import Move
 from replication.object_diff import ObjectDiff
 from replication.plan import Plan, make_plan
 from replication.retention import GRACE_SECONDS, Swept
+from replication.scope import diff_scope
 from replication.steps import FLUSH_TIMEOUT_SECONDS, OnStep, Step, ignore
 from replication.subscription import Subscription
 from replication.work import Listed, Resync, Work, sweep_work
@@ -167,32 +165,8 @@ class Iteration:
         if self._catalog is None:
             ref = self.resume()
             self._enter(Step.CATALOG)
-            self._catalog = self._diff_catalog(ref)
+            self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables)
         return self._catalog
-
-    def _diff_catalog(self, ref: SnapshotRef) -> CatalogDiff:
-        subscription = self.subscription
-        catalog = read_catalog(self._session, subscription.publication, subscription.database, ref.name, ref.at)
-        if catalog.partitioned:
-            raise PartitionedTable(
-                "a partitioned table makes the upstream's object list of the whole database fail",
-                subject=", ".join(f"{subscription.database}.{name}" for name in catalog.partitioned[:5]),
-            )
-        indexes: frozenset[str] = frozenset()
-        if subscription.table is not None:
-            ids = [table.id for table in catalog.tables if subscription.replicates(table, indexes)]
-            if not ids and not self._last.tables:
-                raise ScopeConflict("the table does not exist upstream", subject=f"table {subscription.scope}")
-            indexes = frozenset(
-                name for table_id in ids for name in index_tables(self._session, subscription.publication, table_id, ref.name)
-            )
-        tables = {table.id: table for table in catalog.tables if subscription.replicates(table, indexes)}
-        changes = diff_catalogs((point.table for point in self._last.tables.values()), tables.values())
-        failures: Failures = {}
-        for table in tables.values():
-            if subscription.copies(table):
-                or_fail(table.id, failures, (ObjectUnsupported,), partial(check_schema, table), isolated=subscription.settings.isolated)
-        return CatalogDiff(catalog, tables, changes, catalog.unreplicated, failures)
 
     # ---- 2
 
@@ -370,6 +344,8 @@ class Iteration:
                 dropped.add(name)
             except CcprError as error:
                 _logger.warning("a snapshot could not be dropped upstream, it will be tried again", snapshot=name, error=str(error))
+                if isinstance(error, Transient):
+                    break  # the upstream is away: each of the others would be waited for as long, in vain
         if dropped:
             self._context = self._context.dropped(dropped)
             self._log.remember(self._lease.claim, self._context)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from emulator.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 from matrixone.schema import SqlType, Table
 from matrixone.upstream.catalog import Catalog
-from replication import iteration as iteration_module
+from replication import scope as scope_module
 from replication import listing
 from replication.checkpoint import Checkpoint
 from replication.database import transaction
@@ -298,7 +298,7 @@ def test_a_type_that_nobody_can_read_concerns_its_table_alone(recordings: Path, 
     with isolated(recordings, "many_tables", home) as replica:
         replica.run()
         table = changed_tables(replica, 2)[0]
-        original = iteration_module.read_catalog
+        original = scope_module.read_catalog
 
         def odd(*args: Any, **options: Any) -> Catalog:
             catalog = original(*args, **options)
@@ -306,7 +306,7 @@ def test_a_type_that_nobody_can_read_concerns_its_table_alone(recordings: Path, 
             return replace(catalog, tables=tuple(tables))
 
         with monkeypatch.context() as patched:
-            patched.setattr(iteration_module, "read_catalog", odd)
+            patched.setattr(scope_module, "read_catalog", odd)
             assert replica.run()["quarantined"] == [table]
             assert_others_equal(replica, 2, behind=table)
             assert [entry[1] for entry in quarantined()] == ["OBJECT_UNSUPPORTED"]

@@ -158,6 +158,17 @@ def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> Non
     assert (log.row("sub").watermark, log.row("sub").error_message) == (7, None)
 
 
+def test_a_commit_is_of_the_iteration_that_the_row_has(log: CcprLog) -> None:
+    """Nothing here makes such a row; a restored catalog database could."""
+    claim = log.claim("sub", "a", TTL, nobody_is_dead)
+    log.start(claim, Context())
+    with transaction(log.engine) as connection:
+        connection.exec_driver_sql("UPDATE mo_ccpr_log SET iteration_lsn = 5")
+    with pytest.raises(LeaseLost):
+        commit(log, claim, 7)
+    assert (log.row("sub").iteration_lsn, log.row("sub").watermark) == (5, 0)
+
+
 def test_a_refused_commit_writes_nothing_of_the_point(log: CcprLog) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     history = PointHistory(log.engine, claim.task_id)
