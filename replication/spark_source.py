@@ -24,6 +24,7 @@ from replication.spark import TASK_BYTES, BadOption, TableRead, plan_read, spark
 from replication.spark_worker import settle_worker
 
 _TRUTH = {"true": True, "false": False}
+_OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "task_bytes"))
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class MatrixOneDataSource(DataSource):
         mirror, table = options.get("mirror") or options.get("path"), options.get("table")
         if not mirror or not table:
             raise BadOption("the options mirror and table are needed", subject='format("matrixone")')
+        unknown = sorted(name for name in options if name.lower() not in _OPTIONS and "." not in name)  # Spark's own have dots
+        if unknown:  # a misspelled `at` would read the newest point without a word
+            raise BadOption(f"there is no option {', '.join(unknown)}", subject=f"table {table}")
         names = options.get("columns")
         hidden = _TRUTH.get(options.get("hidden", "false").strip().lower())
         if hidden is None:

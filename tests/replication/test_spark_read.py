@@ -105,6 +105,8 @@ def test_what_is_not_there_is_told_with_code_subject_and_remedy(spark: "SparkSes
         load(spark, mirror=url, table="gd_dml.acc", at="999")
     with pytest.raises(Exception, match=r"BAD_OPTION: the options mirror and table are needed"):
         load(spark, mirror=url)
+    with pytest.raises(Exception, match=r"BAD_OPTION: there is no option as_of \[table gd_dml\.acc\]"):
+        load(spark, mirror=url, table="gd_dml.acc", as_of="2")
     with pytest.raises(TableMissingInMirror, match="no column nope"):
         read_table(spark, url, "gd_dml.acc", columns=["nope"])
     with pytest.raises(PointNotReached):
