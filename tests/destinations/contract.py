@@ -1,15 +1,18 @@
 """What every destination has to do, asked of each: promises of `replication.destinations.base`.
 
 A destination takes part with a `Scene`: it knows how to bring point n of a small history into its destination, and to read the rows back.
-What a destination cannot do it declares in its capabilities; a test asks there what is to be expected, and is never skipped.
+What a destination cannot do it declares in its capabilities; a test asks there what is to be expected, and is never skipped. A further
+destination is written by the promises of `base`, gets a `Scene` here, and is whole when all of these pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from typing import Any, Protocol
 
 import pytest
 
-from matrixone.errors import Terminal
+from matrixone.errors import Terminal, Transient, Unknown
 from replication.checkpoint_store import Location
 from replication.destinations.base import Destination
 from replication.destinations.errors import TargetBusy
@@ -28,8 +31,13 @@ class Interrupted(Exception):
     """What a scene's rows raise in the middle of an apply."""
 
 
+def state_at(lsn: int) -> dict[int, str | None]:
+    """The history begins again after its last point."""
+    return HISTORY[lsn % len(HISTORY)]
+
+
 def rows_at(lsn: int) -> list[Row]:
-    return sorted(HISTORY[lsn].items())
+    return sorted(state_at(lsn).items())
 
 
 class Scene(Protocol):
@@ -38,7 +46,10 @@ class Scene(Protocol):
     `session` gives a new, closed session. `bring` brings a point into an open one, whether the table is there or not, and tells whether
     there was something to do; `cut` makes it break off in the middle with Interrupted. `location` is that of a point which was brought,
     `table_id` that of the table. `rows` is what a reader finds, now or at an older point. `bystander` puts something that is not ours
-    where the table is to come, and gives a function that tells whether it is as it was.
+    where the table is to come, and gives a function that tells whether it is as it was. `breaking` is a block in which sessions are lost
+    at the step of a number, before it or after it was asked for and unanswered, and can do nothing more: Interrupted is raised, or what the
+    destination says of a lost connection, which is never Terminal. It gives a function that tells whether that has happened. Steps are
+    whatever can fail alone, as the statements of a database.
     """
 
     @property
@@ -49,6 +60,17 @@ class Scene(Protocol):
     def location(self, lsn: int) -> Location: ...
     def rows(self, lsn: int | None = None) -> list[Row]: ...
     def bystander(self) -> Callable[[], bool]: ...
+    def breaking(self, number: int, *, after: bool) -> AbstractContextManager[Callable[[], bool]]: ...
+
+
+@contextmanager
+def opened(scene: Scene) -> Iterator[Destination]:
+    destination = scene.session()
+    destination.open()
+    try:
+        yield destination
+    finally:
+        destination.close()
 
 
 class Contract:
@@ -120,6 +142,45 @@ class Contract:
         scene.bring(destination, 1)
         assert scene.rows() == rows_at(1)
         destination.close()
+
+    def test_a_first_filling_that_is_lost_anywhere_comes_to_its_end(self, scene: Scene) -> None:
+        """Each attempt comes a step further, from what those before have left."""
+        number = 0
+        for number in count():
+            destination = scene.session()
+            with scene.breaking(number, after=bool(number % 2)), suppress(Interrupted, Transient, Unknown):
+                destination.open()
+                scene.bring(destination, 0)
+            destination.close()
+            with opened(scene) as destination:
+                reached = destination.points()
+                assert list(reached) in ([], [scene.table_id])
+                if reached:
+                    scene.bring(destination, 0)
+                    break
+        assert number > 3
+        assert scene.rows() == rows_at(0)
+
+    @pytest.mark.parametrize("after", [False, True])
+    def test_a_change_that_is_lost_anywhere_has_happened_or_not(self, scene: Scene, after: bool) -> None:
+        with opened(scene) as destination:
+            scene.bring(destination, 0)
+        number = 0
+        for number in count():
+            destination = scene.session()
+            with scene.breaking(number, after=after) as broken, suppress(Interrupted, Transient, Unknown):
+                destination.open()
+                scene.bring(destination, number + 1)
+            destination.close()
+            with opened(scene) as destination:
+                reached = destination.points()[scene.table_id]
+                assert scene.rows() == rows_at(number if reached == scene.location(number) else number + 1), number
+                scene.bring(destination, number + 1)
+                assert scene.rows() == rows_at(number + 1), number
+                assert destination.points() == {scene.table_id: scene.location(number + 1)}
+            if not broken():
+                break
+        assert number > 3
 
     def test_the_global_point_follows(self, scene: Scene) -> None:
         destination = scene.session()

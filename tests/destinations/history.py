@@ -10,6 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pymysql
+from pymysql.constants import CR
 
 from replication.checkpoint_store import Location
 from replication.destinations.address import parse_target_uri
@@ -74,11 +76,16 @@ def widen(target: DatabaseTarget, database: str, at: Location) -> None:
 
 
 class Statements:
-    """Counts what connections send; `strike` happens before or after the one of a number was sent."""
+    """Counts what connections send; `strike` happens before or after the one of a number was sent. With `lost` all connections end
+    there, and none is answered any more.
+    """
 
-    def __init__(self, number: int | None = None, strike: Callable[[], None] = lambda: None, *, after: bool = False) -> None:
+    def __init__(
+        self, number: int | None = None, strike: Callable[[], None] = lambda: None, *, after: bool = False, lost: bool = False
+    ) -> None:
         self.count, self.sent = 0, list[str]()
-        self._number, self._strike, self._after = number, strike, after
+        self._connections: list[LoadingConnection] = []
+        self._number, self._strike, self._after, self._lost = number, strike, after, lost
 
     def __enter__(self) -> "Statements":
         original = LoadingConnection._execute_command
@@ -88,10 +95,16 @@ class Statements:
             self.sent.append(str(sql)[:60])
             if number == self._number and not self._after:
                 self._strike()
-            result = original(connection, command, sql)
+            lost = self._lost and self._number is not None and number >= self._number
+            if not lost or (number == self._number and self._after):
+                original(connection, command, sql)
             if number == self._number and self._after:
                 self._strike()
-            return result
+            self._connections.append(connection)
+            if lost:
+                for one in self._connections:
+                    one._force_close()
+                raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "lost for a test")
 
         self._patch = patch.object(LoadingConnection, "_execute_command", counted)
         self._patch.start()

@@ -1,6 +1,7 @@
 """A database as a destination: the contract, and what only a database has."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -19,8 +20,8 @@ from replication.destinations.errors import (
 )
 from replication.synced_table import MarkEdited
 from replication.target_dialects import Dialect
-from tests.destinations.contract import HISTORY, Contract, Interrupted, Row
-from tests.destinations.history import FIRST, RENAMED, WIDER, keys, rows
+from tests.destinations.contract import Contract, Interrupted, Row, state_at
+from tests.destinations.history import FIRST, RENAMED, WIDER, Statements, keys, rows
 from tests.destinations.target_database import Part, Place, source_table
 
 
@@ -37,14 +38,21 @@ class DatabaseScene:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.point: dict[int, str | None] = {}
+        self.lock_seconds = 0.2
 
     def session(self) -> DatabaseTarget:
-        return self.place.target(lock_seconds=0.2)
+        return self.place.target(lock_seconds=self.lock_seconds)
+
+    @contextmanager
+    def breaking(self, number: int, *, after: bool) -> Iterator[Callable[[], bool]]:
+        self.lock_seconds = 10.0  # the server may be a moment behind
+        with Statements(number, after=after, lost=True) as statements:
+            yield lambda: statements.count > number
 
     def bring(self, destination: DatabaseTarget, lsn: int, *, cut: bool = False) -> bool:
-        before = self.point if self.table_id in destination.points() else {}
-        after = HISTORY[lsn]
+        reached = destination.points().get(self.table_id)
+        before = state_at(reached.lsn) if reached is not None else {}
+        after = state_at(lsn)
         changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
         part = Part(rows(list(changed), list(changed.values())), keys(*(key for key in before if key not in after)))
 
@@ -58,7 +66,6 @@ class DatabaseScene:
             done = destination.create(table_of(self.place), loads, self.location(lsn))
         else:
             done = destination.apply(self.table_id, parts(), self.location(lsn))
-        self.point = after
         return not done.skipped
 
     def bring_older(self, destination: DatabaseTarget, lsn: int) -> None:

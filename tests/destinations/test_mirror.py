@@ -1,7 +1,7 @@
 """The mirror as a destination: the contract, over real iterations of a living upstream."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from replication.steps import Step
 from replication.subscription import Settings
 from resources.subscriptions import Wanted, create
 from resources.workspace import Workspace
-from tests.destinations.contract import HISTORY, Contract, Interrupted, Row
+from tests.destinations.contract import Contract, Interrupted, Row, state_at
 from tests.histories.replicating import NAME, subscribed
 
 
@@ -29,12 +29,13 @@ class MirrorScene:
         self.storage, self.workspace = storage, workspace
         self.table_id = storage.table("src", "t").id
         self.reached: dict[int, Location] = {}
+        self.steps_left: int | None = None
 
     def session(self) -> MirrorDestination:
         return MirrorDestination(self.workspace.mirror(NAME))
 
     def bring(self, destination: MirrorDestination, lsn: int, *, cut: bool = False) -> bool:
-        after, before = HISTORY[lsn], self.rows() if self.reached else None
+        after, before = state_at(lsn), self.rows() if self.reached else None
         rows = pa.table({"id": pa.array(list(after), pa.int64()), "v": pa.array(list(after.values()), pa.string())})
         with self.storage.begin() as transaction:
             if dict(sorted(self._pairs(transaction.rows("src", "t")))) != dict(sorted(after.items())):
@@ -44,6 +45,10 @@ class MirrorScene:
         def on_step(step: Step) -> None:
             if cut and step is Step.APPLY:
                 raise Interrupted
+            if self.steps_left is not None:
+                self.steps_left -= 1
+                if self.steps_left < 0:
+                    raise Interrupted
 
         with self.workspace.iteration(NAME, on_step=on_step) as iteration:
             iteration.take_snapshot()
@@ -53,6 +58,16 @@ class MirrorScene:
             iteration.apply()
         self.reached[lsn] = destination.points()[self.table_id]
         return self.rows() != before  # objects may have changed without their rows
+
+    @contextmanager
+    def breaking(self, number: int, *, after: bool) -> Iterator[Callable[[], bool]]:
+        """Before a step begins is after the one before it: steps have no answers that could be lost."""
+        self.steps_left = number
+        broken = False
+        try:
+            yield lambda: broken
+        finally:
+            broken, self.steps_left = self.steps_left < 0, None
 
     def bring_older(self, destination: MirrorDestination, lsn: int) -> None:
         """No iteration asks for an older snapshot; every commit goes through the checkpoint, which refuses."""
