@@ -1,13 +1,17 @@
 """What `ccpr run`, `ccpr plan` and `ccpr status` show of targets."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ccpr_cli.output import err, out
 from replication.failure import Failure
-from replication.target_plan import TargetPlan
+from replication.target_plan import Alter, Build, Drop, Step, TargetPlan
 from replication.targets import BehindTable
 from resources.targets import TargetOutcome
+
+# For a table that the target does not have, and for one that it has.
+_WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Drop: ("", "drop"), Step: ("", "")}
 
 
 def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
@@ -38,8 +42,7 @@ def show_outcome(outcome: TargetOutcome) -> None:
 def show_behind(table: BehindTable) -> None:
     out.print("behind", style="bold yellow", end=" ")
     out.print(f"{table.table}: {table.failure}", markup=False)
-    for statement in table.statements:
-        out.print(f"  {statement};", markup=False)
+    _show_statements(table.statements)
 
 
 def plan_json(found: TargetPlan | Failure) -> dict[str, Any]:
@@ -68,13 +71,26 @@ def show_plan(name: str, found: TargetPlan | Failure) -> None:
         out.print(str(found), markup=False)
         return
     out.print(f"target {name}: {len(found.steps)} tables of which more than rows change", markup=False)
+    if found.renaming:
+        out.print("names change first, all at once", style="bold")
+        _show_statements(found.renaming)
     for step in found.steps:
-        if step.failure is not None:
-            show_behind(BehindTable(step.table.qualified_name, step.failure, step.statements))
-        else:
-            for statement in step.statements:
-                out.print(f"  {statement};", markup=False)
-        for text in step.destructive:
-            out.print(f"  destructive: {text}", style="yellow", markup=False)
-        for remark in step.remarks:
-            out.print(f"  {step.table.qualified_name}: {remark}", style="dim", markup=False)
+        _show_step(step)
+
+
+def _show_step(step: Step) -> None:
+    if step.failure is None:
+        out.print(_WORDS[type(step)][step.before is not None], style="bold", end=" ")
+        out.print(step.table.qualified_name, markup=False)
+        _show_statements(step.statements)
+    else:
+        show_behind(BehindTable(step.table.qualified_name, step.failure, step.statements))
+    for text in step.destructive:
+        out.print(f"  destructive: {text}", style="yellow", markup=False)
+    for remark in step.remarks:
+        out.print(f"  {remark}", style="dim", markup=False)
+
+
+def _show_statements(statements: Sequence[str]) -> None:
+    for statement in statements:
+        out.print(f"  {statement};", markup=False)

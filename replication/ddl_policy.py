@@ -83,10 +83,11 @@ def decide(policy: DdlPolicy, change: TableChange, steps: Sequence[DefinitionCha
     waiting = [step.describe() for step in steps if not _applies(policy, step)]
     destructive = [step.describe() for step in steps if step.destructive]
     if _is_of_the_whole(change, steps):
+        told = f"{change.table.qualified_name} truncated" if change.kind is ChangeKind.REPLACED else change.describe()
         if change.kind not in _APPLIED_KINDS[policy]:
-            waiting.append(change.describe())
+            waiting.append(told)
         if change.kind is not ChangeKind.CREATED:
-            destructive.append(change.describe())
+            destructive.append(told)
     return Decision(change, tuple(steps), tuple(waiting), tuple(destructive))
 
 

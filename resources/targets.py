@@ -141,7 +141,11 @@ def release(workspace: Workspace, name: str, target_name: str | None = None, tab
         if table is None:
             book.change(target.name, state=TargetState.RELEASED.value)
     if table is not None and not found:
-        raise TargetTableUnknown("no target has such a table that is being synced", subject=f"table {table}")
+        raise TargetTableUnknown(
+            "no target has such a table that is being synced",
+            subject=f"table {table}",
+            remedy="Give its name upstream, t or db.t. One that was released before is an ordinary table already.",
+        )
     return found
 
 

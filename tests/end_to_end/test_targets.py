@@ -107,7 +107,7 @@ def test_changes_of_definitions_wait_for_a_person_and_the_others_go_on(fed: Fed)
     fed.run()
     (dropped,) = fed.run()["behind"]  # snapshot 2: `gone` is dropped, a column of `t1` comes
     assert (dropped["table"], dropped["failure"]["code"]) == ("gd_schema.gone", "TARGET_DDL_WAITS")
-    assert dropped["statements"] == [f"DROP TABLE `{fed.place.database}`.`gone`"]
+    assert dropped["statements"] == [f"DROP TABLE IF EXISTS `{fed.place.database}`.`gone`"]
     fed.assert_table("t1", fed.replica.in_scope(2)["gd_schema.t1"])
     fed.run()  # snapshot 3: a column of `t1` goes, `born` comes
     assert fed.tables() == {"t1", "gone", "born"}, "the new table comes, what waits stays"
@@ -129,7 +129,7 @@ def test_a_plan_shows_the_statements_and_what_they_destroy(fed: Fed) -> None:
     fed.add()
     fed.run()
     steps = {step["table"]: step for step in fed.replica.command("plan", NAME)["targets"][TARGET]["steps"]}
-    assert steps["gd_schema.gone"]["statements"] == [f"DROP TABLE `{fed.place.database}`.`gone`"]
+    assert steps["gd_schema.gone"]["statements"] == [f"DROP TABLE IF EXISTS `{fed.place.database}`.`gone`"]
     assert steps["gd_schema.gone"]["destructive"] == ["gd_schema.gone dropped"]
     assert steps["gd_schema.t1"]["statements"][0].startswith("CREATE TABLE")
     assert fed.tables() == {"t1", "gone"}, "a plan changes nothing"

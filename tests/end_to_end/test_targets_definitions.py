@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import typer.testing
 
+from ccpr_cli.main import app
 from emulator.storage import Storage
-from tests.end_to_end import test_targets_living as living
-from tests.end_to_end.test_targets_living import DATABASE, NAME, TARGET, Shop
+from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
-shop = living.shop  # a fixture
+__all__ = ["shop"]
 COLUMNS = {"n": "int not null", "v": "varchar(20)"}
 
 
@@ -160,6 +161,8 @@ def test_the_plan_shows_the_statements_as_they_are_run(shop: Shop) -> None:
     told = shop.command("plan", NAME)["targets"][TARGET]
     planned = [*told["renames"], *(statement for step in told["steps"] for statement in step["statements"])]
     assert {step["table"] for step in told["steps"] if step["destructive"]} == {"d.a", "d.gone", "d.left", "d.cast"}
+    text = typer.testing.CliRunner().invoke(app, ["plan", NAME], catch_exceptions=False).stdout.replace("\n", "")
+    assert [statement for statement in planned if statement.replace("\n", "") + ";" not in text] == []
     ran = statements_of(shop, shop.run)
     assert sorted(ran) == sorted(planned)
     assert ran[0] == planned[0]
