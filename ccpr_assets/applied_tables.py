@@ -8,7 +8,7 @@ from ccpr_assets import metadata
 from ccpr_assets.copied_objects import copied_objects
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.iteration import Outcome
-from replication.mirror import Point
+from replication.mirror import Mirror, Point
 from resources.replication import Replication
 from resources.targets import TargetOutcome, carry_targets
 
@@ -29,7 +29,7 @@ def applied_tables(context: dg.AssetExecutionContext, replication: Replication) 
         for target in targets:
             if target.failure is not None:
                 context.log.warning("target %s failed, the next run tries it again: %s", target.target, target.failure)
-        shown = {**_numbers(outcome), metadata.TABLES: _tables(iteration.mirror.point()), **_targets(targets)}
+        shown = {**_numbers(outcome), **_points(iteration.mirror), metadata.TABLES: _tables(iteration.mirror.point()), **_targets(targets)}
         return metadata.result(outcome.lsn, outcome.at, shown)
 
 
@@ -76,6 +76,14 @@ def _numbers(outcome: Outcome) -> dict[str, int | float | bool | str]:
         metadata.OBJECTS_TOTAL: outcome.objects_total,
         metadata.BYTES_TOTAL: outcome.bytes_total,
     }
+
+
+def _points(mirror: Mirror) -> dict[str, int]:
+    """Between which points the replica can be read."""
+    head = mirror.published_head()
+    if head is None or head.oldest_point is None or head.newest_point is None:
+        return {}
+    return {metadata.OLDEST_POINT: head.oldest_point, metadata.NEWEST_POINT: head.newest_point}
 
 
 def _targets(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataValue]:

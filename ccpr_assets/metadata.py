@@ -43,6 +43,8 @@ COPY_SECONDS = "copy_seconds"
 COPY_MIB_PER_SECOND = "copy_mib_per_second"
 
 POINT_MADE = "point_made"
+OLDEST_POINT = "oldest_point"  # lsn of the oldest that can be read
+NEWEST_POINT = "newest_point"
 OBJECTS_TOTAL = "objects_total"
 BYTES_TOTAL = "bytes_total"
 TABLES = "tables"

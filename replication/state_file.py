@@ -23,7 +23,7 @@ from sqlalchemy.exc import IntegrityError
 from matrixone.errors import CcprError
 from matrixone.schema import Kind, Table
 from matrixone.upstream.endpoint import format_uri, parse_uri
-from replication import checkpoint_store, ledger, points, quarantine
+from replication import checkpoint_store, ledger, points, quarantine, targets
 from replication.context import Context
 from replication.database import METADATA, fetch, transaction
 from replication.errors import BadStateFile, MirrorContradictsState, StateFileNewer, SubscriptionExists, SubscriptionMissing
@@ -363,7 +363,8 @@ def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstrea
                     connection.execute(METADATA.tables[table_name].insert(), batch)
     except IntegrityError as error:
         text = "there is a subscription of that name, or this very one under another"
-        raise SubscriptionExists(text, subject=f"subscription {name}", remedy="Drop it first, or choose another CCPR_HOME.") from error
+        remedy = "Drop it first. If it was dropped here, its record stays in this catalog database: choose another CCPR_HOME."
+        raise SubscriptionExists(text, subject=f"subscription {name}", remedy=remedy) from error
     return row
 
 
@@ -371,4 +372,5 @@ def _batches(rows: _Rows, size: int = 1000) -> Iterable[_Rows]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-_ALL_TABLES = (ledger.objects, points.points, quarantine.quarantine)  # importing their modules is what makes METADATA complete
+# Importing their modules is what makes METADATA complete.
+_ALL_TABLES = (ledger.objects, points.points, quarantine.quarantine, targets.targets)

@@ -169,4 +169,4 @@ class Subscription:
 def check_subscription_name(name: str) -> None:
     """The name becomes a folder and a partition key (architecture 16). Raises BadName."""
     if not _NAME.fullmatch(name):
-        raise BadName("not a name for a subscription", subject=f"name {name[:80]!r}")
+        raise BadName("not a name for a subscription or a target", subject=f"name {name[:80]!r}")

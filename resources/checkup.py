@@ -79,7 +79,7 @@ class Upstream:
 
 
 def check_here(workspace: Workspace) -> Iterator[Check]:
-    folder = next(path for path in (workspace.home, *workspace.home.parents) if path.is_dir())
+    folder = next(path for path in (workspace.home, *workspace.home.parents) if path.exists())
     yield _asked("here", "state folder", partial(_writable, workspace.home, folder))
     yield _space(folder)
     yield _asked("here", "key file", partial(_key, workspace))

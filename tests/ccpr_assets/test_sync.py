@@ -57,6 +57,8 @@ def test_a_materialization_says_what_it_is_of(replica: Replica, sync: Sync) -> N
         assert (lsn, materialization.tags[metadata.LSN_TAG], materialization.partition) == ("1", "1", "replica")
         assert int(snapshot_ts) == shown(second, "upstream_snapshots")[metadata.SNAPSHOT_TS_NANOSECONDS]
     assert shown(second, "upstream_snapshots")[metadata.REPLICA_BEHIND_SECONDS] > 0
+    applied = shown(second, "applied_tables")
+    assert (applied[metadata.OLDEST_POINT], applied[metadata.NEWEST_POINT]) == (0, 1)
     assert "CREATE TABLE" in shown(first, "catalog_ddl")[metadata.DDL_DIFF]
     assert shown(second, "catalog_ddl")[metadata.DDL_DIFF] == "no statement changed"
     applied = shown(second, "applied_tables")

@@ -1,5 +1,6 @@
 """What the doctor finds on both sides, and that it changes nothing."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,14 @@ def test_before_anything_is_there_all_is_well_and_nothing_is_made(replica: Repli
     assert "pub_dml" in found(told)["publication"]["told"], "looked up"
     assert not (replica.folder / "home").exists()
     assert replica.emulator.status().snapshots == ()
+
+
+def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "file" / "home"))
+    result = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert found(json.loads(result.stdout), "here")["state folder"]["result"] == "failed"
 
 
 def test_a_subscription_is_looked_at_with_its_mirror_and_its_clock(replica: Replica) -> None:
