@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from matrixone.errors import CcprError
+from matrixone.errors import CcprError, Terminal
 from matrixone.schema import Kind
 from replication.context import Context
 from replication.destinations.address import parse_target_uri
@@ -234,7 +234,7 @@ def read_all(workspace: Workspace, meter: LagMeter) -> list[Standing]:
     for row in rows:
         try:
             found.append(read_standing(workspace, row, meter))
-        except StateUnreadable as error:
+        except Terminal as error:
             found.append(Standing.unreadable(row.subscription_name, row.task_id, error))
     return sorted(found, key=lambda standing: standing.name)
 

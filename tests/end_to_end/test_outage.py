@@ -1,11 +1,13 @@
 """An upstream that is not there: a run by hand fails soon and typed, what failed stands in the log, and all goes on when it is back."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from emulator.faults import CutStatement, FailStatement
+from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
 from replication.log import Failures, State
 from resources.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
@@ -59,6 +61,20 @@ def test_a_snapshot_whose_making_was_cut_off_is_looked_up_by_its_recorded_name(a
     assert name in replica.emulator.status().snapshots
     assert failures() is None
     replica.assert_equal_to_source(2)
+
+
+def test_a_snapshot_that_somebody_made_anew_is_another_and_what_was_derived_from_the_first_is_void(replica: Replica) -> None:
+    with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
+        ref = iteration.take_snapshot()
+        iteration.diff_objects()
+        replica.emulator.drop_snapshot(ref.name)
+        with workspace.connect(iteration.subscription) as session:
+            create_snapshot(session, ref.name, iteration.subscription.publication, iteration.subscription.database)
+            assert snapshot_timestamp(session, ref.name, iteration.subscription.publication) != ref.at
+    assert replica.run()["point"]
+    assert ref.name not in replica.command("status", NAME)["snapshots"]
+    assert ref.name not in replica.emulator.status().snapshots
+    replica.assert_equal_to_source(4)  # the first run, the open iteration, somebody, and the second run
 
 
 def test_a_busy_upstream_is_asked_again_within_the_iteration(replica: Replica) -> None:

@@ -4,14 +4,22 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replication.database import METADATA, transaction
-from replication.points import points
+from replication.ddl_policy import DdlPolicy
+from replication.destinations.address import format_target_uri, parse_target_uri
+from replication.failure import Failure
+from replication.points import PointHistory, points
+from replication.quarantine import Quarantine
 from replication.state_file import owner_columns
+from replication.target_dialects import Dialect
+from replication.targets import Target, TargetBook
 from resources.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 
@@ -89,6 +97,43 @@ def test_all_that_the_catalog_knows_of_a_subscription_is_exported(replica: Repli
         del document["subscription"][changing], again["subscription"][changing]
     del document["exported_at"], again["exported_at"]
     assert again == document
+
+
+def test_targets_and_tables_in_quarantine_come_back(replica: Replica) -> None:
+    lost = Failure("OBJECT_GONE", "it is gone", "object x", "run it again")
+    with closing(Workspace()) as workspace:
+        log = workspace.log
+        task_id = log.row(NAME).task_id
+        table = next(iter(PointHistory(log.engine, task_id).tables(2).values())).table
+        address = parse_target_uri("mysql://u@127.0.0.1:3306/shop")[0]
+        target = Target(
+            task_id,
+            "report",
+            format_target_uri(address),
+            workspace.vault.seal("pw"),
+            Dialect.MARIADB,
+            DdlPolicy.ADDITIVE,
+            datetime(2026, 1, 2, tzinfo=UTC),
+            as_text=("t.c",),
+        )
+        book = TargetBook(log.engine, task_id)
+        book.add(target)
+        book.change("report", needed_lsn=1)
+        kept = book.all()
+        with transaction(log.engine) as connection:
+            Quarantine(log.engine, task_id).write(connection, 2, datetime(2026, 1, 2, tzinfo=UTC), {table.id: (table, lost)})
+        entries = Quarantine(log.engine, task_id).entries()
+    assert (len(kept), len(entries)) == (1, 1)
+    file = exported(replica)
+    lose_catalog(replica)
+    replica.command("state", "import", str(file))
+    with closing(Workspace()) as workspace:
+        assert TargetBook(workspace.log.engine, task_id).all() == kept
+        assert workspace.vault.open(kept[0].sealed_password) == "pw"
+        assert Quarantine(workspace.log.engine, task_id).entries() == entries
+    told = replica.command("status", NAME, code=1)
+    assert [entry["code"] for entry in told["quarantined"]] == ["OBJECT_GONE"]
+    assert [entry["name"] for entry in told["targets"]] == ["report"]
 
 
 def test_an_iteration_that_was_open_is_taken_up_again(replica: Replica) -> None:

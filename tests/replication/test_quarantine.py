@@ -5,13 +5,13 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Table
+from matrixone.schema import Kind, Table
 from matrixone.upstream.catalog import Catalog
 from replication.catalog_diff import CatalogDiff, diff_catalogs
 from replication.database import open_database, transaction
 from replication.failure import Failure
-from replication.mirror import Behind
-from replication.points import GlobalPoint
+from replication.mirror import Behind, TableRef
+from replication.points import GlobalPoint, TablePoint, as_mirror_point
 from replication.quarantine import Quarantine, tables_behind
 from replication.retention import Retention
 from tests.replication.values import NOW, a_table
@@ -88,6 +88,14 @@ def test_what_points_do_not_show_is_kept_by_point_and_let_go_with_it() -> None:
     assert others.behind(4) == {9: late}
     with quarantine.engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT count(*) FROM ccpr_behind")) == 3
+
+
+def test_a_point_shows_no_table_that_is_behind_even_where_it_is_written_in_full() -> None:
+    refs = {number: TableRef(number, "db", f"t{number}", Kind.TABLE, 3, f"manifests/{number}/3-1.arrow", 1, 1, 1) for number in (1, 2)}
+    tables = {number: TablePoint(a_table(number, f"t{number}"), ref, 3) for number, ref in refs.items()}
+    shown = as_mirror_point(point(9), tables, {1: Behind("db", "t1", 3)})
+    assert shown.tables == {2: refs[2]}
+    assert shown.behind == {1: Behind("db", "t1", 3)}
 
 
 def test_retention_keeps_the_newest_point_that_shows_a_table_which_is_behind() -> None:
