@@ -45,7 +45,7 @@ ui: $(INSTALLED) ## Dagster's UI on 127.0.0.1:3000 (PORT=) for the subscriptions
 	@cd $(DAGSTER_HOME) && PYTHONWARNINGS=ignore exec $(abspath $(BIN))/dagster dev --workspace $(CURDIR)/workspace.yaml \
 	  --host 127.0.0.1 --port $(PORT) --log-level warning
 
-bench: $(INSTALLED) ## measure decoding, copying, and an iteration over many tables (needs the full recordings)
+bench: $(INSTALLED) ## measure decoding, encoding, serving, copying, and an iteration over many tables (needs the full recordings)
 	@for file in benchmarks/*.py; do echo "== $$file" && $(BIN)/python $$file || exit 1; done
 
 fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=1000000 SEED=… for more

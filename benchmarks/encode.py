@@ -1,44 +1,44 @@
 """How fast Arrow rows become objects, beside pyarrow writing the same rows as Parquet. `--json` prints the figures as one JSON object.
 
 Both sides write to memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of CPU time. The rows are
-those of the recording `wide_and_large`, its hidden key column included, sorted by that key. Objects have commit times beside, a filter over
-the key, and zone maps of all columns; Parquet is LZ4-compressed, without dictionary encoding, in row groups of pyarrow's default size. The
-last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`.
+those of the recording `wide_and_large`, its hidden key column included, sorted by that key; a commit time stands beside each row, for
+Parquet as a column of 12 bytes. Objects have blocks of 8,192 rows, zone maps of all columns in each, and in each a filter over the keys,
+and their writer checks values and order. Parquet is LZ4-compressed, without dictionary encoding, in row groups and pages of pyarrow's
+default size with their statistics. `filtered_ratio` is the ratio beside Parquet with row groups of 8,192 rows and a Bloom filter over the
+key in each (0.4 % of false answers, as ours): what a reader can skip by is then alike. Single columns have neither filters nor commit
+times. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`; commit times are not counted.
 """
 
 import sys
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
 
-import argparse
 import json
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.decode import _in_turns, _one_core
+from benchmarks.shared.arguments import arguments_of, recordings_with
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.visibility import visible_batches
-from matrixone.objects.writer import sorted_blocks, write_data
+from matrixone.objects.writer import BLOCK_ROWS, sorted_blocks, write_data
 from matrixone.schema import COMPOSITE_KEY, Table
 from tests.recorded import Snapshot
-from tests.recordings_location import recordings_folder
 
 _ROUNDS = 11
+_FALSE_ANSWERS = 1 / 256
 _NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    arguments = parser.parse_args()
-    folder = recordings_folder()
-    if folder is None:
-        raise SystemExit("no recordings: set CCPR_RECORDINGS")
+    arguments = arguments_of(__doc__, _ROUNDS)
+    folder = recordings_with("wide_and_large")
     _one_core()
     snapshot = Snapshot(max((folder / "wide_and_large").glob("snapshot-*")))
     (table,) = (snapshot.tables[name] for name, listed in snapshot.objects.items() if listed)
@@ -57,6 +57,7 @@ def main() -> None:
         return
     for name, ratio in single.items():
         print(f"column {name:<14} ratio={ratio:.2f}")
+    print(f"filtered_ratio={overall['filtered_ratio']:.2f}")
     print(
         f"object_bytes={overall['object_bytes']:.0f} parquet_bytes={overall['parquet_bytes']:.0f} arrow_bytes={overall['arrow_bytes']:.0f}"
     )
@@ -64,21 +65,26 @@ def main() -> None:
 
 
 def _compare(table: Table, rows: pa.Table, rounds: int, *, key: int | None = None) -> dict[str, float]:
-    """With a key its filter and commit times are written, too."""
+    """With a key its filter and the commit times are written, too."""
     blocks = sorted_blocks(table, rows, key)
     sorted_rows = pa.Table.from_batches(blocks).combine_chunks()
-    times = [np.zeros(block.num_rows, TIMESTAMP_DTYPE) for block in blocks] if key is not None else None
+    times: list[np.ndarray] | None = None
+    if key is not None:
+        times = [np.zeros(block.num_rows, TIMESTAMP_DTYPE) for block in blocks]
+        raw = [None, pa.py_buffer(np.concatenate(times))]
+        kind = pa.binary(TIMESTAMP_DTYPE.itemsize)
+        sorted_rows = sorted_rows.append_column("commit_ts", pa.Array.from_buffers(kind, sorted_rows.num_rows, raw))
 
     def ours() -> bytes:
         return write_data(table, blocks, name=_NAME, appendable=False, by_cn=False, commit_ts=times, primary_key=key).content
 
-    def theirs() -> pa.Buffer:
+    def theirs(**options: Any) -> pa.Buffer:
         sink = pa.BufferOutputStream()
-        pq.write_table(sorted_rows, sink, compression="lz4", use_dictionary=False)
+        pq.write_table(sorted_rows, sink, compression="lz4", use_dictionary=False, **options)
         return sink.getvalue()
 
     our_time, their_time = _in_turns(ours, theirs, rounds=rounds)
-    return {
+    figures = {
         "ratio": their_time / our_time,
         "mb_s": rows.nbytes / our_time / 1e6,
         "rows_s": rows.num_rows / our_time,
@@ -87,6 +93,12 @@ def _compare(table: Table, rows: pa.Table, rounds: int, *, key: int | None = Non
         "parquet_bytes": theirs().size,
         "arrow_bytes": rows.nbytes,
     }
+    if key is not None:
+        filters = {COMPOSITE_KEY: {"ndv": BLOCK_ROWS, "fpp": _FALSE_ANSWERS}}
+        filtered = partial(theirs, row_group_size=BLOCK_ROWS, bloom_filter_options=filters)
+        our_time, their_time = _in_turns(ours, filtered, rounds=rounds)
+        figures |= {"filtered_ratio": their_time / our_time, "filtered_parquet_bytes": filtered().size}
+    return figures
 
 
 if __name__ == "__main__":
