@@ -1,5 +1,6 @@
 """The object store's own: URLs, what is said when the server does not answer, and a mirror on it that Spark reads."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,17 @@ def test_a_server_that_does_not_answer_is_a_failure_to_try_again(s3_credentials:
     for act in (lambda: store.read("a"), lambda: store.put("a", [b"x"]), lambda: list(store.names("a")), lambda: store.size("a")):
         with pytest.raises(StoreFailed, match=r"s3://bucket/x/a.*AWS_ACCESS_KEY_ID"):
             act()
+
+
+def test_a_folder_of_more_names_than_a_page_holds_is_listed_and_deleted_whole(s3_url: str) -> None:
+    store = open_store(s3_url)
+    names = [f"work/0-0/{number:04}=a_b.c-d" for number in range(1005)]  # a page of S3 has a thousand
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.put(name, [b"x"]), names))
+    store.put("work/1-0/other", [b"x"])
+    assert list(store.names("work/0-0")) == names
+    store.delete_folder("work/0-0")
+    assert list(store.names("work")) == ["work/1-0/other"]
 
 
 def test_a_bucket_that_is_not_there_is_told(s3_server: str) -> None:
