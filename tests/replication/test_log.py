@@ -1,5 +1,6 @@
 """The log: one owner at a time, and a commit that only the owner can make."""
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from replication.errors import (
     SubscriptionMissing,
     SubscriptionPaused,
 )
-from replication.log import CcprLog, Claim, Failures, IterationState, State
+from replication.log import CcprLog, Claim, Failures, IterationState, State, mo_ccpr_log
 from replication.migrations import versions
 from replication.points import GlobalPoint, PointHistory
 from tests.mariadb import MariaDb
@@ -64,6 +65,20 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterato
 def test_a_new_subscription_has_run_nothing(log: CcprLog) -> None:
     row = log.row("sub")
     assert (row.state, row.iteration_state, row.iteration_lsn, row.watermark) == (State.RUNNING, IterationState.COMPLETE, 0, 0)
+
+
+def test_readers_of_matrixones_own_table_find_its_columns_in_its_order_and_its_codes() -> None:
+    native = (
+        "task_id subscription_name subscription_account_name sync_level account_id db_name table_name upstream_conn sync_config state "
+        "iteration_state iteration_lsn watermark context cn_uuid error_message created_at drop_at"
+    )
+    assert [column.name for column in mo_ccpr_log.columns][:18] == native.split()
+    assert {state.name: state.value for state in State} == {"RUNNING": 0, "ERROR": 1, "PAUSED": 2, "DROPPED": 3}
+    codes = {state.name: state.value for state in IterationState}
+    assert codes == {"PENDING": 0, "RUNNING": 1, "COMPLETE": 2, "ERROR": 3, "CANCEL": 4}
+    row = a_subscription(table="t").to_row(NOW)
+    assert (row.sync_level, row.db_name, row.table_name) == ("table", "db", "t")
+    assert json.loads(row.sync_config)["sync_interval"] == 60
 
 
 def test_names_are_unique(log: CcprLog) -> None:
