@@ -19,9 +19,9 @@ _CONFIRMED_FILES = 50  # deleted at a time, well within a lease
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A point stays if it is among the newest `points`, or younger than `seconds`; 0 means that this rule keeps nothing, both 0 that all
-    points stay. The newest point always stays, and so do the newest that shows a table which is behind, and those from which a target
-    goes on.
+    """A point stays if it is among the newest `points`, or if it showed the replica at some time of the last `seconds`: so the newest that
+    is older stays, too, however long ago it was made. 0 means that this rule keeps nothing, both 0 that all points stay. The newest point
+    always stays, and so do the newest that shows a table which is behind, and those from which a target goes on.
     """
 
     points: int = 0
@@ -34,9 +34,10 @@ class Retention:
         if not points or not (self.points or self.seconds):
             return None
         newest = points[-max(self.points, 1) :]
-        young = [point for point in points if self.seconds and point.committed_at.timestamp() > now - self.seconds]
+        older = [point for point in points if point.committed_at.timestamp() <= now - self.seconds]
+        within = (older[-1:] or points[:1]) if self.seconds else []
         shown = [late.lsn for late in behind if late.lsn is not None]
-        return min([point.lsn for point in [*newest, *young]] + shown + list(needed))
+        return min([point.lsn for point in [*newest, *within]] + shown + list(needed))
 
 
 @dataclass(frozen=True, slots=True)

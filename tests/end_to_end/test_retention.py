@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from replication.copying import copy_in_process
 from replication.database import transaction
 from replication.ledger import Ledger
 from replication.mirror import LEDGER_SCHEMA
@@ -74,6 +75,24 @@ def test_young_points_stay_as_long_as_they_are_young(recordings: Path, home: Pat
         sweep(2.1)
         assert [point["lsn"] for point in replica.command("points", "replica")] == [2], "the newest stays however old it is"
         replica.assert_equal_to_source(3)
+
+
+def test_what_was_there_before_a_change_stays_as_long_as_was_asked_for_however_old_it_is(recordings: Path, home: Path) -> None:
+    """The state that somebody wants back after a mistake is the one before it."""
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain-for", "2h")
+        for _ in range(2):
+            replica.run()
+        day = 24 * 3600
+        with Workspace(clock=lambda: time.time() + day).iteration("replica") as iteration:
+            iteration.take_snapshot()
+            iteration.diff_objects()
+            iteration.copy_objects(copy_in_process)
+            iteration.apply()
+        assert [point["lsn"] for point in replica.command("points", "replica")] == [1, 2]
+        replica.assert_equal_to_source(2, at=1)
+        sweep(24 + 2.1)
+        assert [point["lsn"] for point in replica.command("points", "replica")] == [2]
 
 
 def test_an_object_that_stands_in_two_tables_goes_with_the_last_of_them(home: Path) -> None:

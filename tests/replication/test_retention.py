@@ -120,11 +120,13 @@ class Replica:
         if not present or not (rule.points or rule.seconds):
             return set(present)
         late = self.quarantine.behind(present[-1]).values()
+        start = self.now - timedelta(seconds=rule.seconds)
+        ends = {lsn: self.committed[later] for lsn, later in itertools.pairwise(present)}  # until when a point was the newest
         return {
             lsn
             for place, lsn in enumerate(reversed(present))
             if place < max(rule.points, 1)
-            or (rule.seconds and self.committed[lsn] > self.now - timedelta(seconds=rule.seconds))
+            or (rule.seconds and (lsn not in ends or ends[lsn] > start))
             or any(lsn >= other for other in [*needed, *(entry.lsn for entry in late if entry.lsn is not None)])
         }
 
