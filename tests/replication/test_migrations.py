@@ -171,9 +171,9 @@ def test_two_processes_at_once_make_one_database(engine_1: sa.Engine, url: str) 
 
 
 def test_a_newer_version_is_refused_and_left_as_it_is(url: str) -> None:
-    engine = create_engine(url)
-    run_script(engine, "CREATE TABLE ccpr_schema (version INTEGER NOT NULL PRIMARY KEY);\nINSERT INTO ccpr_schema VALUES (99)")
-    with pytest.raises(StateUnreadable, match="version 99") as raised:
+    engine, newer = create_engine(url), SCHEMA_VERSION + 1
+    run_script(engine, f"CREATE TABLE ccpr_schema (version INTEGER NOT NULL PRIMARY KEY);\nINSERT INTO ccpr_schema VALUES ({newer})")
+    with pytest.raises(StateUnreadable, match=f"version {newer}") as raised:
         open_database(url)
     assert "as new as" in raised.value.remedy
     assert sa.inspect(engine).get_table_names() == ["ccpr_schema"]
