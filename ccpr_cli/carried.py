@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ccpr_cli.output import err, out
+from ccpr_cli.output import counted, err, out
 from replication.failure import Failure
 from replication.target_plan import Alter, Build, Drop, Step, TargetPlan
 from replication.targets import BehindTable
@@ -33,7 +33,7 @@ def show_outcome(outcome: TargetOutcome) -> None:
         out.print(f"target {outcome.target}: at the newest point", markup=False)
     else:
         upserted, deleted = (sum(getattr(table, name) for table in carried.tables) for name in ("upserted", "deleted"))
-        rows = f"{len(carried.tables)} tables, {upserted:,} rows written, {deleted:,} deleted"
+        rows = f"{counted(len(carried.tables), 'table')}, {counted(upserted, 'row')} written, {deleted:,} deleted"
         out.print(f"target {outcome.target}: at point {carried.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
         for table in carried.behind:
             show_behind(table)
@@ -70,7 +70,7 @@ def show_plan(name: str, found: TargetPlan | Failure) -> None:
         out.print(f"target {name} cannot be looked at", style="bold yellow", end=": ")
         out.print(str(found), markup=False)
         return
-    out.print(f"target {name}: {len(found.steps)} tables of which more than rows change", markup=False)
+    out.print(f"target {name}: {counted(len(found.steps), 'table')} of which more than rows change", markup=False)
     if found.renaming:
         out.print("names change first, all at once", style="bold")
         _show_statements(found.renaming)

@@ -11,7 +11,7 @@ import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
-from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.output import counted, errors_told, out, show_json
 from replication.subscription import Subscription
 from resources.checkup import (
     Check,
@@ -60,7 +60,7 @@ def doctor(
         show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
         warnings = sum(check.result is Result.WARNING for check in checks)
-        out.print(f"{len(checks)} checks, {failed} failed, {warnings} warnings", markup=False)
+        out.print(f"{counted(len(checks), 'check')}, {failed} failed, {counted(warnings, 'warning')}", markup=False)
     if failed:
         raise typer.Exit(1)
 

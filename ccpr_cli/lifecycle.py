@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import err, errors_told, out, show_json
+from ccpr_cli.output import counted, err, errors_told, out, show_json
 from replication.log import IterationState, LogRow, State
 from resources import subscriptions
 from resources.dropping import Dropped
@@ -52,9 +52,11 @@ def drop(
 def tell_dropped(dropped: Dropped, *, forced: bool) -> None:
     """For people."""
     purged = f"; deleted {dropped.purged}" if dropped.purged else ""
-    out.print(f"dropped {dropped.name}; {dropped.snapshots_dropped} snapshots dropped upstream{purged}", markup=False)
+    out.print(f"dropped {dropped.name}; {counted(dropped.snapshots_dropped, 'snapshot')} dropped upstream{purged}", markup=False)
     if dropped.snapshots_left:
-        err.print(f"{len(dropped.snapshots_left)} snapshots may still be upstream ({dropped.reason})", markup=False, style="yellow")
+        err.print(
+            f"{counted(len(dropped.snapshots_left), 'snapshot')} may still be upstream ({dropped.reason})", markup=False, style="yellow"
+        )
         later = "" if forced else f"try again later with: ccpr drop {dropped.name}   or "
         err.print(f"{later}run upstream:", markup=False)
         for statement in dropped.statements:

@@ -73,6 +73,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empt
     out.print(table)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, e.g. `1 object`, `1,200 objects`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def size_text(size: float) -> str:
     """Bytes for people, e.g. `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccpr_cli import carried
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
+from ccpr_cli.output import counted, errors_told, out, show_json, show_table, size_text
 from ccpr_cli.show import clock_text
 from replication.plan import Plan
 from resources.targets import plan_targets
@@ -42,7 +42,7 @@ def show_plan(found: Plan) -> None:
     if found.resync:
         out.print("resync", style="bold yellow", end=": ")
         out.print(f"{found.resync}; all is compared with a full list", markup=False)
-    out.print(f"{found.objects:,} objects, {size_text(found.bytes)} to copy, less what is there already", markup=False)
+    out.print(f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, less what is there already", markup=False)
     cells = [(entry.table, entry.added, entry.removed, size_text(entry.bytes)) for entry in found.tables[:_SHOWN_TABLES]]
     show_table(("table", "objects that come", "that go", "bytes that come"), cells, empty="no object has come or gone")
     if len(found.tables) > _SHOWN_TABLES:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ccpr_cli import carried
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import err, errors_told, out, show_json, size_text
+from ccpr_cli.output import counted, err, errors_told, out, show_json, size_text
 from ccpr_cli.show import clock_text
 from replication.copying import CopyJob, copy_in_process
 from replication.iteration import Iteration, Outcome
@@ -72,9 +72,9 @@ def run(
 def show_outcome(outcome: Outcome, seconds: float) -> None:
     what = f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no point made"
     out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
-    copied = f"{outcome.objects_copied} objects, {size_text(outcome.bytes_copied)} copied"
-    whole = f"of {outcome.objects_total} objects, {size_text(outcome.bytes_total)} live"
-    tables = f"{outcome.tables_changed} tables changed, {outcome.tables} in the point"
+    copied = f"{counted(outcome.objects_copied, 'object')}, {size_text(outcome.bytes_copied)} copied"
+    whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
+    tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
     out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)
     if outcome.quarantined:
         out.print("quarantined", style="bold yellow", end=": ")

@@ -12,7 +12,7 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login
-from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.output import counted, errors_told, out, show_json
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed
@@ -56,7 +56,7 @@ def export(
     if as_json:
         show_json({"name": name, "file": str(to.absolute()), "points": points, "bytes": len(text.encode())})
     else:
-        out.print(f"state of {name}, {points} points: {to}", markup=False)
+        out.print(f"state of {name}, {counted(points, 'point')}: {to}", markup=False)
 
 
 @state.command("import")

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.output import errors_told, out, show_json, size_text
+from ccpr_cli.output import counted, errors_told, out, show_json, size_text
 from ccpr_cli.show import clock_text
 from ccpr_cli.standing import Standing, read_all, read_standing, seconds_text, time_text
 from matrixone.objects.timestamp import Timestamp
@@ -208,7 +208,7 @@ def _lag(standing: Standing) -> str:
 def _pending(standing: Standing) -> str:
     if standing.objects_pending is None or standing.bytes_pending is None:
         return "-"
-    return f"{standing.objects_pending} objects, {size_text(standing.bytes_pending)}"
+    return f"{counted(standing.objects_pending, 'object')}, {size_text(standing.bytes_pending)}"
 
 
 def _holder(standing: Standing) -> str:

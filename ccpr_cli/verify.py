@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import err, errors_told, out, show_json, show_table, size_text
+from ccpr_cli.output import counted, err, errors_told, out, show_json, show_table, size_text
 from replication.ledger import Ledger
 from replication.points import PointHistory
 from replication.subscription import Subscription
@@ -43,7 +43,10 @@ def verify(
     if as_json:
         show_json({**asdict(found), "sound": found.sound})
     else:
-        out.print(f"{found.objects:,} objects, {size_text(found.bytes)} and {found.manifests:,} manifests read again", markup=False)
+        out.print(
+            f"{counted(found.objects, 'object')}, {size_text(found.bytes)} and {counted(found.manifests, 'manifest')} read again",
+            markup=False,
+        )
         cells = [(damage.path, damage.reason, "fetched again" if damage.repaired else _spoiled(damage)) for damage in found.damages]
         show_table(("file", "damage", "spoils"), cells, empty="everything is as it was written")
     if not found.sound:

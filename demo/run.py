@@ -24,7 +24,7 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from ccpr_cli.output import size_text
+from ccpr_cli.output import counted, size_text
 from replication.mirror import Mirror
 from replication.store import LocalStore
 from tests.expected import assert_rows_equal
@@ -108,7 +108,7 @@ def iterate(number: int) -> dict:
     out.print(f"\n[bold]{number}. upstream: {HAPPENED[number - 1]}[/]")
     outcome = ccpr("run", NAME) if number < len(HAPPENED) else materialize()
     copied, whole = outcome["bytes_copied"], outcome["bytes_total"]
-    out.print(f"  copied {size_text(copied)} in {outcome['objects_copied']} objects; the replica is {size_text(whole)}")
+    out.print(f"  copied {size_text(copied)} in {counted(outcome['objects_copied'], 'object')}; the replica is {size_text(whole)}")
     replica = read_replica()
     assert_rows_equal(replica, expected(number))
     out.print(f"  [green]✓[/] {replica.num_rows:,} rows, each equal to the source's")

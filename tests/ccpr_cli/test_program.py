@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from ccpr_cli.lazy import Deferred
 from ccpr_cli.main import Commands, app
+from ccpr_cli.output import counted
 
 HEAVY = {"dagster", "pyspark", "pandas", "polars", "pandera", "replication.iteration", "emulator.storage"}
 HEAVIER_THAN_WORDS = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
@@ -139,3 +140,7 @@ def test_an_interruption_while_modules_are_imported_shows_no_stack(tmp_path: Pat
         _, told = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
     assert "Traceback" not in told
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(count, "object") for count in (0, 1, 2, 1200)] == ["0 objects", "1 object", "2 objects", "1,200 objects"]
