@@ -3,17 +3,20 @@
 import hashlib
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from matrixone.objects.errors import ObjectMismatch
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch
+from matrixone.objects.stats import ObjectStats
 from replication import copying
-from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process, copy_known
+from replication.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process, copy_known, copy_objects
 from replication.mirror import object_path
 from replication.store import LocalStore
+from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.replication.values import a_subscription
 
 NAMES = [f"00000000-0000-7000-8000-{number:012}_00000" for number in range(4)]
@@ -89,3 +92,37 @@ def test_an_error_of_one_share_ends_the_others_with_the_object_that_they_are_at(
     with pytest.raises(ObjectMismatch):
         list(copy_in_process(job, OBJECTS))
     assert len(copied) < 100_000
+
+
+def _column(data: bytes) -> dict[int, tuple[int, bytes]]:
+    return {0: (22, column_entry(22, data, len(data) // 4))}
+
+
+FILE = object_file([(2000, _column(bytes(range(250)) * 32))])
+STATS = stats_bytes(FILE, rows=2000, blocks=1)
+NAME = ObjectStats.parse(STATS).name
+
+
+def _copied(monkeypatch: pytest.MonkeyPatch, store: LocalStore, sent: bytes) -> list[dict]:
+    """The rows of copying one object from an upstream that sends these bytes for it."""
+    monkeypatch.setattr(copying, "get_object", lambda *_: iter([memoryview(sent[:100]), memoryview(sent[100:])]))
+    monkeypatch.setattr(CopyJob, "connect", lambda _: nullcontext())
+    batch = pa.RecordBatch.from_pylist([{"name": NAME, "size": len(FILE), "stats": STATS}], schema=COPY_INPUT)
+    return [row for done in copy_objects(a_subscription().copy_job(store.url), [batch]) for row in done.to_pylist()]
+
+
+def test_what_an_earlier_run_left_is_kept_if_it_is_the_object_and_fetched_if_it_only_has_its_size(
+    monkeypatch: pytest.MonkeyPatch, store: LocalStore
+) -> None:
+    store.put(object_path(NAME), [FILE[:-64].replace(FILE[64:80], bytes(16)) + FILE[-64:]])
+    for fetched in (True, False):
+        (row,) = _copied(monkeypatch, store, FILE)
+        assert (row["fetched"], row["sha256"]) == (fetched, hashlib.sha256(FILE).digest())
+    assert store.read(object_path(NAME)).to_pybytes() == FILE
+
+
+def test_an_object_whose_columns_do_not_inflate_never_gets_its_name(monkeypatch: pytest.MonkeyPatch, store: LocalStore) -> None:
+    damaged = FILE[:64] + bytes(200) + FILE[264:]
+    with pytest.raises(ObjectDamaged):
+        _copied(monkeypatch, store, damaged)
+    assert store.size(object_path(NAME)) is None
