@@ -216,18 +216,27 @@ def _frame(spark: "SparkSession", read: TableRead, task_bytes: int) -> "DataFram
 
 
 def _condition(filter_: Filter) -> "SparkColumn":
-    from pyspark.sql.functions import col, lit
+    from pyspark.sql.functions import col
 
     column = col(_quoted(filter_.column))
     match filter_:
         case Compare(_, name, value):
-            return _OPERATORS[name](column, lit(value))
+            return _OPERATORS[name](column, _literal(value))
         case IsIn(_, values):
-            return column.isin(list(values))
+            return column.isin([_literal(value) for value in values])
         case IsNull():
             return column.isNull()
         case IsNotNull():
             return column.isNotNull()
+
+
+def _literal(value: Any) -> "SparkColumn":
+    """A datetime without a zone stays one: PySpark would take it for one of this machine's zone, and Spark show it in the session's."""
+    from pyspark.sql.functions import lit
+
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
+    return lit(value)
 
 
 def _quoted(name: str) -> str:

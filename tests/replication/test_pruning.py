@@ -376,6 +376,33 @@ def test_read_table_skips_by_its_filters_and_keeps_the_rows_they_are_true_of(
 
 @pytest.mark.spark
 @pytest.mark.recordings
+def test_filters_mean_the_same_to_spark_whatever_the_zone_of_its_session(spark: SparkSession, recorded_mirror: RecordedMirror) -> None:
+    mirror = recorded_mirror("all_types")
+    url, seen = mirror.store.url, set()
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        for ref in mirror.point(2).tables.values():
+            read = plan_read(url, ref.qualified_name, 2)
+            everything = rows_of(read)
+            for column in read.columns:
+                kind, values = kind_of(everything, column.name), everything.column(column.name).drop_null()
+                if kind is None or not len(values) or str(kind) in seen or pa.types.is_floating(kind):
+                    continue
+                seen.add(str(kind))
+                middle = sorted(values.to_pylist())[len(values) // 2]
+                counts = []
+                for filters in ((Compare(column.name, "<=", middle),), (IsIn(column.name, (middle,)),)):
+                    counts.append((satisfying(everything, filters).num_rows, filters))
+                    frame = read_table(spark, url, ref.qualified_name, 2, columns=[column.name], filters=filters)
+                    assert frame.count() == counts[-1][0], (column.name, filters)
+                assert counts[0][0] >= counts[1][0] > 0
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert {"timestamp[us]", "timestamp[us, tz=UTC]", "date32[day]", "duration[us]", "string", "binary", "bool"} <= seen
+
+
+@pytest.mark.spark
+@pytest.mark.recordings
 @pytest.mark.parametrize("pushdown", ["true", "false"])
 def test_a_query_with_filters_leaves_later_ones_of_the_same_frame_whole(
     spark: SparkSession, recorded_mirror: RecordedMirror, pushdown: str
