@@ -1,7 +1,8 @@
 """Objects of every kind and every column type, each with its rows as Parquet beside it: something to try other readers on.
 
 `python -m emulator.sample_objects DIR` makes a folder for each: the object under its name, `rows.parquet` (all stored columns, in stored
-order; commit times as `commit_physical` and `commit_logical`), `about.json` (columns, kind, stats). Each time the same bytes come out.
+order; commit times as `commit_physical` and `commit_logical`), `about.json` (columns, kind, stats). A README.md tells it to strangers. Each
+time the same bytes come out.
 """
 
 import argparse
@@ -68,6 +69,33 @@ _TYPES: list[tuple[str, SqlType, list[Any], tuple[str, ...]]] = [
     ("vecf32_3", SqlType(types.VECF32, 3), [[1.0, -2.5, 0.0], [0.5, 0.25, 3.0]], ()),
     ("vecf64_2", SqlType(types.VECF64, 2), [[1.0, -2.5], [0.1, 1e300]], ()),
 ]
+
+
+_READ_ME = """# Sample objects
+
+Each folder holds one object file of MatrixOne under its name, the rows that a reader must find in it (`rows.parquet`) and `about.json`.
+
+`rows.parquet` has all stored columns, hidden ones too, in the order of `columns` and in the order of the rows in the file. Where the object
+has commit times, they follow as `commit_physical` (nanoseconds) and `commit_logical`. Integers of 64 bits without a sign and BIT are
+decimals, DECIMAL beyond 38 digits, JSON, UUID, ENUM and SET are texts, TIME is a duration, a fake key is a decimal.
+
+Keys of `about.json`:
+
+| key | what it is |
+|---|---|
+| `kind` | data or tombstones, and who writes such an object |
+| `object` | name of the file |
+| `columns` | `name`; `seqnum`, its place in the metadata; `type`: number (below), width, scale; `hidden`; `nullable`; `labels` |
+| `stats` | the 154 bytes of the object list's cell, hexadecimal; the other keys are taken from it |
+| `rows`, `blocks`, `size` | rows, blocks, bytes of the file |
+| `appendable`, `sorted`, `created_by_cn`, `level` | its flags |
+
+Folders `data-…`: the kinds of data objects, with a column of every type. `key-…`: tables with a composite key, none, and a cluster key.
+`tombstones-…`: deleted rows by rowid and key. `type-…`: two columns, the second of the type.
+
+| type number | column |
+|---|---|
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +241,15 @@ def about(sample: Sample) -> dict[str, Any]:
     }
 
 
+def read_me() -> str:
+    """What a stranger needs to know of the folder."""
+    names: dict[int, str] = {types.ROWID: "rowid: object id (18 bytes), u16 block, u32 row"}
+    for name, kind, _, labels in _TYPES:
+        known = [names[kind.oid]] if kind.oid in names else []
+        names[kind.oid] = ", or ".join([*known, f"{name} (a bit a label)" if labels and kind.oid != types.ENUM else name])
+    return _READ_ME + "".join(f"| {oid} | {name} |\n" for oid, name in sorted(names.items()))
+
+
 def write_samples(folder: Path) -> list[str]:
     """Write all samples into folders under `folder`; their labels. Raises OSError."""
     labels = []
@@ -223,6 +260,7 @@ def write_samples(folder: Path) -> list[str]:
         pq.write_table(sample.rows, place / "rows.parquet")
         (place / "about.json").write_text(json.dumps(about(sample), indent=1, ensure_ascii=False) + "\n")
         labels.append(sample.label)
+    (folder / "README.md").write_text(read_me())
     return labels
 
 

@@ -76,7 +76,7 @@ def _element(column: EncodedColumn, declared: Column) -> pa.BinaryArray:
         top = bits.dtype.type(1 << 8 * bits.itemsize - 1)
         return _fixed(_behind(code, np.where(bits & top, ~bits, bits ^ top).astype(big)), column)
     if oid in _DECIMALS:
-        body = np.ascontiguousarray(slots.view(np.uint8).reshape(column.rows, -1)[:, ::-1])
+        body = np.ascontiguousarray(slots.view(np.uint8).reshape(-1, types.SLOT_SIZES[oid])[:, ::-1])
         body[:, 0] ^= 0x80
         return _fixed(_behind(_DECIMALS[oid], body), column)
     if oid == types.UUID:

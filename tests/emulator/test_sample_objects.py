@@ -1,6 +1,9 @@
 """The sample objects are what stands beside them: rows as Parquet, columns and stats as JSON."""
 
 import json
+import struct
+import uuid
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from emulator.sample_objects import write_samples
+from emulator.sample_objects import samples, write_samples
 from matrixone.objects import types
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Column
+from tests.emulator import crude_reader
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_sample_reads_as_its_rows(folder: Path) -> None:
     kinds = set()
-    for sample in sorted(folder.iterdir()):
+    for sample in sorted(path for path in folder.iterdir() if path.is_dir()):
         about = json.loads((sample / "about.json").read_text())
         rows = pq.read_table(sample / "rows.parquet")
         stats = ObjectStats.parse(bytes.fromhex(about["stats"]))
@@ -68,3 +72,86 @@ def test_there_is_a_sample_of_every_type(folder: Path) -> None:
         (_, column) = json.loads(about.read_text())["columns"]
         found.add(column["type"][0])
     assert found == set(types.SLOT_SIZES) - {types.TS, types.ROWID, types.BLOCK_ID}, "these three are no types of a user's column"
+
+
+def _samples() -> list[str]:
+    return [sample.label for sample in samples()]
+
+
+@pytest.mark.parametrize("label", _samples())
+def test_a_reader_of_another_hand_finds_the_same(folder: Path, label: str) -> None:
+    """Header, extents, stats, values, null counts and zone maps, by `crude_reader`, which knows the specification only."""
+    about = json.loads((folder / label / "about.json").read_text())
+    content = (folder / label / about["object"]).read_bytes()
+    found = crude_reader.read(content)
+    rows = pq.read_table(folder / label / "rows.parquet")
+
+    stats = bytes.fromhex(about["stats"])
+    segment, number = uuid.UUID(bytes=stats[:16]), int.from_bytes(stats[16:18], "little")
+    assert stats[18:60].decode() == about["object"] == f"{segment}_{number:05}"
+    assert stats[60:73] == content[10:23], "the extent of the metadata"
+    counts = struct.unpack_from("<II", stats, 73)
+    assert counts == (found.rows, len(found.blocks)) == (rows.num_rows, about["blocks"])
+    assert struct.unpack_from("<I", stats, 145) == (len(content),) == (about["size"],)
+    assert stats[153] == about["appendable"] | about["sorted"] << 1 | about["created_by_cn"] << 2 | about["level"] << 5
+    assert found.appendable == about["appendable"]
+    assert [block.rows for block in found.blocks[:-1]] == [8192] * (len(found.blocks) - 1)
+    covered = sorted(set(found.covered))
+    gaps = [(end, begin) for (_, end), (begin, _) in pairwise(covered) if end != begin]
+    assert sum(begin - end for end, begin in gaps) == 16 + 9, "only the two empty areas of slot 1 are not read"
+
+    for place, column in enumerate(about["columns"]):
+        expected = rows.column(place).to_pylist()
+        vectors = [block.vectors[column["seqnum"]] for block in found.blocks]
+        assert {vector.oid for vector in vectors} == {column["type"][0]}
+        labels = column["labels"]
+        if column["hidden"] and column["type"][0] == types.VARCHAR:
+            values = [cell for vector in vectors for cell in vector.cells]  # a packed key: bytes
+        else:
+            values = [crude_reader.value(vector, cell, labels) for vector in vectors for cell in vector.cells]
+        if column["type"][0] == types.JSON:
+            values, expected = [one is None for one in values], [one is None for one in expected]
+        elif column["type"][0] == types.TIMESTAMP:
+            expected = [None if one is None else one.replace(tzinfo=None) for one in expected]
+        assert values == expected, column["name"]
+        nulls = [sum(cell is None for cell in vector.cells) for vector in vectors]
+        assert [block.nulls[column["seqnum"]] for block in found.blocks] == nulls
+        for block, vector in zip(found.blocks, vectors, strict=True):
+            _check_zone_map(block.zone_maps[column["seqnum"]], vector)
+    last = found.blocks[0].vectors.get(found.meta_columns - 1)
+    if "commit_physical" in rows.column_names:
+        assert last is not None
+        assert last.oid == types.TS
+        cells = [cell for block in found.blocks for cell in block.vectors[found.meta_columns - 1].cells]
+        times = [struct.unpack("<Iq", cell) for cell in cells if cell is not None]
+        assert times == list(zip(rows["commit_logical"].to_pylist(), rows["commit_physical"].to_pylist(), strict=True))
+    else:
+        assert last is None or last.oid != types.TS
+
+
+def _check_zone_map(zone: bytes, vector: crude_reader.Vector) -> None:
+    cells = [cell for cell in vector.cells if cell is not None]
+    assert zone[63] == vector.oid
+    known = bool(zone[62] & 0x80)
+    if not cells or vector.oid in (types.DECIMAL256, types.VECF32, types.VECF64):
+        assert not known
+        return
+    assert known
+    low, high = zone[: zone[30] & 31], zone[31 : 31 + (zone[61] & 31)]
+    if vector.oid in crude_reader.INTEGERS:
+        form = crude_reader.INTEGERS[vector.oid]
+        numbers = [struct.unpack(form, cell)[0] for cell in cells]
+        assert (struct.unpack(form, low)[0], struct.unpack(form, high)[0]) == (min(numbers), max(numbers))
+    elif vector.oid in (types.CHAR, types.VARCHAR, types.TEXT, types.BINARY, types.VARBINARY, types.BLOB):
+        assert low == min(cells)[:30]
+        assert zone[61] & 0x80 or high >= max(cells)[:30]
+
+
+def test_a_stranger_finds_his_way(folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    assert "about.json" in text
+    keys = {key for about in folder.glob("*/about.json") for key in json.loads(about.read_text())}
+    keys |= {key for about in folder.glob("*/about.json") for column in json.loads(about.read_text())["columns"] for key in column}
+    assert all(f"`{key}`" in text for key in keys), "each key is told"
+    named = {column["type"][0] for about in folder.glob("*/about.json") for column in json.loads(about.read_text())["columns"]}
+    assert all(f"| {oid} |" in text for oid in named), "each type number is told"

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow.compute
@@ -12,10 +13,10 @@ from emulator.entries import TableEntry
 from emulator.storage import SYS, Merge, Storage
 from emulator.stored_table import MergeConflict
 from emulator.transaction import DuplicateEntry, Transaction, WriteConflict
-from tests.histories.values import KEYS, TYPES, Maker
+from tests.histories import events
+from tests.histories.values import DATABASE, KEYS, TYPES, Maker
 
 pc: Any = pyarrow.compute
-DATABASE = "h"
 CN_ROWS = 60  # so that few rows make an object of a compute node
 _START = 1_780_000_000_000_000_000
 
@@ -85,6 +86,7 @@ class History:
         self.names = 0
         self.open: list[Transaction] = []
         self.merges: list[Merge] = []
+        self.held: list[str] = []
         self.account = self.circumstances.account
         if self.account != SYS:
             self.storage.create_account(self.account)
@@ -115,8 +117,14 @@ class History:
             (3, self._add_column),
             (3, self._drop_column),
             (2, self._rename_column),
+            (3, partial(events.modify_column, self)),
+            (2, partial(events.create_index, self)),
+            (2, partial(events.drop_index, self)),
             (2, self._clone),
             (2, self._comment),
+            (3, partial(events.checkpoint, self)),
+            (3, partial(events.hold, self)),
+            (2, partial(events.let_go, self)),
         ]
 
     def step(self) -> None:
@@ -129,7 +137,7 @@ class History:
     def _tables(self) -> list[tuple[TableEntry, Definition]]:
         return self.storage.tables_at(self.storage.now, account=self.account)
 
-    def _table(self) -> tuple[TableEntry, Definition] | None:
+    def table(self) -> tuple[TableEntry, Definition] | None:
         tables = self._tables()
         return self.rng.choice(tables) if tables else None
 
@@ -137,7 +145,7 @@ class History:
         self.names += 1
         return self.rng.choice(("t{}", "T{}", "tab le{}", "tä{}", "t`{}")).format(self.names)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self.done.append(text)
 
     # ---- transactions
@@ -150,7 +158,7 @@ class History:
         }
 
     def _statement(self, transaction: Transaction) -> None:
-        found = self._table()
+        found = self.table()
         if found is None:
             return
         _, definition = found
@@ -165,16 +173,16 @@ class History:
             low = rng.randint(0, 100)
             where = rng.choice((n == low, n < low, (n >= low) & (n < low + 15), n.isin([rng.randint(0, 100) for _ in range(8)]), None))
             if kind == "delete":
-                self._note(f"delete {name}: {transaction.delete(DATABASE, name, where)}")
+                self.note(f"delete {name}: {transaction.delete(DATABASE, name, where)}")
                 return
             columns = [c for c in definition.user_columns if (c.name in definition.primary_key) == (kind == "update key")]
             if columns:
                 column = rng.choice(columns)
                 value = self.makers[name][column.name](rng)
                 count = transaction.update(DATABASE, name, {column.name: value}, where)
-                self._note(f"{kind} {name}.{column.name}: {count}")
+                self.note(f"{kind} {name}.{column.name}: {count}")
         except DuplicateEntry as error:
-            self._note(f"{kind} {name}: {error.text}")
+            self.note(f"{kind} {name}: {error.text}")
 
     def _insert(self, transaction: Transaction, definition: Definition, count: int) -> None:
         """Rows whose keys the transaction does not see yet."""
@@ -197,7 +205,7 @@ class History:
             kept.append(number)
         if kept:
             transaction.insert(DATABASE, definition.name, {name: [values[n] for n in kept] for name, values in rows.items()})
-            self._note(f"insert {definition.name}: {len(kept)}")
+            self.note(f"insert {definition.name}: {len(kept)}")
 
     def _transaction(self) -> None:
         transaction = self.storage.begin(self.account)
@@ -209,7 +217,7 @@ class History:
             for _ in range(statements):
                 self._statement(transaction)
         except WriteConflict as error:
-            self._note(error.text)
+            self.note(error.text)
             transaction.rollback()
 
     def _begin(self) -> None:
@@ -230,50 +238,50 @@ class History:
             return
         if self.rng.random() < 0.15:
             transaction.rollback()
-            self._note("rollback")
+            self.note("rollback")
             return
         try:
             transaction.commit()
-            self._note("commit")
+            self.note("commit")
         except WriteConflict as error:
-            self._note(error.text)
+            self.note(error.text)
 
     # ---- flush and merge
 
     def _flush(self) -> None:
-        if found := self._table():
-            self._note(f"flush {found[1].name}: {self.storage.flush(DATABASE, found[1].name, account=self.account)}")
+        if found := self.table():
+            self.note(f"flush {found[1].name}: {self.storage.flush(DATABASE, found[1].name, account=self.account)}")
 
     def _merge(self) -> None:
-        if found := self._table():
+        if found := self.table():
             by_cn, newest = self.rng.random() < 0.5, self.rng.choice((None, 2))
             done = self.storage.merge(DATABASE, found[1].name, by_cn=by_cn, newest=newest, account=self.account)
-            self._note(f"merge {found[1].name} {by_cn=} {newest=}: {done}")
+            self.note(f"merge {found[1].name} {by_cn=} {newest=}: {done}")
 
     def _start_merge(self) -> None:
-        found = self._table()
+        found = self.table()
         merge = found and self.storage.start_merge(DATABASE, found[1].name, by_cn=self.rng.random() < 0.5, account=self.account)
         if found and merge:
             self.merges.append(merge)
-            self._note(f"start merge of {found[1].name}")
+            self.note(f"start merge of {found[1].name}")
 
     def _commit_merge(self) -> None:
         if self.merges:
             merge = self.merges.pop(self.rng.randrange(len(self.merges)))
             try:
                 merge.commit()
-                self._note(f"merge of {merge.entry.definition.name} ends")
+                self.note(f"merge of {merge.entry.definition.name} ends")
             except MergeConflict as error:
-                self._note(f"merge: {error}")
+                self.note(f"merge: {error}")
 
     def _merge_tombstones(self) -> None:
-        if found := self._table():
-            self._note(
+        if found := self.table():
+            self.note(
                 f"merge tombstones of {found[1].name}: {self.storage.merge_tombstones(DATABASE, found[1].name, account=self.account)}"
             )
 
     def _collect(self) -> None:
-        self._note(f"collect: {self.storage.collect()}")
+        self.note(f"collect: {self.storage.collect()}")
 
     # ---- DDL
 
@@ -302,7 +310,7 @@ class History:
             DATABASE, name, dict(items), primary_key=keys, cluster_by=cluster, indexes=indexes, unique=unique, account=self.account
         )
         self.makers[name] = makers
-        self._note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
+        self.note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
 
     def _create_namesake(self) -> None:
         """What must never be seen: the same names in another account."""
@@ -319,35 +327,35 @@ class History:
         keyed = rng.random() < 0.7
         self.storage.create_table(DATABASE, "large", columns, primary_key=["id"] if keyed else [], account=self.account)
         self.makers["large"] = {"n": lambda rng: rng.randint(0, 100), "id": lambda rng: rng.getrandbits(50), "c": TYPES[columns["c"]]}
-        self._note(f"create large: {columns}, {keyed=}")
+        self.note(f"create large: {columns}, {keyed=}")
         (definition,) = (definition for _, definition in self._tables() if definition.name == "large")
         with self.storage.begin(self.account) as transaction:
             self._insert(transaction, definition, rng.randint(8_193, 20_000))
 
     def _drop(self) -> None:
-        if found := self._table():
+        if found := self.table():
             self.storage.drop_table(DATABASE, found[1].name, account=self.account)
-            self._note(f"drop {found[1].name}")
+            self.note(f"drop {found[1].name}")
 
     def _drop_and_create(self) -> None:
-        if found := self._table():
+        if found := self.table():
             self.storage.drop_table(DATABASE, found[1].name, account=self.account)
-            self._note(f"drop {found[1].name}")
+            self.note(f"drop {found[1].name}")
             self._create(found[1].name)
 
     def _truncate(self) -> None:
-        if found := self._table():
+        if found := self.table():
             self.storage.truncate(DATABASE, found[1].name, account=self.account)
-            self._note(f"truncate {found[1].name}")
+            self.note(f"truncate {found[1].name}")
 
     def _rename(self) -> None:
-        if found := self._table():
+        if found := self.table():
             self._renamed(found[1].name, self._new_name())
 
     def _renamed(self, old: str, new: str) -> None:
         self.storage.rename_table(DATABASE, old, new, account=self.account)
         self.makers[new] = self.makers.pop(old)
-        self._note(f"rename {old} to {new}")
+        self.note(f"rename {old} to {new}")
 
     def _swap(self) -> None:
         tables = self._tables()
@@ -359,44 +367,44 @@ class History:
             self._renamed(between, other)
 
     def _add_column(self) -> None:
-        if found := self._table():
+        if found := self.table():
             name, kind, in_place = f"a{len(self.done)}", self.rng.choice(list(TYPES)), self.rng.random() < 0.5
             self.storage.add_column(DATABASE, found[1].name, name, kind, in_place=in_place, account=self.account)
             self.makers[found[1].name][name] = TYPES[kind]
-            self._note(f"add {found[1].name}.{name} {kind} {in_place=}")
+            self.note(f"add {found[1].name}.{name} {kind} {in_place=}")
 
-    def _free_column(self, definition: Definition) -> str | None:
+    def free_column(self, definition: Definition) -> str | None:
         taken = {"n", *definition.primary_key, *definition.cluster_by, *(name for index in definition.indexes for name in index.columns)}
         free = [column.name for column in definition.user_columns if column.name not in taken]
         return self.rng.choice(free) if free else None
 
     def _drop_column(self) -> None:
-        found = self._table()
-        column = found and self._free_column(found[1])
+        found = self.table()
+        column = found and self.free_column(found[1])
         if found and column:
             in_place = self.rng.random() < 0.5
             self.storage.drop_column(DATABASE, found[1].name, column, in_place=in_place, account=self.account)
-            self._note(f"drop {found[1].name}.{column} {in_place=}")
+            self.note(f"drop {found[1].name}.{column} {in_place=}")
 
     def _rename_column(self) -> None:
-        found = self._table()
-        column = found and self._free_column(found[1])
+        found = self.table()
+        column = found and self.free_column(found[1])
         if found and column:
             name = f"r{len(self.done)}"
             self.storage.rename_column(DATABASE, found[1].name, column, name, account=self.account)
             makers = self.makers[found[1].name]
             makers[name] = makers[column]
-            self._note(f"rename {found[1].name}.{column} to {name}")
+            self.note(f"rename {found[1].name}.{column} to {name}")
 
     def _clone(self) -> None:
-        found = self._table()
+        found = self.table()
         if found and not found[1].indexes:
             name = self._new_name()
             self.storage.clone_table(DATABASE, found[1].name, name, account=self.account)
             self.makers[name] = dict(self.makers[found[1].name])
-            self._note(f"clone {found[1].name} as {name}")
+            self.note(f"clone {found[1].name} as {name}")
 
     def _comment(self) -> None:
-        if found := self._table():
+        if found := self.table():
             self.storage.comment_table(DATABASE, found[1].name, f"comment {len(self.done)}", account=self.account)
-            self._note(f"comment {found[1].name}")
+            self.note(f"comment {found[1].name}")

@@ -35,11 +35,12 @@ from replication.errors import ScopeConflict
 from replication.iteration import Outcome
 from replication.mirror import Point
 from replication.subscription import Settings, Subscription
-from resources.workspace import PATIENT, Patience, Workspace
+from resources.workspace import Patience, Workspace
 from tests.histories.history import DATABASE, Circumstances, History
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9
+ORDINARY = Patience(flush=60.0)  # nothing here takes so long: a history that waits for ever fails soon
 IMPATIENT = Patience(flush=1.0, retry=Retry(attempts=2, first_pause=0.0, jitter=0.0))
 KINDS = (
     "create_snapshot",
@@ -75,7 +76,7 @@ def subscribed(
     return workspace
 
 
-def iterate(workspace: Workspace, *, allow_resync: bool = False, patience: Patience = PATIENT) -> Outcome:
+def iterate(workspace: Workspace, *, allow_resync: bool = False, patience: Patience = ORDINARY) -> Outcome:
     """One whole iteration, in this process."""
     with workspace.iteration(NAME, allow_resync=allow_resync, patience=patience) as iteration:
         iteration.take_snapshot()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
+DATABASE = "h"
 Maker = Callable[[random.Random], Any]
 _WIDE = Context(prec=80)  # the default would round
 _DAY_ONE = datetime.datetime(1, 1, 1)

@@ -2,12 +2,16 @@ import struct
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matrixone.objects import types
+from matrixone.objects.encode_keys import packed_keys
 from matrixone.objects.errors import ObjectDamaged
 from matrixone.objects.keys import Element, unpack_key
+from matrixone.schema import Column, SqlType
 from tests.recorded import Snapshot
 
 
@@ -120,3 +124,20 @@ def test_recorded_composite_keys_are_their_columns(recordings: Path) -> None:
             assert all(element.value in values for element in elements if element.code in (0x3A, 0x3B, 0x46))
             seen += 1
     assert seen
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        SqlType(types.INT32, 32, -1),
+        SqlType(types.DECIMAL64, 10, 2),
+        SqlType(types.DECIMAL128, 30, 9),
+        SqlType(types.FLOAT64, 0, -1),
+        SqlType(types.UUID),
+        SqlType(types.BOOL),
+        SqlType(types.VARCHAR, 20),
+    ],
+)
+def test_no_rows_have_no_keys(kind: SqlType) -> None:
+    column = Column("k", 0, kind)
+    assert len(packed_keys([column], [pa.array([], types.arrow_type(column))])) == 0

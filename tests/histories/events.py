@@ -1,0 +1,81 @@
+"""Steps of a history beside rows and merges: columns modified, indexes, checkpoints, snapshots of others."""
+
+import re
+from typing import TYPE_CHECKING
+
+from emulator.definitions import BadDefinition
+from emulator.storage import SYS
+from emulator.wire import StatementError
+from tests.histories.values import DATABASE, KEYS, TYPES
+
+if TYPE_CHECKING:
+    from tests.histories.history import History
+
+_WANTED = {"varchar": ("varchar(500)", "varchar(199)"), "char": ("char(90)", "char(60)"), "tinyint": ("bigint",), "int": ("bigint",)}
+
+
+def modify_column(history: "History") -> None:
+    """A text in place to a wider one; to a narrower one, an integer to BIGINT, or a column as it is, by a copy."""
+    found = history.table()
+    column = found and history.free_column(found[1])
+    if not found or not column:
+        return
+    name, text = found[1].name, found[1].type_texts[column]
+    kind = re.sub(r"\(.*", "", text)
+    wanted = history.rng.choice((*_WANTED.get(kind, ()), text))
+    if not found[1].column(column).nullable:
+        wanted += " not null"
+    try:
+        history.storage.modify_column(DATABASE, name, column, wanted, account=history.account)
+    except (BadDefinition, StatementError) as error:  # such as a text that is too long now
+        history.note(f"modify {name}.{column} {text} to {wanted}: {error}")
+        return
+    plain = wanted.removesuffix(" not null")
+    if plain in ("bigint", "varchar(199)"):
+        history.makers[name][column] = TYPES["bigint"] if plain == "bigint" else KEYS["varchar(20)"]
+    history.note(f"modify {name}.{column} {text} to {wanted}")
+
+
+def create_index(history: "History") -> None:
+    found = history.table()
+    if found and (found[1].primary_key or history.rng.random() < 0.3) and not found[1].indexes:
+        columns = history.rng.choice((["n"], [*found[1].primary_key, "n"]))
+        unique = len(columns) > 1 and history.rng.random() < 0.5
+        history.storage.create_index(DATABASE, found[1].name, "added", columns, unique=unique, account=history.account)
+        history.note(f"create index on {found[1].name} {columns} {unique=}")
+
+
+def drop_index(history: "History") -> None:
+    found = history.table()
+    if found and found[1].indexes:
+        name = history.rng.choice(found[1].indexes).name
+        history.storage.drop_index(DATABASE, found[1].name, name, account=history.account)
+        history.note(f"drop index {name} of {found[1].name}")
+
+
+def checkpoint(history: "History") -> None:
+    history.storage.checkpoint()
+    history.note("checkpoint")
+
+
+def hold(history: "History") -> None:
+    """A snapshot of somebody else's, of any level and account."""
+    history.names += 1
+    level = history.rng.choice(("cluster", "account", "database", "table"))
+    found = history.table()
+    if level == "table" and not found:
+        return
+    database = DATABASE if level in ("database", "table") else ""
+    table = found[1].name if found and level == "table" else ""
+    name = f"held{history.names}"
+    history.storage.create_snapshot(name, level, database, table, account=history.account, caller=history.rng.choice((None, SYS)))
+    history.held.append(name)
+    history.note(f"snapshot {name} of {level} {table}")
+
+
+def let_go(history: "History") -> None:
+    if history.held:
+        name = history.held.pop(history.rng.randrange(len(history.held)))
+        if (history.account, name) in history.storage.snapshots:  # else a fault took it
+            history.storage.drop_snapshot(name, account=history.account)
+        history.note(f"drop snapshot {name}")
