@@ -12,8 +12,10 @@ import typer.testing
 
 from ccpr_cli.main import app
 from emulator.faults import CutStatement, FailStatement
+from matrixone.upstream.snapshots import create_snapshot
 from replication.copying import copy_in_process
 from replication.errors import LeaseLost
+from replication.subscription import Subscription
 from resources.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.mariadb import MariaDb
@@ -167,6 +169,21 @@ def test_a_new_way_to_the_same_upstream_is_checked(recordings: Path, replica: Re
         assert sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(other)}')", code=1)["error"]["code"] == "UPSTREAM_DIFFERS"
     assert replica.command("alter", NAME, "--from", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]["code"] == "UPSTREAM_UNREACHABLE"
     assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#root:***@")
+
+
+def test_an_upstream_whose_snapshot_is_of_another_time_is_another(replica: Replica) -> None:
+    """A cluster that was restored from a copy, say, and went on by itself."""
+    created(replica)
+    replica.run()
+    with closing(Workspace()) as workspace:
+        subscription = Subscription.from_row(workspace.log.row(NAME))
+        (name,) = replica.command("status", NAME)["snapshots"]
+        replica.emulator.drop_snapshot(name)
+        with workspace.connect(subscription) as session:
+            create_snapshot(session, name, subscription.publication, subscription.database)
+    error = sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(replica, 'sys#root')}')", code=1)["error"]
+    assert (error["code"], "another time" in error["message"]) == ("UPSTREAM_DIFFERS", True)
+    assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#dump:***@")
 
 
 def test_a_paused_subscription_is_not_run_and_goes_on_where_it_was(replica: Replica) -> None:
