@@ -8,6 +8,8 @@ import pytest
 import typer.testing
 
 from ccpr_cli.main import app
+from emulator import living_catalog
+from emulator.definitions import Definition
 from emulator.storage import Storage
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
@@ -205,3 +207,26 @@ def test_a_view_and_a_table_of_another_subscription_are_not_touched(shop: Shop) 
     shop.storage.drop_table(DATABASE, "b")
     shop.run()
     assert shop.place.rows("b") == [(8,)]
+
+
+def test_a_ddl_text_that_nobody_can_read_keeps_its_table_from_the_target_and_nothing_else(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written_down = living_catalog.create_table
+
+    def garbled(definition: Definition, *, published: bool = False) -> str:
+        return "CREATE TABLE `a` (what 'is' this" if definition.name == "a" else written_down(definition, published=published)
+
+    shop.add()
+    with monkeypatch.context() as patch:
+        patch.setattr(living_catalog, "create_table", garbled)
+        for number in (300, 301):
+            shop.insert("a", number)
+            outcome = shop.run()
+            assert outcome["error"] is None
+            assert [(table["table"], table["failure"]["code"]) for table in outcome["behind"]] == [("d.a", "DDL_UNREADABLE")]
+    assert len(shop.command("points", NAME)) == 2, "the mirror has gone on"
+    assert shop.tables() == {"b", "still"}
+    shop.insert("a", 302)
+    assert ("a", "created", 103) in written(shop)
+    shop.assert_equal()
