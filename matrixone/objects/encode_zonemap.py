@@ -226,6 +226,9 @@ def _widen_fixed(raw: bytearray, block: bytes, oid: int) -> None:
 def _before(oid: int, one: bytes, other: bytes) -> bool:
     if oid == types.BOOL:
         return one < other
-    pair = np.frombuffer(one + other, np.uint8).reshape(2, -1)
-    order = [pair.reshape(-1).view(_NUMBERS[oid])] if oid in _NUMBERS else _order(oid, pair)
-    return one != other and _extreme(order, greatest=False) == 0
+    if one == other:
+        return False
+    if oid in _NUMBERS:
+        first, second = np.frombuffer(one + other, _NUMBERS[oid])
+        return bool(first <= second)
+    return _extreme(_order(oid, np.frombuffer(one + other, np.uint8).reshape(2, -1)), greatest=False) == 0

@@ -31,7 +31,9 @@ _U = np.uint64
 
 
 def _rotated(values: np.ndarray, bits: int) -> np.ndarray:
-    return values << _U(bits) | values >> _U(64 - bits)
+    rotated = values << _U(bits)
+    rotated |= values >> _U(64 - bits)
+    return rotated
 
 
 def _shift_xor(values: np.ndarray, bits: int) -> None:
@@ -79,9 +81,12 @@ def xxhash64(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nd
             hashes[some] = _rotated(hashes[some] ^ (rest[some] & _U(0xFF)) * _P5, 11) * _P1
             rest[some] >>= _U(8)
             left[some] -= 1
-        hashes = (hashes ^ hashes >> _U(33)) * _P2
-        hashes = (hashes ^ hashes >> _U(29)) * _P3
-        return hashes ^ hashes >> _U(32)
+        _shift_xor(hashes, 33)
+        hashes *= _P2
+        _shift_xor(hashes, 29)
+        hashes *= _P3
+        _shift_xor(hashes, 32)
+        return hashes
 
 
 def _longer(left: np.ndarray, length: int) -> np.ndarray | slice | None:
