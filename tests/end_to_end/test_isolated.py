@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from emulator.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 from matrixone.schema import SqlType, Table
 from matrixone.upstream.catalog import Catalog
-from replication import scope as scope_module
 from replication import listing
+from replication import scope as scope_module
 from replication.checkpoint import Checkpoint
 from replication.database import transaction
 from replication.quarantine import Quarantine
