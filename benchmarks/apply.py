@@ -225,6 +225,7 @@ def _jdbc(place: Place, source, parquet: Path, arguments: argparse.Namespace) ->
         .config("spark.jars", str(arguments.jdbc_jar))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )

@@ -92,7 +92,7 @@ class Statements:
 
         def counted(connection: LoadingConnection, command: int, sql: Any) -> Any:
             number, self.count = self.count, self.count + 1
-            self.sent.append(str(sql)[:60])
+            self.sent.append((sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql))[:60])
             if number == self._number and not self._after:
                 self._strike()
             lost = self._lost and self._number is not None and number >= self._number

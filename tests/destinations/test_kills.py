@@ -69,6 +69,24 @@ def test_a_process_that_is_killed_between_any_two_statements(mariadb: MariaDb):
                     assert_at_the_end(place, target)
 
 
+def test_a_connection_that_is_lost_at_any_definition(mariadb: MariaDb):
+    """Whether it ran is told by the definitions themselves, and it runs once."""
+    sent = whole_history(mariadb)
+    definitions = ("RENAME", "ALTER", "DROP TABLE", "CREATE TABLE `")
+    chosen = [number for number, sql in enumerate(sent) if sql.startswith(definitions)]
+    assert len(chosen) > 6
+    for number in chosen if ALL else chosen[1::4]:
+        for after in (False, True):
+            with new_database(mariadb) as place:
+                with Statements(number, after=after, lost=True):
+                    error = problem_of(place)
+                assert error is not None
+                assert not isinstance(error, Terminal), (sent[number], error)
+                with place.target() as target:
+                    carry(target, place.database)
+                    assert_at_the_end(place, target)
+
+
 def test_a_server_that_is_killed_at_a_statement(mariadb: MariaDb):
     sent = whole_history(mariadb)
     commits = [number for number, sql in enumerate(sent) if sql == "COMMIT"]

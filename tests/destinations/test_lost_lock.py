@@ -42,8 +42,15 @@ def table_of(place: Place):
     return target_of(source_table(FIRST), Dialect.MARIADB, place.database)
 
 
-def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(place: Place) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, filling = threading.Event(), threading.Event(), threading.Event()
+    piece = staging.InitialLoad._piece
+
+    def later(load: staging.InitialLoad, connection: object, work: LoadWork) -> int:
+        assert work.key != "late" or filling.wait(PATIENCE_SECONDS)
+        return piece(load, connection, work)
+
+    monkeypatch.setattr(staging.InitialLoad, "_piece", later)
     ended: list[CcprError] = []
 
     def slow() -> Iterator[pa.Table]:
@@ -67,7 +74,13 @@ def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
     end_session(place)
     second = place.target(lock_seconds=PATIENCE_SECONDS)
     second.open()
-    new = threading.Thread(target=second.create, args=(table_of(place), [LoadWork("new", lambda: [rows([2], ["new"])])], Location(1, 20)))
+
+    def fill() -> Iterator[pa.Table]:
+        filling.set()
+        old.join(PATIENCE_SECONDS)
+        yield rows([2], ["new"])
+
+    new = threading.Thread(target=second.create, args=(table_of(place), [LoadWork("new", fill)], Location(1, 20)))
     new.start()
     waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
     wait_until(lambda: place.query(waiting)[0][0] > 0)  # for the piece that is being written
