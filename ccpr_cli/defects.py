@@ -21,6 +21,14 @@ class WrongUsage(Terminal):
     default_remedy = "See `ccpr COMMAND --help`."
 
 
+class CannotServe(Terminal):
+    """The emulator cannot listen on its port, or cannot use its certificate."""
+
+    code = "EMULATOR_NOT_SERVED"
+    about = "address"
+    default_remedy = "Choose another --port (0 takes a free one), and check the files of --tls-certificate and --tls-key."
+
+
 class Defect(Terminal):
     """The program met something that it was not written for: a defect of it, or of what it stands on. What was committed is kept."""
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ccpr_cli.defects import CannotServe
+from ccpr_cli.output import show_error
 from matrixone.errors import CcprError
 
 
@@ -98,10 +100,10 @@ def emulator(
         if server.crashed.is_set():
             raise typer.Exit(70)
     except CcprError as error:
-        typer.echo(str(error), err=True)
+        show_error(error)
         raise typer.Exit(1) from error
     except OSError as error:
-        typer.echo(f"127.0.0.1:{port} cannot be served: {error}", err=True)
+        show_error(CannotServe(f"it cannot be served: {error}", subject=f"127.0.0.1:{port}"))
         raise typer.Exit(1) from error
 
 

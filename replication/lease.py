@@ -31,10 +31,13 @@ class Executor:
     def __init__(self, folder: Path) -> None:
         self.id = str(uuid.uuid4())
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{self.id}.lock"
-        self._file = self._path.open("w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StateUnreadable(f"the lock of this executor cannot be made: {error.strerror}", subject=str(folder)) from error
         self._held: set[str] = set()
 
     @contextmanager

@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 from ccpr_cli.lazy import Deferred
 from ccpr_cli.main import Commands, app
 from ccpr_cli.output import counted
+from replication.errors import StateUnreadable
+from replication.lease import Executor
 
 HEAVY = {"dagster", "pyspark", "pandas", "polars", "pandera", "replication.iteration", "emulator.storage"}
 HEAVIER_THAN_WORDS = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
@@ -144,3 +146,16 @@ def test_an_interruption_while_modules_are_imported_shows_no_stack(tmp_path: Pat
 
 def test_one_is_no_plural() -> None:
     assert [counted(count, "object") for count in (0, 1, 2, 1200)] == ["0 objects", "1 object", "2 objects", "1,200 objects"]
+
+
+def test_an_emulator_that_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:
+    result = ccpr("emulator", "--living", "--tls-certificate", str(tmp_path / "missing.pem"))
+    assert result.exit_code == 1
+    assert "EMULATOR_NOT_SERVED" in result.stderr
+    assert "--tls-certificate" in result.stderr
+
+
+def test_a_folder_of_locks_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateUnreadable, match="lock"):
+        Executor(tmp_path / "file" / "executors")
