@@ -169,6 +169,35 @@ class Engine(RuleBasedStateMachine):
         self.open.remove(it)
         it.transaction.rollback()
 
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=8, unique=True), value=st.sampled_from(("x", "y", None)))
+    def write_at_once(self, keys: list[int], value: str | None) -> None:
+        """A transaction of one step, that meets none: it deletes the keys, and writes them again unless the value is None."""
+        with self.storage.begin() as transaction:
+            transaction.delete("d", "t", pc.field("k").isin(pa.array(keys, pa.int32())))
+            if value is not None:
+                transaction.insert("d", "t", {"k": keys, "v": [value] * len(keys)})
+        for key in keys:
+            self.rows.pop(key, None)
+            if value is not None:
+                self.writes += 1
+                self.rows[key] = Row(value, self.writes)
+        self.commits.append((self.storage.now, dict(self.rows)))
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=8, unique=True), by_cn=st.booleans())
+    def delete_while_a_merge_runs(self, keys: list[int], by_cn: bool) -> None:
+        self.storage.flush("d", "t")
+        merge = self.storage.start_merge("d", "t", by_cn=by_cn)
+        self.write_at_once(keys, None)
+        if merge is not None:
+            merge.commit()
+
+    @rule()
+    def hold_flush_and_collect(self) -> None:
+        if len(self.held) < 4:
+            self.take_snapshot()
+        self.storage.flush("d", "t")
+        self.storage.collect()
+
     # ---- what changes no rows
 
     @rule()
@@ -238,6 +267,9 @@ class Engine(RuleBasedStateMachine):
                 assert found(self.read(at)) == plain(rows)
 
     def teardown(self) -> None:
+        if not hasattr(self, "held"):
+            return  # it failed before it began
+        self.take_snapshot()
         for at, rows in self.commits:
             assert found(self.storage.rows_at("d", "t", at)) == plain(rows)
         for (at, rows), (later, _) in pairwise(self.commits):
