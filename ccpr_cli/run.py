@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
-from threading import Lock
 from typing import Annotated
 
 import pyarrow as pa
@@ -107,17 +106,5 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcom
 
 def carry(workspace: Workspace, iteration: Iteration) -> list[TargetOutcome]:
     """All targets to the newest point, with progress on standard error."""
-    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[rows]:,} rows"), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task("targets", total=None, rows=0)
-        lock, rows = Lock(), 0
-
-        def on_rows(count: int, size: int) -> None:
-            nonlocal rows
-            with lock:  # a target is filled by several threads
-                rows += count
-                progress.update(task, advance=size, rows=rows)
-
-        return carry_targets(
-            workspace, iteration, on_target=lambda name: progress.update(task, description=f"to target {name}"), on_rows=on_rows
-        )
+    with carried.progress() as (on_target, on_rows):
+        return carry_targets(workspace, iteration, on_target=on_target, on_rows=on_rows)

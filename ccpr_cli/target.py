@@ -1,5 +1,6 @@
 """`ccpr target`: the databases into which a subscription is carried."""
 
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.carried import outcome_json, progress, show_outcome
 from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import errors_told, out, show_json, show_table
 from replication.ddl_policy import DdlPolicy
@@ -17,6 +19,7 @@ from resources.workspace import Workspace
 target = typer.Typer(help="Databases into which a subscription is carried, from its mirror.", no_args_is_help=True)
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
 PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
+AsText = Annotated[list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")]
 _POLICY = "additive: what takes nothing away; full: everything; manual: nothing, each change of a definition waits."
 
 
@@ -27,7 +30,7 @@ def add(
     to: Annotated[str, typer.Option("--to", help="mysql://user:env:NAME@host:port/database[?ssl-mode=…]")],
     password_file: PasswordFile = None,
     ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
-    as_text: Annotated[list[str] | None, typer.Option(help="A column to be kept as long text, table.column; may be repeated.")] = None,
+    as_text: AsText = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a MariaDB or MySQL database as a target. The next run fills it; afterwards each run brings what has changed."""
@@ -71,18 +74,44 @@ def alter(
     ddl_policy: Annotated[DdlPolicy | None, typer.Option(help=_POLICY)] = None,
     to: Annotated[str | None, typer.Option("--to", help="The same database at another address or with another login.")] = None,
     password_file: PasswordFile = None,
+    as_text: AsText = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a target's DDL policy, or the way to it."""
-    if ddl_policy is None and to is None:
+    """Change a target's DDL policy, the way to it, or which columns it keeps as text: from the table's next change on, or `rebuild`."""
+    if ddl_policy is None and to is None and not as_text:
         raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
     with errors_told(as_json=as_json), closing(Workspace()) as workspace:
         login = None if to is None else read_target_login(to, password_file)
-        altered = targets.alter(workspace, name, target_name, ddl_policy, login)
+        altered = targets.alter(workspace, name, target_name, ddl_policy, login, tuple(as_text or ()))
     if as_json:
         show_json(target_json(altered))
     else:
         out.print(f"altered target {target_name}; DDL policy {altered.policy}", markup=False)
+
+
+@target.command("rebuild")
+def rebuild(
+    name: Name,
+    target_name: TargetName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a table of a target anew from the newest point of the mirror, and carry the others along: one that was dropped there, whose rows
+    somebody else has changed, or that was released. Readers see the old one until the new one is complete. The upstream is not asked.
+    """
+    started = time.monotonic()
+    with (
+        errors_told(as_json=as_json),
+        closing(Workspace()) as workspace,
+        workspace.iteration(name) as iteration,
+        progress() as (_, on_rows),
+    ):
+        carried = targets.rebuild(workspace, iteration, target_name, table, on_rows=on_rows)
+    outcome = targets.TargetOutcome(target_name, carried, None, time.monotonic() - started)
+    if as_json:
+        show_json(outcome_json(outcome))
+    else:
+        show_outcome(outcome)
 
 
 @target.command("remove")

@@ -30,8 +30,10 @@ class DdlUnreadable(Terminal):
     """A table's definition is not a CREATE TABLE that we can read, or says something else than the catalog does. Nothing was changed."""
 
     code = "DDL_UNREADABLE"
+    about = "table"
     default_remedy = (
-        "Run SHOW CREATE TABLE upstream and look at the named place; report the text, or leave the table out of the subscription."
+        "Run SHOW CREATE TABLE upstream, look at the named place, and report the text. The mirror has the table in any case; targets wait "
+        "with this one, and the other tables go on."
     )
 
 

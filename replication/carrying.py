@@ -19,13 +19,13 @@ from matrixone.schema import Kind
 from replication.checkpoint_store import NOWHERE, Location
 from replication.deltas import Delta, TableAt, run_work, table_delta
 from replication.destinations.base import Applied, Destination, LoadWork, Registered, State, TargetTable
-from replication.destinations.errors import FileRequestRefused, TargetAhead, TargetChangeStuck
+from replication.destinations.errors import FileRequestRefused, TargetAhead, TargetChangeStuck, TargetTableUnknown
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror import Mirror
 from replication.points import GlobalPoint, PointHistory, TablePoint
 from replication.quarantine import Quarantine
-from replication.target_plan import Alter, Build, Drop, Step, TargetPlan, TargetRules, plan_target, renames, replaced
+from replication.target_plan import Alter, Build, Drop, Step, TargetPlan, TargetRules, plan_target, renames, replaced, wanted_table
 from replication.targets import BehindTable
 
 LOAD_ROWS = 1 << 17  # of a piece of an initial load: several connections have work, and what an interruption costs is little
@@ -144,6 +144,32 @@ class Carrier:
         self._destination.advance(self.location, [table_id for table_id in self._failed if table_id in here])
         return self._outcome(plan, here)
 
+    def rebuild(self, name: str) -> Carried:
+        """Make one table anew from the mirror, whatever has become of it in the target, and carry the others. `name` is `t` or `db.t`.
+
+        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises TargetTableUnknown,
+        TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as `carry`.
+        """
+        self._check_history()
+        self._destination.begin(self.location)
+        tables = [point.table for point in self._tables.values() if name in (point.table.name, point.table.qualified_name)]
+        if not tables or tables[0].id in self._behind:
+            raise TargetTableUnknown(
+                "the mirror's newest point shows no such table", subject=f"table {name}", remedy="See `ccpr tables` for those it shows."
+            )
+        (table,) = tables
+        earlier = {
+            table_id: entry
+            for table_id, entry in self._destination.tables().items()
+            if entry.state is not State.LOADING and entry.table.source.logical_id == table.logical_id
+        }
+        if stuck := [text for table_id, text in self._destination.stuck().items() if table_id in earlier]:
+            raise TargetChangeStuck(stuck[0], subject=f"table {table.qualified_name}")
+        before = next((entry.table for entry in earlier.values() if entry.state is State.LIVE), None)
+        self._confirm()
+        self._build(Build(table, before=before, wanted=wanted_table(self._rules, table)), tuple(earlier), again=True)
+        return self.carry()
+
     # ----
 
     def _check_history(self) -> None:
@@ -220,11 +246,11 @@ class Carrier:
             self._destination.alter([step.wanted], step.last)
         self._note(step.wanted, "altered", applied)
 
-    def _build(self, step: Build, replaces: Sequence[int]) -> None:
+    def _build(self, step: Build, replaces: Sequence[int], *, again: bool = False) -> None:
         assert step.wanted is not None
         location = self._loading(step.wanted)
         delta = table_delta(self._mirror, None, self._then(step.wanted.id, location), work_rows=LOAD_ROWS)
-        loaded = self._destination.create(step.wanted, self._works(delta), location, replaces=replaces)
+        loaded = self._destination.create(step.wanted, self._works(delta), location, replaces=replaces, again=again)
         since = self._rows(step.wanted.id, location)
         applied = replace(loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing)
         self._note(step.wanted, "created" if step.before is None else "rebuilt", applied)
@@ -234,6 +260,8 @@ class Carrier:
         entry = self._destination.tables().get(table.id)
         begun = entry.loading if entry is not None else None
         if begun is None or begun >= self.location or self._times(begun.lsn).get(begun.lsn) != begun.snapshot_ts:
+            return self.location
+        if entry is not None and entry.location is not None and entry.location > begun:  # it has been carried on meanwhile
             return self.location
         then = self._history.tables(begun.lsn).get(table.id)
         return begun if then is not None and then.ref is not None and then.table == table.source else self.location

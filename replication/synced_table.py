@@ -37,6 +37,7 @@ class NotSyncable(Terminal):
     """A table of this kind is not written by SQL, or something has to be known first. Nothing was changed."""
 
     code = "TABLE_NOT_SYNCABLE"
+    about = "table"
     default_remedy = "See the message; index tables are made by the target itself."
 
 
@@ -44,8 +45,10 @@ class MarkEdited(Terminal):
     """The mark of a table that is being synced is not as the syncer left it: somebody else has edited the table (D5)."""
 
     code = "SYNC_MARK_EDITED"
+    about = "table"
     default_remedy = (
-        "Find out who altered the target table. Release it if it is to be ordinary, or set the mark again and run `ccpr verify`."
+        "Find out who altered the target table, and put the mark back at the end of its comment; or drop the table there and make it "
+        "anew with `ccpr target rebuild NAME TARGET TABLE`."
     )
 
 
@@ -53,6 +56,7 @@ class NotRestorable(Terminal):
     """What is stored about a synced table does not fit its statement."""
 
     code = "SYNC_STATE_UNFIT"
+    about = "table"
     default_remedy = "Take the statement that was stored with the checkpoint, not one that was edited since."
 
 

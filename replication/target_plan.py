@@ -259,7 +259,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
         if change.after is None:
             assert before is not None
             return _ruled(Drop(table, before=before), decide(rules.policy, change, ()))
-        wanted = _wanted(rules, table)
+        wanted = wanted_table(rules, table)
         if before is None:
             return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
         if before.source == table:
@@ -273,7 +273,8 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
         return Step(table, failure=Failure.of(error), before=before)
 
 
-def _wanted(rules: TargetRules, table: Table) -> TargetTable:
+def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
+    """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
     target = target_table(create_table_of(table), rules.dialect, database=rules.database, as_text=rules.columns_as_text(table.name))
     synced = for_sync(target.create, rules.dialect)
     return TargetTable(table, rules.database, table.name, synced.create, synced.erased, synced.suspended, target.remarks)

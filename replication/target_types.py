@@ -28,7 +28,8 @@ class TargetUnfit(Terminal):
     """The target cannot have this table: a key too long, a name it does not take, a type that nobody knows. Nothing was made."""
 
     code = "TARGET_UNFIT"
-    default_remedy = "Leave the table out of this destination, or change the table upstream; the mirror has it in any case."
+    about = "table"
+    default_remedy = "Change the table upstream if it has to be in this target; the mirror has it in any case, and the other tables go on."
 
 
 @dataclass(frozen=True, slots=True)

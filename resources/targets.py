@@ -3,8 +3,9 @@
 The mirror is the first destination, and a target is fed from it: a target that fails keeps neither the mirror nor another target.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from replication.destinations.errors import TargetChangeStuck, TargetTableUnknow
 from replication.errors import BadSetting, LeaseLost, TargetExists, TargetInUse
 from replication.failure import Failure
 from replication.iteration import Iteration
-from replication.points import PointHistory
+from replication.points import GlobalPoint, PointHistory
 from replication.subscription import check_subscription_name
 from replication.target_plan import TargetPlan, TargetRules, plan_target
 from replication.targets import Target, TargetBook, TargetState
@@ -71,10 +72,8 @@ def add(
     Raises SubscriptionMissing, BadName, BadSetting, TargetExists, and what the target has against it.
     """
     check_subscription_name(target_name)
-    for column in as_text:
-        if not all(column.rpartition(".")[::2]):
-            raise BadSetting(f"{column!r:.80} is not table.column", subject="as-text")
     book = book_of(workspace, name)
+    _check_columns(book, as_text)
     for other in book.all():
         known = address_of(other)
         if other.name == target_name or _place(known) == _place(address):
@@ -89,11 +88,23 @@ def add(
     return target
 
 
-def alter(workspace: Workspace, name: str, target_name: str, policy: DdlPolicy | None, login: tuple[Address, str] | None) -> Target:
-    """Another policy, or another way to the same database. Raises TargetMissing, BadSetting, and what the target has against it."""
+def alter(
+    workspace: Workspace,
+    name: str,
+    target_name: str,
+    policy: DdlPolicy | None,
+    login: tuple[Address, str] | None,
+    as_text: tuple[str, ...] = (),
+) -> Target:
+    """Another policy, another way to the same database, more columns as text. Raises TargetMissing, BadSetting, and what the target has
+    against it.
+    """
     book = book_of(workspace, name)
     target = book.get(target_name)
+    _check_columns(book, as_text)
     values: dict[str, str] = {} if policy is None else {"ddl_policy": policy.value}
+    if as_text:
+        values["as_text"] = json.dumps(list(dict.fromkeys((*target.as_text, *as_text))), ensure_ascii=False)
     if login is not None:
         address, password = login
         if address.database != address_of(target).database:
@@ -104,6 +115,19 @@ def alter(workspace: Workspace, name: str, target_name: str, policy: DdlPolicy |
         values |= {"uri": format_target_uri(address), "sealed_password": workspace.vault.seal(password)}
     book.change(target_name, **values)
     return book.get(target_name)
+
+
+def _check_columns(book: TargetBook, names: Sequence[str]) -> None:
+    """`table.column` each; of the newest point's tables, once there is a point."""
+    history = PointHistory(book.engine, book.task_id)
+    newest = history.newest() if names else None
+    points = history.tables(newest.lsn).values() if newest is not None else ()
+    known = {f"{point.table.name}.{column.name}" for point in points for column in point.table.user_columns}
+    for name in names:
+        if not all(name.rpartition(".")[::2]) or (newest is not None and name not in known):
+            raise BadSetting(
+                f"{name!r:.80} is no table.column", subject="--as-text", remedy="Name a column as it is upstream, `orders.duration`."
+            )
 
 
 def remove(workspace: Workspace, name: str, target_name: str, *, force: bool = False) -> None:
@@ -175,20 +199,36 @@ def carry_targets(
         if target.needed_lsn is None:  # a first load that is interrupted goes on at this point
             book.change(target.name, needed_lsn=newest.lsn)
         try:
-            with _opened(workspace, target) as destination:
-                rules = _rules(target)
-                carrier = Carrier(destination, iteration.mirror, history, newest, rules, confirm=iteration.confirm, on_rows=on_rows)
+            with _carrier(workspace, iteration, target, history, newest, on_rows) as carrier:
                 carried = carrier.carry()
         except LeaseLost:
             raise
         except CcprError as error:
             failure = Failure.of(error)
         if carried is not None:
-            book.carried(target.name, carried.lsn, carried.snapshot_ts, carried.needed_lsn, carried.behind)
+            _book_carried(book, target, carried)
         elif failure is not None:
             book.failed(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
         outcomes.append(TargetOutcome(target.name, carried, failure, time.monotonic() - started))
     return outcomes
+
+
+def rebuild(workspace: Workspace, iteration: Iteration, target_name: str, table: str, *, on_rows: OnRows = lambda _, __: None) -> Carried:
+    """Make a table of a target anew from the newest point of the mirror, `t` or `db.t` by its name upstream; the others are carried, too.
+
+    The caller holds the subscription's lease. Raises TargetMissing, TargetTableUnknown, and what `Carrier.rebuild` raises.
+    """
+    book = TargetBook(workspace.log.engine, iteration.subscription.task_id)
+    target = book.get(target_name)
+    history = PointHistory(book.engine, book.task_id)
+    newest = history.newest()
+    if newest is None or target.state is TargetState.RELEASED:
+        what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
+        raise TargetTableUnknown(what, subject=f"target {target_name}", remedy="Run `ccpr run`; a released target has to be added again.")
+    with _carrier(workspace, iteration, target, history, newest, on_rows) as carrier:
+        carried = carrier.rebuild(table)
+    _book_carried(book, target, carried)
+    return carried
 
 
 def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, TargetPlan | Failure]:
@@ -220,6 +260,18 @@ def _rules(target: Target) -> TargetRules:
 
 def _place(address: Address) -> tuple[str, int, str]:
     return address.endpoint.host.lower(), address.endpoint.port, address.database
+
+
+@contextmanager
+def _carrier(
+    workspace: Workspace, iteration: Iteration, target: Target, history: PointHistory, newest: GlobalPoint, on_rows: OnRows
+) -> Iterator[Carrier]:
+    with _opened(workspace, target) as destination:
+        yield Carrier(destination, iteration.mirror, history, newest, _rules(target), confirm=iteration.confirm, on_rows=on_rows)
+
+
+def _book_carried(book: TargetBook, target: Target, carried: Carried) -> None:
+    book.carried(target.name, carried.lsn, carried.snapshot_ts, carried.needed_lsn, carried.behind)
 
 
 @contextmanager

@@ -198,12 +198,14 @@ class Destination(Protocol):
         """
         ...
 
-    def create(self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = ()) -> Applied:
+    def create(
+        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+    ) -> Applied:
         """Make a table with all its rows at a location, and show it when it is complete.
 
         `replaces` names tables (ids) that go in the step in which it comes: the one whose name it takes, as after a TRUNCATE, or one that
         is rebuilt under the same id. Loaded aside meanwhile; an attempt that was interrupted goes on if location and definition are the
-        same, and begins anew otherwise.
+        same, and begins anew otherwise. `again`: though the table is at the location; somebody has told that its rows are not the source's.
         """
         ...
 

@@ -212,7 +212,9 @@ class DatabaseTarget:
         missing = 0 if (self._safe_until is not None and location <= self._safe_until) or not counts else staged.deletes - counts[-1]
         return Applied(upserted=staged.upserts, deleted=staged.deletes, missing=missing)
 
-    def create(self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = ()) -> Applied:
+    def create(
+        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+    ) -> Applied:
         subject = f"table {table.qualified_name}"
         known = self._tables.get(table.id)
         if known and table.id not in replaces:
@@ -220,7 +222,7 @@ class DatabaseTarget:
                 raise TargetTableUnknown(f"the table is {known[1]} in the registry", subject=subject)
             if self._has_reached(table.id, location, subject):
                 return Applied(skipped=True)
-        if known and known[0].create == table.create and self._points.reached(table.id) == location:
+        if not again and known and known[0].create == table.create and self._points.reached(table.id) == location:
             return Applied(skipped=True)
         replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is State.LIVE]
         aside = replace(parse_create_table(table.create), name=self._aside("load", table.id))

@@ -66,7 +66,8 @@ class TargetValueRefused(Terminal):
     code = "TARGET_VALUE_REFUSED"
     about = "table"
     default_remedy = (
-        "Have the named column kept as text in this target, or leave the table out of it; the mirror has the value in any case."
+        "Keep the named column as text: `ccpr target alter NAME TARGET --as-text table.column`, then run it again. "
+        "The mirror has the value in any case."
     )
 
 
@@ -83,7 +84,10 @@ class TargetTableDropped(Terminal):
 
     code = "TARGET_TABLE_DROPPED"
     about = "table"
-    default_remedy = "Put it back from a copy to go on where it stood, or have it made anew from the mirror."
+    default_remedy = (
+        "`ccpr target rebuild NAME TARGET TABLE` makes it anew from the mirror. "
+        "Put back from a copy, with its mark, it goes on where it stood."
+    )
 
 
 class TargetTableAltered(Terminal):
@@ -93,7 +97,10 @@ class TargetTableAltered(Terminal):
 
     code = "TARGET_TABLE_ALTERED"
     about = "table"
-    default_remedy = "Alter it back to what the message says; or drop it there and have it made anew; or release it. Indexes may be added."
+    default_remedy = (
+        "Alter it back to what the message says; or drop it there and make it anew with `ccpr target rebuild NAME TARGET TABLE`; or "
+        "release it with `ccpr release`. Indexes may be added."
+    )
 
 
 class TargetTableUnknown(Terminal):

@@ -62,7 +62,9 @@ class MirrorDestination:
     def begin(self, location: Location) -> None:
         """Nothing: an iteration that is under way stands in the log."""
 
-    def create(self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = ()) -> Applied:
+    def create(
+        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+    ) -> Applied:
         self._refuse()
 
     def apply(self, table_id: int, parts: Iterable[Rows], location: Location) -> Applied:

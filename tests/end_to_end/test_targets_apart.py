@@ -109,3 +109,87 @@ def test_a_key_too_long_is_told_by_the_plan_and_nothing_is_made(shop: Shop) -> N
     (behind,) = shop.run()["behind"]
     assert (behind["table"], behind["failure"]["code"]) == ("d.long", "TARGET_UNFIT")
     assert shop.tables() == {"a", "b", "still"}
+
+
+@pytest.mark.parametrize("loss", ["DELETE FROM a WHERE n < 50", "UPDATE a SET v = 'x'", "DROP TABLE a", "RENAME TABLE a TO theirs"])
+def test_a_table_is_made_anew_from_the_mirror(loss: str, shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.place.query(loss)
+    still = shop.place.query("SELECT table_id FROM information_schema.innodb_sys_tables WHERE name LIKE '%/still'")
+    done = shop.command("target", "rebuild", NAME, TARGET, "a")
+    assert [(table["table"], table["upserted"]) for table in done["tables"]] == [("d.a", 100)]
+    shop.place.query("DROP TABLE IF EXISTS theirs")
+    shop.assert_equal()
+    assert shop.place.query("SELECT table_id FROM information_schema.innodb_sys_tables WHERE name LIKE '%/still'") == still
+    shop.insert("a", 200)
+    assert shop.actions() == {"a": ("changed", 1)}, "it goes on as before"
+    shop.assert_equal()
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_making_anew_that_breaks_off_shows_nothing_and_is_done_again(meanwhile: bool, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks_off(mirror: Mirror, work: DeltaWork) -> Iterator[DeltaPart]:
+        yield from run_work(mirror, work)
+        raise TargetUnavailable("away", subject="test")
+
+    shop.add()
+    shop.run()
+    shop.place.query("UPDATE a SET v = 'x'")
+    with monkeypatch.context() as patch:
+        patch.setattr(carrying, "run_work", breaks_off)
+        assert shop.command("target", "rebuild", NAME, TARGET, "a", code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
+    assert shop.place.query("SELECT COUNT(*) FROM a WHERE v = 'x'") == [(100,)]
+    if meanwhile:
+        shop.insert("a", 200)
+        assert shop.actions() == {"a": ("changed", 1)}
+    shop.command("target", "rebuild", NAME, TARGET, "a")
+    assert shop.place.query("SELECT COUNT(*) FROM ccpr_loads") == [(0,)]
+    shop.assert_equal()
+
+
+def test_what_was_told_as_dropped_or_released_comes_back_when_its_name_is_free(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.place.query("DROP TABLE a")
+    shop.command("release", NAME, "--target", TARGET, "--table", "b")
+    shop.insert("a", 200)
+    (behind,) = shop.run()["behind"]
+    assert behind["failure"]["code"] == "TARGET_TABLE_DROPPED"
+    assert "ccpr target rebuild" in behind["failure"]["remedy"]
+    assert shop.command("target", "rebuild", NAME, TARGET, "d.a")["behind"] == []
+    assert shop.command("target", "rebuild", NAME, TARGET, "b", code=1)["error"]["code"] == "TARGET_TABLE_FOREIGN"
+    assert len(shop.place.query("SELECT n FROM b")) == 100, "an ordinary table is not touched"
+    shop.place.query("DROP TABLE b")
+    assert shop.command("target", "rebuild", NAME, TARGET, "b")["behind"] == []
+    shop.insert("b", 300)
+    assert shop.actions() == {"b": ("changed", 1)}
+    shop.assert_equal()
+    assert shop.command("target", "rebuild", NAME, TARGET, "nothing", code=1)["error"]["code"] == "TARGET_TABLE_UNKNOWN"
+
+
+def test_a_table_that_somebody_altered_has_to_go_before_it_is_made_anew(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    shop.place.query("ALTER TABLE a MODIFY v varchar(5) COLLATE utf8mb4_general_ci")
+    assert shop.command("target", "rebuild", NAME, TARGET, "a", code=1)["error"]["code"] == "TARGET_TABLE_ALTERED"
+    shop.place.query("DROP TABLE a")
+    shop.command("target", "rebuild", NAME, TARGET, "a")
+    shop.assert_equal()
+
+
+def test_a_column_is_kept_as_text_when_its_table_changes_or_is_made_anew(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    for wrong in ("a", "a.x", "other.v"):
+        assert shop.command("target", "alter", NAME, TARGET, "--as-text", wrong, code=2)["error"]["code"] == "BAD_SETTING"
+    assert shop.command("target", "alter", NAME, TARGET, "--as-text", "a.v", "--as-text", "b.v")["as_text"] == ["a.v", "b.v"]
+    shop.command("target", "rebuild", NAME, TARGET, "a")
+    assert "`v` longtext" in shop.create_text("a")
+    assert "`v` varchar(20)" in shop.create_text("b")
+    shop.assert_equal()
+    for table in ("a", "b"):
+        shop.insert(table, 200)
+    assert shop.actions() == {"a": ("changed", 1), "b": ("altered", 1)}
+    assert "`v` longtext" in shop.create_text("b")
+    shop.assert_equal()
