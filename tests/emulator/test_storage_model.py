@@ -183,6 +183,20 @@ class Engine(RuleBasedStateMachine):
                 self.rows[key] = Row(value, self.writes)
         self.commits.append((self.storage.now, dict(self.rows)))
 
+    @precondition(lambda self: len(self.open) < 2)
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=8, unique=True), deletes=st.booleans())
+    def two_want_the_same_rows(self, keys: list[int], deletes: bool) -> None:
+        self.write_at_once(keys, "z")
+        for _ in range(2):
+            self.begin()
+        if deletes:
+            self.delete(len(self.open) - 2, keys)
+        else:
+            self.update(len(self.open) - 2, keys, "c")
+        self.delete(len(self.open) - 1, keys)
+        self.commit(len(self.open) - 2)
+        self.commit(len(self.open) - 1)
+
     @rule(keys=st.lists(KEYS, min_size=1, max_size=8, unique=True), by_cn=st.booleans())
     def delete_while_a_merge_runs(self, keys: list[int], by_cn: bool) -> None:
         self.storage.flush("d", "t")
