@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from replication import ledger, points, targets
+from replication import checkpoint_store, ledger, points, quarantine, targets
 from replication.database import METADATA, TABLE_OPTIONS, alone, place, typed
 from replication.errors import StateUnreadable
 from replication.log import mo_ccpr_log
@@ -35,7 +35,7 @@ VIEW_COLUMNS = (
     "created_at",
     "updated_at",
 )  # requirement N1, O3
-_FIRST_TABLES = (mo_ccpr_log, points.points, ledger.objects, targets.targets)  # importing them is what makes METADATA complete
+_ROOMS = (checkpoint_store, ledger, points, quarantine, targets)  # importing them is what makes METADATA complete
 
 versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS)
 

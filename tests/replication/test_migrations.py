@@ -1,5 +1,7 @@
 """The catalog database from version 1 on, in SQLite and in a real MariaDB; what is newer is refused, and nobody meets a half-made table."""
 
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -168,6 +170,16 @@ def test_two_processes_at_once_make_one_database(engine_1: sa.Engine, url: str) 
     assert failures == []
     with transaction(create_engine(url)) as connection:
         assert sorted(connection.scalars(sa.select(versions.c.version))) == [1, SCHEMA_VERSION]
+
+
+def test_whoever_opens_the_database_first_makes_all_of_its_tables() -> None:
+    """In a process of its own: which modules are imported besides must not matter."""
+    told = "from replication.migrations import METADATA; print(*sorted(METADATA.tables))"
+    walk = "for module in pkgutil.iter_modules(replication.__path__): importlib.import_module(f'replication.{module.name}')"
+    programs = (told, f"import importlib, pkgutil, replication\n{walk}\n{told}")
+    tables = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout for program in programs]
+    assert tables[0] == tables[1]
+    assert "ccpr_checkpoints" in tables[0].split()
 
 
 def test_a_newer_version_is_refused_and_left_as_it_is(url: str) -> None:
