@@ -1,10 +1,9 @@
-import os
 from collections.abc import Iterator
 from pathlib import Path, PosixPath
 
 import pytest
 
-from tests.mariadb import MariaDb, NoMariaDb, find_program, running
+from tests.mariadb import MariaDb, program_or_skip, running
 from tests.recordings_location import SAMPLE, recordings_folder
 from tests.replication.s3_fixtures import s3_credentials
 from tests.replication.spark_fixtures import (
@@ -27,13 +26,7 @@ def recordings() -> Path:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDb]:
     """A server of the session's own; a test makes its database in it. Skipped where there is none to be had (never under CI=true)."""
-    try:
-        program = find_program()
-    except NoMariaDb as error:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(str(error))
-    with running(program) as server:
+    with running(program_or_skip()) as server:
         yield server
 
 

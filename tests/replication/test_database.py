@@ -1,6 +1,5 @@
 """A catalog database that holds what was not written here, is locked, restarts, or is lost in the middle of a commit."""
 
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ from replication.errors import CommitOutcomeUnknown, LeaseLost, StateUnavailable
 from replication.log import CcprLog
 from replication.points import GlobalPoint, PointHistory, TablePoint
 from replication.subscription import Subscription
-from tests.mariadb import MariaDb, NoMariaDb, find_program, running
+from tests.mariadb import MariaDb, program_or_skip, running
 from tests.replication.values import NOW, a_subscription, a_table, commit
 
 TTL = 30.0
@@ -81,13 +80,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def own_mariadb() -> Iterator[MariaDb]:
     """A server that a test may kill."""
-    try:
-        program = find_program()
-    except NoMariaDb as error:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(str(error))
-    with running(program) as server:
+    with running(program_or_skip()) as server:
         yield server
 
 
