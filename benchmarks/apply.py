@@ -39,9 +39,9 @@ from replication.checkpoint_store import Location
 from replication.delta_work import run_work
 from replication.deltas import TableAt, table_delta
 from replication.destinations.base import LoadWork
-from replication.destinations.database import target_of
 from replication.destinations.encoding import FORMAT, encode, load_columns, load_statement
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from tests.destinations.target_database import Place, new_database
 from tests.living_mirror import LivingMirror
 from tests.mariadb import MariaDb, find_program, running

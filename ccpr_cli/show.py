@@ -183,8 +183,7 @@ def _described(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, 
 
 def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, Any]:
     """The same keys, for one whose row cannot be read."""
-    told = LastError(error.code, error.message, error.subject, error.remedy, False, 1, 0.0, 0.0)
-    known = {"name": name, "task_id": task_id, "state": UNREADABLE, "error": str(error), "last_error": asdict(told)}
+    known = {"name": name, "task_id": task_id, "state": UNREADABLE, "error": str(error), "last_error": asdict(LastError.of_row(error))}
     return {**dict.fromkeys(_DESCRIBED), "upstream": "", "database": "", "tables": "", "iteration_lsn": 0, **known}
 
 

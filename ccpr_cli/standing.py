@@ -88,6 +88,11 @@ class LastError:
             return cls(*_parts(message), False, 1, 0.0, 0.0)
         return cls(*_parts(text), False, 1, float(first), float(first))
 
+    @classmethod
+    def of_row(cls, error: CcprError) -> "LastError":
+        """Of a row that cannot be read, and so tells no times."""
+        return cls(error.code, error.message, error.subject, error.remedy, False, 1, 0.0, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedTable:
@@ -173,9 +178,8 @@ class Standing:
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "Standing":
         """Of one of which nothing can be told but why."""
-        last = LastError(error.code, error.message, error.subject, error.remedy, False, 1, 0.0, 0.0)
         nowhere = (None, None, None, None, None, None)
-        return cls(name, task_id, "", "", UNREADABLE, "", 0, 0, *nowhere, {}, (), (), None, None, last, None, "")
+        return cls(name, task_id, "", "", UNREADABLE, "", 0, 0, *nowhere, {}, (), (), None, None, LastError.of_row(error), None, "")
 
     @property
     def ok(self) -> bool:

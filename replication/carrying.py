@@ -112,8 +112,51 @@ class Carrier:
 
     def carry(self) -> Carried:
         """Raises TargetUnavailable, TargetOutcomeUnknown, TargetAhead, and what else concerns the target as a whole."""
-        self._check_history()
+        self._begin()
+        return self._carry()
+
+    def rebuild(self, name: str) -> Carried:
+        """Make one table anew from the mirror, whatever has become of it in the target, and carry the others. `name` is `t` or `db.t`.
+
+        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises TargetTableUnknown,
+        TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as `carry`.
+        """
+        self._begin()
+        tables = [point.table for point in self._tables.values() if name in (point.table.name, point.table.qualified_name)]
+        if not tables or tables[0].id in self._behind:
+            raise TargetTableUnknown(
+                "the mirror's newest point shows no such table", subject=f"table {name}", remedy="See `ccpr tables` for those it shows."
+            )
+        (table,) = tables
+        earlier = {
+            table_id: entry
+            for table_id, entry in self._destination.tables().items()
+            if entry.state is not State.LOADING and entry.table.source.logical_id == table.logical_id
+        }
+        if stuck := [text for table_id, text in self._destination.stuck().items() if table_id in earlier]:
+            raise TargetChangeStuck(stuck[0], subject=f"table {table.qualified_name}")
+        before = next((entry.table for entry in earlier.values() if entry.state is State.LIVE), None)
+        self._confirm()
+        self._build(Build(table, before=before, wanted=wanted_table(self._rules, table)), tuple(earlier), again=True)
+        return self._carry()
+
+    # ----
+
+    def _begin(self) -> None:
+        """Raises TargetAhead: whoever carries a target from an old copy of the state would set its definitions back, and take wrong rows
+        for what it has.
+        """
+        reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
+        times = self._times(min(reached, default=self.location).lsn)
+        for location in sorted(reached):
+            if location > self.location or times.get(location.lsn, location.snapshot_ts) != location.snapshot_ts:
+                raise TargetAhead(
+                    f"it stands at a point of lsn {location.lsn} which is not of this history; the newest here is {self.location.lsn}",
+                    subject="target",
+                )
         self._destination.begin(self.location)
+
+    def _carry(self) -> Carried:
         registered, plan = self._renamed()
         live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
         self._failed = {table_id: _told(step) for table_id, step in plan.behind.items()}
@@ -143,45 +186,6 @@ class Carrier:
         here = self._destination.tables()
         self._destination.advance(self.location, [table_id for table_id in self._failed if table_id in here])
         return self._outcome(plan, here)
-
-    def rebuild(self, name: str) -> Carried:
-        """Make one table anew from the mirror, whatever has become of it in the target, and carry the others. `name` is `t` or `db.t`.
-
-        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises TargetTableUnknown,
-        TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as `carry`.
-        """
-        self._check_history()
-        self._destination.begin(self.location)
-        tables = [point.table for point in self._tables.values() if name in (point.table.name, point.table.qualified_name)]
-        if not tables or tables[0].id in self._behind:
-            raise TargetTableUnknown(
-                "the mirror's newest point shows no such table", subject=f"table {name}", remedy="See `ccpr tables` for those it shows."
-            )
-        (table,) = tables
-        earlier = {
-            table_id: entry
-            for table_id, entry in self._destination.tables().items()
-            if entry.state is not State.LOADING and entry.table.source.logical_id == table.logical_id
-        }
-        if stuck := [text for table_id, text in self._destination.stuck().items() if table_id in earlier]:
-            raise TargetChangeStuck(stuck[0], subject=f"table {table.qualified_name}")
-        before = next((entry.table for entry in earlier.values() if entry.state is State.LIVE), None)
-        self._confirm()
-        self._build(Build(table, before=before, wanted=wanted_table(self._rules, table)), tuple(earlier), again=True)
-        return self.carry()
-
-    # ----
-
-    def _check_history(self) -> None:
-        """Whoever carries a target from an old copy of the state would set its definitions back, and take wrong rows for what it has."""
-        reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
-        times = self._times(min(reached, default=self.location).lsn)
-        for location in sorted(reached):
-            if location > self.location or times.get(location.lsn, location.snapshot_ts) != location.snapshot_ts:
-                raise TargetAhead(
-                    f"it stands at a point of lsn {location.lsn} which is not of this history; the newest here is {self.location.lsn}",
-                    subject="target",
-                )
 
     def _times(self, first_lsn: int) -> dict[int, int]:
         """Snapshot times of the points from one on, by lsn."""

@@ -196,17 +196,16 @@ def copy_in_process(job: CopyJob, objects: pa.Table, *, on_progress: Callable[[i
     ended = threading.Event()
 
     def copy_share(share: pa.Table) -> list[pa.RecordBatch]:
-        done, complete = [], False
+        done = []
         try:
             for batch in copy_objects(job, share.to_batches()):
                 on_progress(pc.sum(batch.column("size")).as_py())
                 done.append(batch)
                 if ended.is_set():
                     break
-            complete = True
-        finally:
-            if not complete:
-                ended.set()
+        except BaseException:
+            ended.set()
+            raise
         return done
 
     if not shares:
@@ -267,7 +266,7 @@ def _named(rows: pa.Table, names: Collection[str]) -> pa.ChunkedArray:
 
 def _differing(rows: pa.Table, known: Mapping[str, bytes]) -> list[str]:
     """Names of the objects (COPY_OUTPUT) whose checksum is not the known one."""
-    ours = rows.filter(_named(rows, list(known)))
+    ours = rows.filter(_named(rows, known))
     return [
         name
         for name, checksum in zip(ours.column("name").to_pylist(), ours.column("sha256").to_pylist(), strict=True)

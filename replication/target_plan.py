@@ -275,9 +275,14 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
 
 def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
     """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
-    target = target_table(create_table_of(table), rules.dialect, database=rules.database, as_text=rules.columns_as_text(table.name))
-    synced = for_sync(target.create, rules.dialect)
-    return TargetTable(table, rules.database, table.name, synced.create, synced.erased, synced.suspended, target.remarks)
+    return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
+
+
+def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Sequence[str] = ()) -> TargetTable:
+    """The table as a database has it, with what it cannot hold as remarks. Raises TargetUnfit, NotSyncable, DdlUnreadable."""
+    target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
+    synced = for_sync(target.create, dialect)
+    return TargetTable(source, database, source.name, synced.create, synced.erased, synced.suspended, target.remarks)
 
 
 def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> Step | None:

@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from matrixone.ddl import CreateTable
-from matrixone.ddl_parser import create_table_of, parse_create_table
+from matrixone.ddl_parser import parse_create_table
 from matrixone.errors import CcprError
-from matrixone.schema import FAKE_KEY, Table
+from matrixone.schema import FAKE_KEY
 from replication.checkpoint import Checkpoint
 from replication.checkpoint_store import Location, checkpoints
 from replication.destinations.address import Address
@@ -42,9 +42,9 @@ from replication.destinations.registry import TARGET_METADATA, Registry
 from replication.destinations.session import TargetSession
 from replication.destinations.staging import InitialLoad, Staging
 from replication.errors import CheckpointUnknown, PointTooOld
-from replication.synced_table import check_mark, for_sync, release
+from replication.synced_table import check_mark, release
 from replication.target_dialects import Dialect
-from replication.target_sql import HIDDEN_KEY, target_table
+from replication.target_sql import HIDDEN_KEY
 from replication.target_statements import drop_table, make_beside, name_beside, show_loaded
 
 CAPABILITIES = Capabilities(
@@ -59,14 +59,6 @@ CAPABILITIES = Capabilities(
 )
 _LOCK_SECONDS = 10.0
 _CONNECTIONS = 2
-
-
-def target_of(source: Table, dialect: Dialect, database: str, *, name: str | None = None, as_text: Sequence[str] = ()) -> TargetTable:
-    """The table as a database has it, with what it cannot hold as remarks. Raises TargetUnfit, NotSyncable, DdlUnreadable."""
-    target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
-    create = target.create if name is None else replace(target.create, name=name)
-    synced = for_sync(create, dialect)
-    return TargetTable(source, database, create.name, synced.create, synced.erased, synced.suspended, target.remarks)
 
 
 class DatabaseTarget:

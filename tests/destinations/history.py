@@ -16,9 +16,10 @@ from pymysql.constants import CR
 from replication.checkpoint_store import Location
 from replication.destinations.address import parse_target_uri
 from replication.destinations.base import LoadWork
-from replication.destinations.database import DatabaseTarget, target_of
+from replication.destinations.database import DatabaseTarget
 from replication.destinations.loading import LoadingConnection
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from tests.destinations.target_database import Part, source_table
 
 FIRST = "CREATE TABLE `t` (`id` bigint NOT NULL, `v` varchar(20) DEFAULT NULL, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"

@@ -8,7 +8,7 @@ import pytest
 
 from replication.checkpoint_store import NOWHERE, Location
 from replication.destinations.base import Applied, LoadWork, State
-from replication.destinations.database import DatabaseTarget, target_of
+from replication.destinations.database import DatabaseTarget
 from replication.destinations.errors import (
     TargetBusy,
     TargetChangeStuck,
@@ -20,6 +20,7 @@ from replication.destinations.errors import (
 )
 from replication.synced_table import MarkEdited
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from tests.destinations.contract import Contract, Interrupted, Row, state_at
 from tests.destinations.history import FIRST, RENAMED, WIDER, Statements, keys, rows
 from tests.destinations.target_database import Part, Place, source_table

@@ -11,9 +11,10 @@ from matrixone.errors import CcprError
 from replication.checkpoint_store import Location
 from replication.destinations import staging
 from replication.destinations.base import LoadWork
-from replication.destinations.database import DatabaseTarget, target_of
+from replication.destinations.database import DatabaseTarget
 from replication.destinations.errors import TargetBusy, TargetUnavailable
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from tests.destinations.history import FIRST, keys, rows
 from tests.destinations.target_database import Part, Place, source_table
 

@@ -5,9 +5,10 @@ import pytest
 
 from replication.checkpoint_store import Location
 from replication.destinations.base import LoadWork, State
-from replication.destinations.database import DatabaseTarget, target_of
+from replication.destinations.database import DatabaseTarget
 from replication.destinations.errors import TargetTableDropped
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from tests.destinations.target_database import Part, Place, source_table
 
 DDL = """CREATE TABLE `src`.`r` (

@@ -8,12 +8,12 @@ import pytest
 
 from matrixone.ddl_parser import parse_create_table
 from matrixone.schema import FAKE_KEY
-from replication.destinations.database import target_of
 from replication.destinations.encoding import load_columns, load_statement
 from replication.destinations.errors import TargetUnsupported
 from replication.destinations.session import TargetSession, dialect_of
 from replication.destinations.staging import Staging
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from replication.target_sql import HIDDEN_KEY
 from tests.destinations.target_database import Part, source_table
 

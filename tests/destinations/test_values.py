@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from matrixone.ddl_text import quote_name
 from replication.checkpoint_store import Location
 from replication.destinations.base import LoadWork
-from replication.destinations.database import target_of
 from replication.destinations.encoding import plain_floats, time_text
 from replication.destinations.errors import TargetValueRefused
 from replication.target_dialects import Dialect
+from replication.target_plan import target_of
 from tests.destinations.target_database import Part, Place, new_database, source_table
 from tests.mariadb import MariaDb
 
