@@ -116,7 +116,7 @@ class Carrier:
         return self._carry()
 
     def rebuild(self, name: str) -> Carried:
-        """Make one table anew from the mirror, whatever has become of it in the target, and carry the others. `name` is `t` or `db.t`.
+        """Make one table anew from the mirror, be it there, dropped or released, and carry the others. `name` is `t` or `db.t`.
 
         Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises TargetTableUnknown,
         TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as `carry`.
