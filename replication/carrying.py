@@ -5,7 +5,6 @@ the transaction that brought its rows, so that a carry which ended anywhere is s
 others go on; a failure of the target is raised.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from replication.destinations.errors import FileRequestRefused, TargetAhead, Tar
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror import Mirror
+from replication.part_keys import part_key, part_key_of_version_1
 from replication.points import GlobalPoint, PointHistory, TablePoint
 from replication.quarantine import Quarantine
 from replication.target_plan import Alter, Build, Drop, Step, TargetPlan, TargetRules, plan_target, renames, replaced, wanted_table
@@ -297,14 +297,12 @@ class Carrier:
         return TableAt(found.ref, Timestamp(reached.snapshot_ts))
 
     def _works(self, delta: Delta) -> list[LoadWork]:
-        """A key is a digest of what is read, so that at one location it always means the same rows."""
-
         def read(work) -> Iterator[pa.Table]:
             for part in run_work(self._mirror, work):
                 self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
                 yield part.upserts
 
-        return [LoadWork(hashlib.sha256(repr(work).encode()).hexdigest()[:40], partial(read, work)) for work in delta.works()]
+        return [LoadWork(part_key(work), partial(read, work), partial(part_key_of_version_1, work)) for work in delta.works()]
 
     def _counted(self, delta: Delta) -> Iterable:
         for part in delta.parts():

@@ -54,10 +54,12 @@ class LoadWork:
     ----------
     key : names the rows: at one location the same key always means the same rows. At most 64 characters.
     read : the rows, as tables or batches of bounded size; called once for a piece that is not there yet, in a thread of its own.
+    former_key : the key that an earlier release stored for the same rows; asked only where a load of such a release goes on.
     """
 
     key: str
     read: Callable[[], Iterable[pa.Table | pa.RecordBatch]]
+    former_key: Callable[[], str] | None = None
 
 
 class State(StrEnum):

@@ -221,7 +221,7 @@ class DatabaseTarget:
         with self._session.typed(subject):
             self._check_free([table], replaced)
             self._check_ours(replaced, missing_is_fine=True)
-            done = self._begin_load(table, aside, location)
+            done = self._begin_load(table, aside, location, works)
             waiting = [work for work in works if work.key not in done]
             load = InitialLoad(
                 self._session,
@@ -364,7 +364,7 @@ class DatabaseTarget:
     def _aside(self, purpose: Literal["load", "old"], table_id: int) -> str:
         return name_beside(purpose, self.task_id, table_id)
 
-    def _begin_load(self, table: TargetTable, aside: CreateTable, location: Location) -> set[str]:
+    def _begin_load(self, table: TargetTable, aside: CreateTable, location: Location, works: Sequence[LoadWork]) -> set[str]:
         """The table beside, and which pieces it has. The row in `ccpr_loads` comes first: it says that the table is ours."""
         with self._session.transaction() as connection:
             begun = self._registry.loads(connection).get(table.id)
@@ -372,8 +372,10 @@ class DatabaseTarget:
             if there and begun is None:
                 raise TargetTableForeign("the target has a table of this name", subject=f"table {aside.quoted_name}")
             if there and begun is not None and begun[0] == location and begun[1].create == table.create:
-                self._registry.take_load(connection, table.id, self._fence)
-                return self._registry.parts(connection, table.id)
+                done = self._registry.parts_with_present_keys(connection, table.id, works)
+                if done <= {work.key for work in works}:  # else it was cut into other pieces, whose rows would come twice
+                    self._registry.take_load(connection, table.id, self._fence)
+                    return done
             self._registry.begin_load(connection, table, location, self._fence)
         with self._session.transaction():
             if there:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from matrixone.schema import Table, integer_of, text_of
 from replication.checkpoint_store import Location
 from replication.database import LONG_TEXT, TABLE_OPTIONS
-from replication.destinations.base import State, TargetTable
+from replication.destinations.base import LoadWork, State, TargetTable
 from replication.errors import StateUnreadable
 
 TARGET_METADATA = sa.MetaData()
@@ -191,6 +191,18 @@ class Registry:
     def parts(self, connection: sa.Connection, table_id: int) -> set[str]:
         """Keys of the pieces that are there."""
         return set(connection.scalars(sa.select(load_parts.c.part).where(*self._of(load_parts, table_id))))
+
+    def parts_with_present_keys(self, connection: sa.Connection, table_id: int, works: Sequence[LoadWork]) -> set[str]:
+        """As `parts`; keys that an earlier release stored are written anew as the pieces' present ones."""
+        there = self.parts(connection, table_id)
+        unknown = there - {work.key for work in works}
+        if unknown:
+            former = {work.former_key(): work.key for work in works if work.former_key is not None}
+            for key in unknown & former.keys():
+                mine = (*self._of(load_parts, table_id), load_parts.c.part == key)
+                connection.execute(load_parts.update().where(*mine).values(part=former[key]))
+                there = there - {key} | {former[key]}
+        return there
 
     def _of(self, place: sa.Table, table_id: int) -> tuple[sa.ColumnElement[bool], ...]:
         return place.c.task_id == self._task_id, place.c.table_id == table_id

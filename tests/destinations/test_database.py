@@ -259,3 +259,16 @@ def test_a_wrong_password_is_told_without_it(place: Place):
     with pytest.raises(TargetDenied) as caught:
         DatabaseTarget(place.address, "secret-word", "task").open()
     assert "secret-word" not in str(caught.value)
+
+
+def test_a_load_that_is_cut_into_other_pieces_begins_anew(place: Place) -> None:
+    def fail() -> list[pa.Table]:
+        raise RuntimeError("the power went")
+
+    with place.target(connections=1) as target, pytest.raises(RuntimeError, match="power"):
+        target.create(table_of(place), [work([1, 2], ["a", "b"], "one"), LoadWork("other", fail)], Location(0, 10))
+    assert place.query("SELECT part, row_count FROM ccpr_load_parts") == [("one", 2)]
+    with place.target() as target:
+        done = target.create(table_of(place), [work([1], ["a"], "first"), work([2, 3], ["b", "c"], "second")], Location(0, 10))
+    assert (done.parts, done.parts_skipped) == (2, 0)
+    assert [row[0] for row in place.rows("t")] == [1, 2, 3]
