@@ -58,7 +58,7 @@ histories-database: $(INSTALLED) ## random histories carried into a MariaDB and 
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
 target-kills: $(INSTALLED) ## kill -9 at every statement of carrying a table into MariaDB, of ours and of the server
-	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/destinations/test_kills.py
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/replication/targets/test_kills.py
 
 errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
 	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md

@@ -3,6 +3,6 @@
 Source: spec/spark.md.
 """
 
-from replication.spark_source import MatrixOneDataSource as DefaultSource
+from replication.spark.source import MatrixOneDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -3,7 +3,7 @@
 A million rows of 8 columns stand in a mirror as objects. Ours: decode them, write the text, load it beside, show the table; then a change
 of 1 % scattered over the keys (half of it updates, a quarter each deletes and inserts). Theirs: the `mariadb` client loads the same rows
 from CSV files that were written before, in as many connections, into an empty table of the same definition. In turns; a figure is the
-median of its rounds, in seconds of the wall. The server is a private one (tests/mariadb.py) with buffers of `--buffers` MB: with fewer than
+median of its rounds, in seconds of the wall. The server is a private one (tests/support/mariadb.py) with buffers of `--buffers` MB: with fewer than
 the table has (32 MB say), a scattered change is a matter of the disk. It shares the cores with both.
 
 Spark's JDBC writer writes the same rows, which it reads from Parquet, in as many tasks. Its driver is MariaDB's, fetched by the machine's
@@ -31,21 +31,21 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from emulator.storage import Storage
-from matrixone.ddl_parser import parse_create_table
-from matrixone.ddl_text import quote_name
-from replication.carrying import LOAD_ROWS
-from replication.checkpoint_store import Location
-from replication.delta_work import run_work
-from replication.deltas import TableAt, table_delta
-from replication.destinations.base import LoadWork
-from replication.destinations.encoding import FORMAT, encode, load_columns, load_statement
-from replication.target_dialects import Dialect
-from replication.target_plan import target_of
-from tests.destinations.target_database import Place, new_database
-from tests.living_mirror import LivingMirror
-from tests.mariadb import MariaDb, find_program, running
-from tests.maven import Jar, NoJar
+from emulator.engine.storage import Storage
+from matrixone.ddl.lexer import quote_name
+from matrixone.ddl.parser import parse_create_table
+from replication.checkpoint.store import Location
+from replication.delta.delta import TableAt, table_delta
+from replication.delta.split import run_work
+from replication.schema.dialects import Dialect
+from replication.targets.base import LoadWork
+from replication.targets.encoding import FORMAT, encode, load_columns, load_statement
+from replication.targets.plan import target_of
+from replication.targets.sync import LOAD_ROWS
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.mariadb import MariaDb, find_program, running
+from tests.support.maven import Jar, NoJar
+from tests.support.simulated_mirror import LivingMirror
 
 COLUMNS = {
     "id": "bigint not null",

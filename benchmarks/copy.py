@@ -31,9 +31,9 @@ from matrixone.objects.stats import ObjectStats
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.malloc import keep_large_blocks
 from matrixone.upstream.publications import Publication
-from replication.copying import COPY_INPUT, CopyJob, copy_objects
-from replication.credentials import KEY_FILE_VARIABLE, Vault
-from tests.recorded import Snapshot
+from replication.iteration.copying import COPY_INPUT, CopyJob, copy_objects
+from replication.state.credentials import KEY_FILE_VARIABLE, Vault
+from tests.support.recorded import Snapshot
 
 _ROUNDS, _LARGE_COPIES = 7, 8
 _EXTENT = struct.Struct("<BIII")

@@ -28,7 +28,7 @@ from matrixone.objects.types import arrow_type
 from matrixone.objects.vectors import varlena_array
 from matrixone.schema import Column
 from matrixone.upstream.malloc import keep_large_blocks
-from tests.recorded import Snapshot
+from tests.support.recorded import Snapshot
 
 _ROUNDS, _REPEATS = 11, 3
 _BLOCK_ROWS = 8192

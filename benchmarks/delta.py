@@ -23,10 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emulator.storage import Storage
-from replication.deltas import TableAt, table_delta
-from replication.mirror import Mirror, Point
-from tests.living_mirror import LivingMirror
+from emulator.engine.storage import Storage
+from replication.delta.delta import TableAt, table_delta
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import Point
+from tests.support.simulated_mirror import LivingMirror
 
 _ROWS, _CHANGED, _ROUNDS = 1_000_000, 0.01, 7
 _OBJECT_ROWS = 16 * 8192

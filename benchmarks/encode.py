@@ -27,9 +27,9 @@ from benchmarks.shared.arguments import arguments_of, recordings_with
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.visibility import visible_batches
-from matrixone.objects.writer import BLOCK_ROWS, sorted_blocks, write_data
+from matrixone.objects.writing.writer import BLOCK_ROWS, sorted_blocks, write_data
 from matrixone.schema import COMPOSITE_KEY, Table
-from tests.recorded import Snapshot
+from tests.support.recorded import Snapshot
 
 _ROUNDS = 11
 _FALSE_ANSWERS = 1 / 256

@@ -21,14 +21,15 @@ from typing import Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from emulator.replay import Emulator
+from emulator.recorded_upstream import Emulator
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
-from replication.copying import copy_in_process
-from replication.store import LocalStore
-from replication.subscription import Settings, Subscription
-from resources.workspace import Workspace
-from tests.recordings_location import recordings_folder
+from replication.iteration.copying import copy_in_process
+from replication.mirror.local_store import LocalStore
+from replication.service.workspace import Workspace
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
+from tests.support.recordings_location import recordings_folder
 
 TABLES, SOURCE, TABLE = 10_000, "dml", "acc"
 

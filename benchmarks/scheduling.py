@@ -34,12 +34,13 @@ from dagster._core.test_utils import create_run_for_test
 from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
-from replication.context import Context, SnapshotRef
-from replication.log import mo_ccpr_log
-from replication.subscription import Settings, Subscription
-from resources.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
-from tests.mariadb import find_program, running
+from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
+from replication.state.context import Context, SnapshotRef
+from replication.state.log import mo_ccpr_log
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
 from tests.sensors.driving import Daemon, instance_in
+from tests.support.mariadb import find_program, running
 
 _DAY = 86_400  # the interval: none becomes due while it is measured
 

@@ -22,13 +22,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from replication.context import Context
-from replication.log import LogRow
-from resources.workspace import Workspace
-from sensors.due import due_at
+from replication.iteration.due import due_at
+from replication.service.workspace import Workspace
+from replication.state.context import Context
+from replication.state.log import LogRow
 from tests.end_to_end.replica import NAME, Replica, replaying
-from tests.recordings_location import recordings_folder
 from tests.sensors.driving import Clock, Daemon, instance_in
+from tests.support.recordings_location import recordings_folder
 
 INTERVAL_SECONDS, TICK_SECONDS = 60, 10
 

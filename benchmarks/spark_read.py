@@ -31,10 +31,12 @@ from pyspark.sql import functions as F
 from benchmarks.shared.arguments import arguments_of, recordings_with
 from matrixone.objects.identifiers import object_name
 from matrixone.objects.stats import ObjectStats
-from replication.mirror import MANIFEST_SCHEMA, Mirror, TableRef, object_path
-from replication.spark import read_table
-from resources.spark import SparkSettings, spark_session
-from tests.recorded_mirror import mirror_of_recording
+from replication.mirror.layout import MANIFEST_SCHEMA, object_path
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import TableRef
+from replication.spark.read import read_table
+from replication.spark.session import SparkSettings, spark_session
+from tests.support.recorded_mirror import mirror_of_recording
 
 _ROWS, _ROUNDS, _WARM_UPS, _SMALL_ROUNDS = 5_000_000, 7, 3, 15
 _TASKS = 2

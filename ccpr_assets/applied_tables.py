@@ -7,10 +7,11 @@ import dagster as dg
 from ccpr_assets import metadata
 from ccpr_assets.copied_objects import copied_objects
 from ccpr_assets.partitions import SUBSCRIPTIONS
-from replication.iteration import Outcome
-from replication.mirror import Mirror, Point
+from replication.iteration.iteration import Outcome
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import Point
+from replication.service.targets import TargetOutcome, carry_targets
 from resources.replication import Replication
-from resources.targets import TargetOutcome, carry_targets
 
 
 @dg.asset(

@@ -7,7 +7,7 @@ import dagster as dg
 from ccpr_assets import metadata
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from ccpr_assets.upstream_snapshots import upstream_snapshots
-from replication.catalog_diff import ChangeKind
+from replication.schema.table_changes import ChangeKind
 from resources.replication import Replication
 
 

@@ -8,10 +8,11 @@ import dagster as dg
 
 from ccpr_assets import metadata
 from ccpr_assets.partitions import SUBSCRIPTIONS
-from replication.copying import CopyReport
 from replication.errors import BadObjectList
-from replication.mirror import Mirror, object_path
-from replication.object_diff import ObjectDiff
+from replication.iteration.copying import CopyReport
+from replication.mirror.layout import object_path
+from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import ObjectDiff
 
 FAILURES = "failures"
 FAILURE_SAMPLE = "failure_sample"

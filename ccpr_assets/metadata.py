@@ -11,15 +11,15 @@ import dagster as dg
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Table
-from replication.catalog_diff import TableChange
-from replication.iteration import Outcome
+from replication.iteration.iteration import Outcome
+from replication.schema.table_changes import TableChange
 
 ITERATION_LSN = "iteration_lsn"
 SNAPSHOT_NAME = "snapshot_name"
 SNAPSHOT_TS = "snapshot_ts"  # the upstream's clock
 SNAPSHOT_TS_NANOSECONDS = "snapshot_ts_nanoseconds"
 REPLICA_BEHIND_SECONDS = "replica_behind_seconds"  # from the last iteration's snapshot to this one, upstream's clock
-LAG_SECONDS = "lag_seconds"  # as `replication.lag` computes it for all who show it
+LAG_SECONDS = "lag_seconds"  # as `replication.iteration.lag` computes it for all who show it
 CLOCK_SKEW_SECONDS = "clock_skew_seconds"  # our clock less the upstream's
 
 TABLES_TOTAL = "tables_total"

@@ -12,7 +12,7 @@ from ccpr_assets.checks import OBJECT_LIST_VALID, object_list_accepted, object_l
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from matrixone.schema import Table
 from replication.errors import BadObjectList
-from replication.object_diff import ObjectDiff
+from replication.mirror.object_rows import ObjectDiff
 from resources.replication import Replication
 
 

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
 
 SUBSCRIPTIONS = dg.DynamicPartitionsDefinition(name="ccpr_subscription")
 

@@ -8,11 +8,11 @@ import typer
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import errors_told, out, show_json
-from replication.copying import MOST_SESSIONS
-from replication.sql import Value
-from resources.subscriptions import Change
-from resources.subscriptions import alter as alter_subscription
-from resources.workspace import Workspace
+from replication.service.subscriptions import Change
+from replication.service.subscriptions import alter as alter_subscription
+from replication.service.workspace import Workspace
+from replication.sql.parser import Value
+from replication.state.settings import MOST_SESSIONS
 
 
 def alter(

@@ -9,11 +9,11 @@ from typing import Any
 from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ccpr_cli.output import counted, err, out
-from replication.carrying import OnRows
 from replication.failure import Failure
-from replication.target_plan import Alter, Build, Drop, Step, TargetPlan
-from replication.targets import BehindTable
-from resources.targets import TargetOutcome
+from replication.service.targets import TargetOutcome
+from replication.state.targets import BehindTable
+from replication.targets.plan import Alter, Build, Drop, Step, TargetPlan
+from replication.targets.sync import OnRows
 
 # For a table that the target does not have, and for one that it has.
 _WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Drop: ("", "drop"), Step: ("", "")}

@@ -12,8 +12,7 @@ import typer
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, errors_told, out, show_json
-from replication.subscription import Subscription
-from resources.checkup import (
+from replication.service.checkup import (
     Check,
     Result,
     Upstream,
@@ -24,7 +23,8 @@ from resources.checkup import (
     connect_once,
     upstream_of,
 )
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
+from replication.state.subscription import Subscription
 
 _STYLES = {Result.OK: "green", Result.WARNING: "yellow", Result.FAILED: "bold red", Result.SKIPPED: "dim"}
 

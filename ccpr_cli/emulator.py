@@ -52,11 +52,11 @@ def emulator(
 ) -> None:
     """Serve a recording, or an empty upstream of its own (--living), over the MySQL protocol on 127.0.0.1 until SIGTERM or Ctrl-C. The
     first line printed is `listening on 127.0.0.1:PORT`. Ends with code 70 when the fault `crash` struck."""
-    from emulator.faults import parse_fault
-    from emulator.living import LivingEmulator
-    from emulator.replay import Emulator
-    from emulator.serving import Served
-    from emulator.storage import Storage
+    from emulator.engine.storage import Storage
+    from emulator.recorded_upstream import Emulator
+    from emulator.simulated_upstream import LivingEmulator
+    from wire.faults import parse_fault
+    from wire.serving import Served
 
     if living == (recording is not None):
         raise typer.BadParameter("one of --recording and --living", param_hint="--recording")

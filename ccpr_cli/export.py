@@ -10,7 +10,7 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, errors_told, out, show_json, size_text
 from ccpr_cli.show import at_option
 from replication.errors import StoreFailed
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
 
 
 def export(

@@ -7,11 +7,11 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, err, errors_told, out, show_json
-from replication.log import IterationState, LogRow, State
-from resources import subscriptions
-from resources.dropping import Dropped
-from resources.dropping import drop as drop_subscription
-from resources.workspace import Workspace
+from replication.service import subscriptions
+from replication.service.dropping import Dropped
+from replication.service.dropping import drop as drop_subscription
+from replication.service.workspace import Workspace
+from replication.state.log import IterationState, LogRow, State
 
 
 def pause(name: Name, as_json: AsJson = False) -> None:

@@ -10,7 +10,7 @@ import typer
 from ccpr_cli.output import err
 from matrixone.upstream.endpoint import Endpoint, parse_uri
 from matrixone.upstream.errors import BadUri
-from replication.destinations.address import Address, parse_target_uri
+from replication.targets.address import Address, parse_target_uri
 
 
 def seconds_option(text: str) -> int:

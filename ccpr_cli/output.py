@@ -14,8 +14,8 @@ from rich.table import Table
 from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import BadUri
-from replication.destinations.errors import BadTargetUri
 from replication.errors import BadName, BadSetting, SqlSyntax
+from replication.targets.errors import BadTargetUri
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width; what is read there should not be folded
 out = Console(highlight=False, soft_wrap=True, width=WIDTH)

@@ -8,9 +8,9 @@ from ccpr_cli import carried
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, errors_told, out, show_json, show_table, size_text
 from ccpr_cli.show import clock_text
-from replication.plan import Plan
-from resources.targets import plan_targets
-from resources.workspace import Workspace
+from replication.iteration.plan import Plan
+from replication.service.targets import plan_targets
+from replication.service.workspace import Workspace
 
 _SHOWN_TABLES = 40
 

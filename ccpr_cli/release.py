@@ -8,8 +8,8 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json
-from resources import targets
-from resources.workspace import Workspace
+from replication.service import targets
+from replication.service.workspace import Workspace
 
 
 def release(

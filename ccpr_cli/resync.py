@@ -12,8 +12,8 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json
 from ccpr_cli.plan import plan_json, show_plan
 from ccpr_cli.run import Engine, run_steps, show_outcome
-from replication.work import Resync
-from resources.workspace import Workspace
+from replication.iteration.results import Resync
+from replication.service.workspace import Workspace
 
 
 def resync(

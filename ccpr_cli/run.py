@@ -15,11 +15,11 @@ from ccpr_cli import carried
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, err, errors_told, out, show_json, size_text
 from ccpr_cli.show import clock_text
-from replication.copying import CopyJob, copy_in_process
-from replication.iteration import Iteration, Outcome
-from replication.steps import Step
-from resources.targets import TargetOutcome, carry_targets
-from resources.workspace import Workspace
+from replication.iteration.copying import CopyJob, copy_in_process
+from replication.iteration.iteration import Iteration, Outcome
+from replication.iteration.steps import Step
+from replication.service.targets import TargetOutcome, carry_targets
+from replication.service.workspace import Workspace
 
 SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
 
@@ -96,7 +96,7 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcom
             return copy_in_process(job, objects, on_progress=lambda done: progress.advance(task, done))
 
         if engine == "spark" or (engine == "auto" and size >= SPARK_FROM_BYTES):
-            from resources.spark import spark_copy_engine
+            from replication.spark.session import spark_copy_engine
 
             iteration.copy_objects(spark_copy_engine(workspace.home))
         else:

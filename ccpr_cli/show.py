@@ -9,17 +9,17 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
-from ccpr_cli.standing import UNREADABLE, LastError, next_attempt, seconds_text, time_text
 from matrixone.objects.timestamp import Timestamp
-from replication.context import Context
 from replication.errors import StateUnreadable
-from replication.lag import LagMeter
-from replication.log import IterationState, LogRow, State
-from replication.mirror import Behind, parse_at
-from replication.points import PointHistory
-from replication.quarantine import Quarantine
-from replication.subscription import Subscription
-from resources.workspace import Workspace
+from replication.iteration.lag import LagMeter
+from replication.mirror.points import Behind, parse_at
+from replication.service.status import UNREADABLE, LastError, next_attempt, seconds_text, time_text
+from replication.service.workspace import Workspace
+from replication.state.context import Context
+from replication.state.history import PointHistory
+from replication.state.log import IterationState, LogRow, State
+from replication.state.quarantine import Quarantine
+from replication.state.subscription import Subscription
 
 _DESCRIBED = (
     "name",

@@ -10,12 +10,12 @@ from ccpr_cli.output import errors_told, out, show_json, show_table
 from matrixone.upstream import snapshots as upstream_snapshots
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
-from replication.context import Context
 from replication.errors import SubscriptionMissing
-from replication.log import LogRow, State
-from replication.subscription import Subscription
-from resources.dropping import drop
-from resources.workspace import Workspace
+from replication.service.dropping import drop
+from replication.service.workspace import Workspace
+from replication.state.context import Context
+from replication.state.log import LogRow, State
+from replication.state.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from ccpr_cli.lifecycle import states_of, tell_dropped
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import errors_told, out, show_json, show_table
 from replication.errors import SqlSyntax, SubscriptionMissing
-from replication.sql import (
+from replication.service import subscriptions
+from replication.service.dropping import drop
+from replication.service.workspace import Workspace
+from replication.sql.parser import (
     AlterSubscription,
     CreateSubscription,
     DropSubscription,
@@ -24,10 +27,7 @@ from replication.sql import (
     Statement,
     parse,
 )
-from replication.subscription import Settings
-from resources import subscriptions
-from resources.dropping import drop
-from resources.workspace import Workspace
+from replication.state.settings import Settings
 
 
 def sql(

@@ -16,12 +16,12 @@ from ccpr_cli.output import counted, errors_told, out, show_json
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed
-from replication.mirror import Mirror
-from replication.state_file import LARGEST_BYTES, SubscriptionState, check_mirror, export_state, import_state, read_state
-from replication.store import open_store
-from replication.subscription import check_subscription_name
-from resources.subscriptions import check_settings
-from resources.workspace import Workspace
+from replication.maintenance.state_file import LARGEST_BYTES, SubscriptionState, check_mirror, export_state, import_state, read_state
+from replication.mirror.mirror import Mirror
+from replication.mirror.open_store import open_store
+from replication.service.subscriptions import check_settings
+from replication.service.workspace import Workspace
+from replication.state.subscription import check_subscription_name
 
 state = typer.Typer(help="Export a subscription's state, and import it beside its mirror.", no_args_is_help=True)
 Source = Annotated[

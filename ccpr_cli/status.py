@@ -17,12 +17,12 @@ from rich.text import Text
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.output import counted, errors_told, out, show_json, size_text
 from ccpr_cli.show import clock_text
-from ccpr_cli.standing import Standing, read_all, read_standing, seconds_text, time_text
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import StateUnavailable
-from replication.lag import LagMeter
-from replication.states import State
-from resources.workspace import Workspace
+from replication.iteration.lag import LagMeter
+from replication.service.status import Standing, read_all, read_standing, seconds_text, time_text
+from replication.service.workspace import Workspace
+from replication.state.states import State
 
 WATCH_SECONDS = 1.0
 _STATE_STYLES = {"running": "green", "paused": "yellow", "error": "bold red"}

@@ -8,10 +8,9 @@ import typer
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import errors_told, out, show_json
-from replication.copying import MOST_SESSIONS
-from replication.subscription import Settings
-from resources.subscriptions import Wanted, create
-from resources.workspace import Workspace
+from replication.service.subscriptions import Wanted, create
+from replication.service.workspace import Workspace
+from replication.state.settings import MOST_SESSIONS, Settings
 
 _DEFAULT = Settings()
 Interval = Annotated[int, typer.Option(min=1, help="Seconds between iterations when the sensor runs them.")]

@@ -11,10 +11,10 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.carried import outcome_json, progress, show_outcome
 from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import errors_told, out, show_json, show_table
-from replication.ddl_policy import DdlPolicy
-from replication.targets import Target
-from resources import targets
-from resources.workspace import Workspace
+from replication.schema.policy import DdlPolicy
+from replication.service import targets
+from replication.service.workspace import Workspace
+from replication.state.targets import Target
 
 target = typer.Typer(help="Databases into which a subscription is carried, from its mirror.", no_args_is_help=True)
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]

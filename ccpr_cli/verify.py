@@ -9,11 +9,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, err, errors_told, out, show_json, show_table, size_text
-from replication.ledger import Ledger
-from replication.points import PointHistory
-from replication.subscription import Subscription
-from replication.verifying import Damage, Verifier
-from resources.workspace import Workspace
+from replication.maintenance.verify import Damage, Verifier
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
+from replication.state.ledger import Ledger
+from replication.state.subscription import Subscription
 
 
 def verify(

@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ccpr_cli.output import counted, size_text
-from replication.mirror import Mirror
-from replication.store import LocalStore
-from tests.expected import assert_rows_equal
+from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
+from tests.support.expected import assert_rows_equal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,9 +127,9 @@ def materialize() -> dict:
     warnings.simplefilter("ignore")  # Dagster's notices about its own interfaces
     import dagster as dg
 
-    from ccpr_assets.definitions import defs
     from ccpr_assets.partitions import sync_partitions
-    from resources.workspace import Workspace
+    from ccpr_dagster.definitions import defs
+    from replication.service.workspace import Workspace
 
     with dg.DagsterInstance.get() as instance:
         workspace = Workspace()
@@ -168,7 +168,7 @@ def show(outcomes: list[dict]) -> None:
 
 def start_spark() -> "SparkSession":
     """The session of this process. An interruption waits until it is there: a JVM that is left alone while it starts would stay."""
-    from resources.spark import settings_of, spark_session
+    from replication.spark.session import settings_of, spark_session
 
     waiting: list[int] = []
     before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matrixone.objects import types
-from matrixone.objects.encode_keys import packed_keys
 from matrixone.objects.identifiers import ROWID_DTYPE
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema, arrow_type
-from matrixone.objects.writer import WrittenObject, cut_blocks, sorted_blocks, write_data, write_tombstones
+from matrixone.objects.writing.keys import packed_keys
+from matrixone.objects.writing.writer import WrittenObject, cut_blocks, sorted_blocks, write_data, write_tombstones
 from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
 
 _ROWS, _MANY_ROWS = 300, 20_000

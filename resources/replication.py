@@ -8,8 +8,8 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from matrixone.errors import CcprError, Terminal
-from replication.iteration import Iteration
-from resources.workspace import Workspace
+from replication.iteration.iteration import Iteration
+from replication.service.workspace import Workspace
 
 
 class Replication(dg.ConfigurableResource):

@@ -1,4 +1,4 @@
-"""Spark as a Dagster resource: dagster-pyspark's lazy one, with the settings of `resources.spark`.
+"""Spark as a Dagster resource: dagster-pyspark's lazy one, with the settings of `replication.spark.session`.
 
 dagster-pyspark imports Spark when it is imported. A class of ours derived from its resource would do so, too, in every run and every code
 location; so this one holds the configuration, and makes a `LazyPySparkResource` of it when a session is first asked for. An iteration
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from dagster import ConfigurableResource
 from pydantic import Field, PrivateAttr
 
-from replication.copying import CopyEngine, CopyJob
-from replication.spark import copy_with_spark
-from resources.spark import SparkSettings, unavailable
-from resources.workspace import find_home
+from replication.iteration.copying import CopyEngine, CopyJob
+from replication.service.workspace import find_home
+from replication.spark.copy import copy_with_spark
+from replication.spark.session import SparkSettings, unavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class SparkResource(ConfigurableResource):
             raise unavailable(settings, error) from error
 
     def copy_engine(self) -> CopyEngine:
-        """An engine for `replication.copying.copy`; the session is started when there is something to copy."""
+        """An engine for `replication.iteration.copying.copy`; the session is started when there is something to copy."""
 
         def engine(job: CopyJob, objects: "pa.Table"):
             return copy_with_spark(self.session, job, objects, job.budget.sessions)

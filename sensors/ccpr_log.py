@@ -20,13 +20,13 @@ from matrixone.errors import CcprError
 from matrixone.upstream.errors import NotFlushedYet
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import StateUnavailable, StateUnreadable, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused
-from replication.iteration import Outcome
-from replication.log import Failures, LogRow, State
-from replication.subscription import Subscription
-from replication.targets import is_lagging
+from replication.iteration.due import back_off, due_at
+from replication.iteration.iteration import Outcome
+from replication.service.workspace import Patience, Workspace
+from replication.state.log import Failures, LogRow, State
+from replication.state.subscription import Subscription
+from replication.state.targets import is_lagging
 from resources.replication import Replication
-from resources.workspace import Patience, Workspace
-from sensors.due import back_off, due_at
 
 RUNS_PER_TICK = 8
 TICK_SECONDS = 20.0  # of a tick's 60; one subscription that began within them may take what HURRIED allows on top

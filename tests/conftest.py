@@ -3,15 +3,13 @@ from pathlib import Path, PosixPath
 
 import pytest
 
-from tests.mariadb import MariaDb, program_or_skip, running
-from tests.recordings_location import SAMPLE, recordings_folder
-from tests.replication.s3_fixtures import s3_credentials
-from tests.replication.spark_fixtures import (
-    key_file,
-    spark,
-)  # here, and nowhere below: a process has one session, whose workers know one key
+from tests.support.mariadb import MariaDb, program_or_skip, running
+from tests.support.recordings_location import SAMPLE, recordings_folder
+from tests.support.s3_fixtures import s3_credentials
+from tests.support.spark_fixtures import key_file, spark  # here, and nowhere below: a process has one session, whose workers know one key
+from tests.support.wire_client import connect
 
-__all__ = ["key_file", "s3_credentials", "spark"]
+__all__ = ["connect", "key_file", "s3_credentials", "spark"]
 
 
 @pytest.fixture(scope="session")

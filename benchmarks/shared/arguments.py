@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tests.recordings_location import recordings_folder
+from tests.support.recordings_location import recordings_folder
 
 
 def arguments_of(text: str | None, rounds: int) -> argparse.Namespace:

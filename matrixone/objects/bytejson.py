@@ -12,11 +12,10 @@ however offsets may be shared.
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
 from matrixone.objects.vectors import gather, text_array
@@ -27,7 +26,6 @@ _LITERALS = ("null", "true", "false")  # code 1, 2, 3
 _CONTAINER_HEAD, _KEY_ENTRY, _VALUE_ENTRY = 8, 6, 5
 _LENGTH_BYTES = 5  # LEB128 of a length below 2**32
 _CHUNK_BYTES = 1 << 20  # values decoded together: bounds the working arrays, which are some twenty times that and fit a cache
-pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
 _INT32_MAX = 2**31 - 1
 _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10  # Arrow prints floats of this range as the server does
 _PLAIN_HIGH = 1e21

@@ -4,11 +4,10 @@ Slots of null rows hold arbitrary bytes, so every range check that fails is repe
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
@@ -25,7 +24,6 @@ _END_US = (MAX_DAYS + 1) * _DAY_US - 1
 
 _I4, _I8, _U8 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8")  # made once: parsing the text costs as much as a conversion
 _UNSIGNED = {size: np.dtype(f"<u{size}") for size in (2, 4, 8)}
-pc: Any = pyarrow.compute  # its functions are made at import, where type checkers do not see them
 Converter = Callable[[Vector, Column, str], pa.Array]
 
 

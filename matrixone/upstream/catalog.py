@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from matrixone.ddl import enum_members
+from matrixone.ddl.definition import enum_members
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import INDEX_TABLE_PREFIX, ROWID, Column, Kind, SqlType, Table
 from matrixone.upstream import statements

@@ -4,10 +4,9 @@ Source: upstream-interface.md 5.7 and 5.8.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from matrixone.objects.stats import STATS_SIZE, check_object_name
 from matrixone.upstream import statements
@@ -19,7 +18,6 @@ from matrixone.upstream.single_row import Cells
 CHUNK_BYTES = 100 << 20
 _OVERHEAD_BYTES = 1 << 16  # of an answer around the chunk: names, numbers, packet headers
 
-pc: Any = pyarrow.compute  # its functions are made when it is imported, which no type checker sees
 
 OBJECT_LIST_SCHEMA = pa.schema(
     [

@@ -8,11 +8,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ccpr_assets.definitions import defs
 from ccpr_assets.jobs import STEPS
 from ccpr_assets.partitions import sync_partitions
-from replication.credentials import Vault
-from resources.workspace import Workspace
+from ccpr_dagster.definitions import defs
+from replication.service.workspace import Workspace
+from replication.state.credentials import Vault
 
 Sync = Callable[..., dg.ExecuteInProcessResult]
 

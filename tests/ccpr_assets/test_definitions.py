@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import yaml
 
-from ccpr_assets.definitions import defs
 from ccpr_assets.jobs import STEPS
 from ccpr_assets.partitions import SUBSCRIPTIONS
+from ccpr_dagster.definitions import defs
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster_pyspark", "pandas", "polars", "pandera")
@@ -105,4 +105,4 @@ def test_the_instance_settings_are_ones_that_dagster_knows(tmp_path: Path) -> No
 
 def test_the_workspace_file_names_the_definitions() -> None:
     (entry,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
-    assert entry["python_module"]["module_name"] == "ccpr_assets.definitions"
+    assert entry["python_module"]["module_name"] == "ccpr_dagster.definitions"

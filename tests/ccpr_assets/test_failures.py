@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 
 from ccpr_assets.checks import FAILURE_SAMPLE, FAILURES
-from emulator.faults import CutObjectList
-from replication.copying import copy_in_process
 from replication.errors import BadObjectList, SubscriptionBusy
+from replication.iteration.copying import copy_in_process
+from replication.service.workspace import Workspace
 from resources.replication import as_failure
-from resources.workspace import Workspace
 from tests.ccpr_assets.conftest import Sync
 from tests.end_to_end.replica import Replica, replaying
+from wire.faults import CutObjectList
 
 pytestmark = pytest.mark.recordings
 

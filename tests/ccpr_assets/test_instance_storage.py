@@ -12,10 +12,10 @@ from ccpr_assets import metadata
 from ccpr_assets.jobs import STEPS
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.errors import BadName
-from replication.subscription import check_subscription_name
+from replication.state.subscription import check_subscription_name
 from tests.end_to_end.replica import NAME, Replica, replaying
-from tests.mariadb import MariaDb
 from tests.sensors.driving import Daemon
+from tests.support.mariadb import MariaDb
 
 SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
 DATABASE = "dagster"

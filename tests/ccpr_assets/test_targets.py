@@ -9,9 +9,9 @@ import pytest
 
 from ccpr_assets import metadata
 from tests.ccpr_assets.conftest import Sync
-from tests.destinations.target_database import Place, new_database
 from tests.end_to_end.replica import NAME, replaying
-from tests.mariadb import MariaDb
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.mariadb import MariaDb
 
 pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]
 

@@ -20,7 +20,7 @@ import yaml
 
 from ccpr_assets import metadata
 from ccpr_assets.partitions import sync_partitions
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
 from tests.end_to_end.replica import Replica, replaying
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,9 @@ from ccpr_cli.lazy import Deferred
 from ccpr_cli.main import Commands, app
 from ccpr_cli.output import counted
 from replication.errors import StateUnreadable
-from replication.lease import Executor
+from replication.state.lease import Executor
 
-HEAVY = {"dagster", "pyspark", "pandas", "polars", "pandera", "replication.iteration", "emulator.storage"}
+HEAVY = {"dagster", "pyspark", "pandas", "polars", "pandera", "replication.iteration.iteration", "emulator.engine.storage"}
 HEAVIER_THAN_WORDS = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
 COMMANDS = list(Commands.deferred)
 
@@ -123,7 +123,7 @@ def test_an_interruption_ends_with_its_own_code_and_a_word(failure: list[BaseExc
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("module", ["ccpr_cli.lazy", "resources.workspace"])
+@pytest.mark.parametrize("module", ["ccpr_cli.lazy", "replication.service.workspace"])
 def test_an_interruption_while_modules_are_imported_shows_no_stack(tmp_path: Path, module: str) -> None:
     """The signal comes when the module is asked for: once before any command is known, once inside one."""
     code = (

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replication.s3_fixtures import s3_server, s3_url
+from tests.support.s3_fixtures import s3_server, s3_url
 
 __all__ = ["s3_server", "s3_url"]
 

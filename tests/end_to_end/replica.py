@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import typer.testing
 
 from ccpr_cli.main import app
-from emulator.replay import Emulator
-from tests.expected import assert_rows_equal
-from tests.recordings_location import recordings_folder
+from emulator.recorded_upstream import Emulator
+from tests.support.expected import assert_rows_equal
+from tests.support.recordings_location import recordings_folder
 
 NAME = "replica"
 FOLDER = recordings_folder()

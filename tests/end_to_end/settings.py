@@ -2,9 +2,9 @@
 
 import json
 
-from replication.database import transaction
-from replication.log import mo_ccpr_log
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
+from replication.state.log import mo_ccpr_log
 from tests.end_to_end.replica import NAME
 
 

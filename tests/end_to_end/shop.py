@@ -13,15 +13,15 @@ import pytest
 import typer.testing
 
 from ccpr_cli.main import app
-from emulator.living import LivingEmulator
-from emulator.storage import Storage
-from matrixone.ddl_text import quote_name
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import LivingEmulator
+from matrixone.ddl.lexer import quote_name
 from matrixone.schema import Kind
-from replication.points import PointHistory
-from resources.workspace import Workspace
-from tests.destinations.target_database import Place, new_database
-from tests.mariadb import MariaDb
-from tests.target_rows import target_rows
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.mariadb import MariaDb
+from tests.support.target_rows import target_rows
 
 NAME, TARGET, DATABASE = "shop", "db", "d"
 

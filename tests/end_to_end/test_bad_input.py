@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.faults import CutObject, CutObjectList, DamagedByte, FailStatement, MissingObject, WrongChunkLength, WrongTotalSize
 from tests.end_to_end.replica import Replica, replaying
+from wire.faults import CutObject, CutObjectList, DamagedByte, FailStatement, MissingObject, WrongChunkLength, WrongTotalSize
 
 RECORDING = "other_account"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from replication.database import transaction
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
 from tests.end_to_end.replica import NAME, Replica, replaying
 
 BAD = "bad"

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from replication.checkpoint import Checkpoint
-from replication.checkpoint_store import Location, checkpoints
-from replication.database import transaction
-from replication.points import PointHistory
-from resources.workspace import Workspace
+from replication.checkpoint.checkpoint import Checkpoint
+from replication.checkpoint.store import Location
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
+from replication.state.history import PointHistory
+from replication.state.tables import checkpoints
 from tests.end_to_end.replica import NAME, replaying
 
 pytestmark = pytest.mark.recordings

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr_cli.main import app
-from resources import checkup
+from replication.service import checkup
 from tests.end_to_end.replica import NAME, Replica, replaying
 
 
@@ -155,7 +155,7 @@ def test_this_side_is_looked_at(replica: Replica, monkeypatch: pytest.MonkeyPatc
 
 
 def no_java(cache: Path) -> None:
-    from resources.java import JavaMissing
+    from replication.spark.java import JavaMissing
 
     raise JavaMissing("there is none", subject="java")
 

@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from emulator.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 from matrixone.schema import SqlType, Table
 from matrixone.upstream.catalog import Catalog
-from replication import listing
-from replication import scope as scope_module
-from replication.checkpoint import Checkpoint
-from replication.database import transaction
-from replication.quarantine import Quarantine
-from replication.spark import plan_read
-from resources.workspace import Workspace
+from replication.checkpoint.checkpoint import Checkpoint
+from replication.iteration import listing
+from replication.iteration import scope as scope_module
+from replication.service.workspace import Workspace
+from replication.spark.read import plan_read
+from replication.state.database import transaction
+from replication.state.quarantine import Quarantine
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
-from tests.expected import assert_rows_equal
+from tests.support.expected import assert_rows_equal
+from wire.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def isolated(recordings: Path, recording: str, home: Path) -> Iterator[Replica]:
 
 def new_objects(replica: Replica, table: str, snapshot: int) -> list[str]:
     """Names of the data objects of a table that a recorded snapshot has and the mirror has not."""
-    from tests.recorded import Snapshot
+    from tests.support.recorded import Snapshot
 
     recorded = Snapshot(replica.about.folder / f"snapshot-{snapshot:03}")
     listed = recorded.objects.get(table.partition(".")[2], [])

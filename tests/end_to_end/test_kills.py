@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.faults import Delay
 from tests.end_to_end.replica import Replica, replaying
+from wire.faults import Delay
 
 RECORDING = "other_account"
 pytestmark = pytest.mark.kills
@@ -36,19 +36,19 @@ from ccpr_cli.main import main
 main()
 """
 PLACES = {
-    "the name recorded": ("replication.log", "CcprLog.start"),
-    "snapshot created": ("replication.iteration", "snapshots.create_snapshot"),
-    "snapshot time read": ("replication.iteration", "snapshots.snapshot_timestamp"),
-    "catalog read": ("replication.scope", "read_catalog"),
-    "flushed": ("replication.iteration", "snapshots.wait_until_flushed"),
-    "list compared": ("replication.listing", "diff_objects"),
-    "first object stored": ("replication.store", "LocalStore.put"),
-    "objects copied": ("replication.iteration", "copy_known"),
-    "manifests written": ("replication.moving", "write_table"),
-    "committed": ("replication.committing", "Books.commit"),
-    "point published": ("replication.mirror", "Mirror.publish"),
-    "head published": ("replication.mirror", "Mirror.publish_head"),
-    "snapshots dropped": ("replication.iteration", "Iteration.drop_due_snapshots"),
+    "the name recorded": ("replication.state.log", "CcprLog.start"),
+    "snapshot created": ("replication.iteration.iteration", "snapshots.create_snapshot"),
+    "snapshot time read": ("replication.iteration.iteration", "snapshots.snapshot_timestamp"),
+    "catalog read": ("replication.iteration.scope", "read_catalog"),
+    "flushed": ("replication.iteration.iteration", "snapshots.wait_until_flushed"),
+    "list compared": ("replication.iteration.listing", "diff_objects"),
+    "first object stored": ("replication.mirror.store", "LocalStore.put"),
+    "objects copied": ("replication.iteration.iteration", "copy_known"),
+    "manifests written": ("replication.iteration.building", "write_table"),
+    "committed": ("replication.iteration.committing", "Books.commit"),
+    "point published": ("replication.mirror.mirror", "Mirror.publish"),
+    "head published": ("replication.mirror.mirror", "Mirror.publish_head"),
+    "snapshots dropped": ("replication.iteration.iteration", "Iteration.drop_due_snapshots"),
 }
 
 

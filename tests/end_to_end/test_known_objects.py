@@ -7,12 +7,12 @@ import pytest
 import sqlalchemy as sa
 
 from matrixone.objects.stats import ObjectStats
-from replication.database import transaction
-from replication.ledger import objects
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
+from replication.state.tables import objects
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
-from tests.recorded import Snapshot
+from tests.support.recorded import Snapshot
 
 
 def newcomer(replica: Replica) -> ObjectStats:

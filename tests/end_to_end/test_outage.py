@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.faults import CutStatement, FailStatement
 from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
-from replication.log import Failures, State
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
+from replication.state.log import Failures, State
 from tests.end_to_end.replica import NAME, Replica, replaying
+from wire.faults import CutStatement, FailStatement
 
 
 def failures() -> Failures | None:

@@ -21,7 +21,7 @@ def replica(recordings: Path, home: Path):
 
 def objects(replica: Replica) -> list[Path]:
     """The objects that the newest point needs."""
-    from resources.workspace import Workspace
+    from replication.service.workspace import Workspace
 
     mirror = Workspace().mirror(NAME)
     (ref,) = mirror.point().tables.values()

@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replication.copying import copy_in_process
-from replication.database import transaction
-from replication.ledger import Ledger
-from replication.mirror import LEDGER_SCHEMA
-from replication.object_diff import LISTED_SCHEMA, ObjectDiff
-from replication.retention import Swept
-from resources.workspace import Workspace
+from replication.iteration.copying import copy_in_process
+from replication.maintenance.retention import Swept
+from replication.mirror.layout import LEDGER_SCHEMA
+from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
+from replication.state.ledger import Ledger
 from tests.end_to_end.replica import Replica, replaying
 
 

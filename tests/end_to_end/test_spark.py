@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.end_to_end.replica import SCENARIOS, replaying
-from tests.expected import assert_rows_equal
+from tests.support.expected import assert_rows_equal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

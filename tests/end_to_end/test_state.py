@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from replication.database import METADATA, transaction
-from replication.ddl_policy import DdlPolicy
-from replication.destinations.address import format_target_uri, parse_target_uri
 from replication.failure import Failure
-from replication.points import PointHistory, points
-from replication.quarantine import Quarantine
-from replication.state_file import owner_columns
-from replication.target_dialects import Dialect
-from replication.targets import Target, TargetBook
-from resources.workspace import Workspace
+from replication.maintenance.state_file import owner_columns
+from replication.schema.dialects import Dialect
+from replication.schema.policy import DdlPolicy
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
+from replication.state.history import PointHistory
+from replication.state.quarantine import Quarantine
+from replication.state.tables import METADATA, points
+from replication.state.targets import Target, TargetBook
+from replication.targets.address import format_target_uri, parse_target_uri
 from tests.end_to_end.replica import NAME, Replica, replaying
 
 

@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pymysql
 import pytest
 
-from emulator.replay import Emulator
-from replication import carrying
-from replication.destinations.address import parse_target_uri
-from replication.log import State
-from replication.mirror import Mirror
-from replication.store import LocalStore
-from resources.workspace import Workspace
-from tests.destinations.target_database import Place
+from emulator.recorded_upstream import Emulator
+from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
+from replication.service.workspace import Workspace
+from replication.state.log import State
+from replication.targets import sync as carrying
+from replication.targets.address import parse_target_uri
 from tests.end_to_end.replica import About, Replica
-from tests.expected import assert_rows_equal
-from tests.mariadb import MariaDb
-from tests.recordings_location import SAMPLE
+from tests.replication.targets.target_database import Place
+from tests.support.expected import assert_rows_equal
+from tests.support.mariadb import MariaDb
+from tests.support.recordings_location import SAMPLE
 
 WRITTEN = Path(__file__).resolve().parent.parent / "fixtures" / "state_0_1_0"
 RECORDINGS = {"cut": "cut_inside_object", "types": "all_types", "account": "other_account"}

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from ccpr_cli.standing import LastError, read_standing, seconds_text
-from emulator.faults import CutStatement, Delay, FailStatement
 from matrixone.upstream.errors import SnapshotGone
-from replication.lag import LagMeter
-from resources.workspace import Workspace
+from replication.iteration.lag import LagMeter
+from replication.service.status import LastError, read_standing, seconds_text
+from replication.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
+from wire.faults import CutStatement, Delay, FailStatement
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import pytest
 import typer.testing
 
 from ccpr_cli.main import app
-from emulator.faults import CutStatement, FailStatement
 from matrixone.upstream.snapshots import create_snapshot
-from replication.copying import copy_in_process
 from replication.errors import LeaseLost
-from replication.subscription import Subscription
-from resources.workspace import Workspace
+from replication.iteration.copying import copy_in_process
+from replication.service.workspace import Workspace
+from replication.state.subscription import Subscription
 from tests.end_to_end.replica import NAME, Replica, replaying
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
+from wire.faults import CutStatement, FailStatement
 
 RECORDING = "other_account"
 PUBLICATION = f"pub_{RECORDING}"

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from replication.copying import copy_in_process
 from replication.errors import LeaseLost
-from replication.iteration import Iteration
-from replication.mirror import Head, Mirror
-from replication.points import PointHistory
-from resources.workspace import Workspace
+from replication.iteration.copying import copy_in_process
+from replication.iteration.iteration import Iteration
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import Head
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
 
@@ -72,7 +73,7 @@ def test_it_cannot_commit_nor_sweep_its_successors_work(replica: Replica) -> Non
 
 
 def test_results_of_a_later_iteration_are_not_swept_even_unasked(replica: Replica) -> None:
-    from replication.work import sweep_work
+    from replication.iteration.results import sweep_work
 
     with stale() as old:
         ref = old.take_snapshot()

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from matrixone.ddl_text import quote_name
+from matrixone.ddl.lexer import quote_name
 from matrixone.schema import Kind
-from replication.points import PointHistory
-from resources.workspace import Workspace
-from tests.destinations.target_database import Place, new_database
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
 from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying
-from tests.expected import assert_rows_equal
-from tests.mariadb import MariaDb
-from tests.target_rows import target_rows
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.expected import assert_rows_equal
+from tests.support.mariadb import MariaDb
+from tests.support.target_rows import target_rows
 
 TARGET = "db"
 

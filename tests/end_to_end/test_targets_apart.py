@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from replication import carrying
-from replication.delta_work import DeltaPart, DeltaWork, run_work
-from replication.destinations.errors import TargetUnavailable
-from replication.mirror import Mirror
+from replication.delta.split import DeltaPart, DeltaWork, run_work
+from replication.mirror.mirror import Mirror
+from replication.targets import sync as carrying
+from replication.targets.errors import TargetUnavailable
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]

@@ -8,9 +8,9 @@ import pytest
 import typer.testing
 
 from ccpr_cli.main import app
-from emulator import living_catalog
-from emulator.definitions import Definition
-from emulator.storage import Storage
+from emulator.engine import catalog as living_catalog
+from emulator.engine.definitions import Definition
+from emulator.engine.storage import Storage
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]

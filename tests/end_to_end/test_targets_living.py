@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from emulator.storage import Storage
-from replication.database import transaction
-from replication.synced_table import MARK
-from replication.targets import targets
-from resources.workspace import Workspace
+from emulator.engine.storage import Storage
+from replication.schema.sync_mark import MARK
+from replication.service.workspace import Workspace
+from replication.state.database import transaction
+from replication.state.tables import targets
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]

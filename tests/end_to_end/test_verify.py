@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.faults import FailStatement, MissingObject
 from tests.end_to_end.replica import Replica, replaying
+from wire.faults import FailStatement, MissingObject
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import re
 from typing import TYPE_CHECKING
 
-from emulator.definitions import BadDefinition
-from emulator.storage import SYS
-from emulator.wire import StatementError
+from emulator.engine.definitions import BadDefinition
+from emulator.engine.storage import SYS
 from tests.histories.values import DATABASE, KEYS, TYPES
+from wire.server import StatementError
 
 if TYPE_CHECKING:
     from tests.histories.history import History

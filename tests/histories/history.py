@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import pyarrow.compute
+import pyarrow.compute as pc
 
-from emulator.definitions import Definition
-from emulator.entries import TableEntry
-from emulator.storage import SYS, Merge, Storage
-from emulator.stored_table import MergeConflict
-from emulator.transaction import DuplicateEntry, Transaction, WriteConflict
+from emulator.engine.definitions import Definition
+from emulator.engine.entries import TableEntry
+from emulator.engine.storage import SYS, Merge, Storage
+from emulator.engine.stored_table import MergeConflict
+from emulator.engine.transaction import DuplicateEntry, Transaction, WriteConflict
 from tests.histories import events
 from tests.histories.values import DATABASE, KEYS, TYPES, Maker
 
-pc: Any = pyarrow.compute
 CN_ROWS = 60  # so that few rows make an object of a compute node
 _START = 1_780_000_000_000_000_000
 

@@ -10,7 +10,22 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from emulator.faults import (
+from emulator.simulated_upstream import LivingEmulator
+from matrixone.errors import CcprError
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
+from matrixone.upstream.endpoint import parse_uri
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.retry import Retry
+from replication.errors import ScopeConflict
+from replication.iteration.copying import copy_in_process
+from replication.iteration.iteration import Outcome
+from replication.mirror.points import Point
+from replication.service.workspace import Patience, Workspace
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
+from tests.histories.history import DATABASE, Circumstances, History
+from wire.faults import (
     Crash,
     CutAnswer,
     CutObject,
@@ -23,20 +38,6 @@ from emulator.faults import (
     SnapshotCollected,
     StaleRead,
 )
-from emulator.living import LivingEmulator
-from matrixone.errors import CcprError
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.publications import Publication
-from matrixone.upstream.retry import Retry
-from replication.copying import copy_in_process
-from replication.errors import ScopeConflict
-from replication.iteration import Outcome
-from replication.mirror import Point
-from replication.subscription import Settings, Subscription
-from resources.workspace import Patience, Workspace
-from tests.histories.history import DATABASE, Circumstances, History
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 import structlog
 
-from replication.mirror import Point
-from replication.spark import read_table
-from resources.workspace import Workspace
+from replication.mirror.points import Point
+from replication.service.workspace import Workspace
+from replication.spark.read import read_table
 from tests.histories.replicating import NAME, read_mirror, replicate
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from tests.histories.carrying import carry
-from tests.mariadb import MariaDb
+from tests.histories.target_histories import carry
+from tests.support.mariadb import MariaDb
 
 FIRST = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("DATABASE_HISTORIES") or (100 if os.environ.get("CI", "").lower() == "true" else 8))

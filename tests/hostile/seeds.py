@@ -6,7 +6,7 @@ from functools import cache
 from matrixone.objects.types import VARLENA_TYPES
 from tests.hostile.objects_apart import Apart, apart
 from tests.matrixone.objects.building import column_entry, json_bytes, nulls_bytes, object_file, varlena_entry
-from tests.recordings_location import SAMPLE
+from tests.support.recordings_location import SAMPLE
 
 _WHOLE = 6_000  # bytes; larger ones are cut
 _ROWS = 12

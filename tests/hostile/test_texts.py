@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.ddl import enum_members
+from matrixone.ddl.definition import enum_members
 from matrixone.errors import CcprError
 from matrixone.objects.keys import unpack_key
 from matrixone.objects.stats import STATS_SIZE, ObjectStats, stats_columns
 from matrixone.upstream.errors import classify, mask
-from replication.context import Context
 from replication.errors import MirrorDamaged, PointNotReached
-from replication.mirror import LEDGER_SCHEMA
+from replication.mirror.layout import LEDGER_SCHEMA
+from replication.state.context import Context
 from tests.hostile.targets.lists import Stats
 from tests.hostile.targets.mirror_files import ArrowFiles, MemoryStore, Points, mirror_of
 

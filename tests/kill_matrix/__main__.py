@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from replication.steps import Step
+from replication.iteration.steps import Step
 from tests.kill_matrix.scene import scene
 from tests.kill_matrix.strikes import STRIKES, Strike, database_restarted
-from tests.mariadb import MariaDb, find_program, running
-from tests.recordings_location import SAMPLE
+from tests.support.mariadb import MariaDb, find_program, running
+from tests.support.recordings_location import SAMPLE
 
 RECORDING = SAMPLE / "other_account"
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"

@@ -11,17 +11,17 @@ from unittest.mock import patch
 
 import structlog
 
-from emulator.replay import Emulator
+from emulator.recorded_upstream import Emulator
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
-from replication.context import Context
-from replication.copying import copy_in_process
-from replication.iteration import Iteration
-from replication.log import IterationState, LogRow, State
-from replication.steps import OnStep
-from resources.workspace import Patience, Workspace
+from replication.iteration.copying import copy_in_process
+from replication.iteration.iteration import Iteration
+from replication.iteration.steps import OnStep
+from replication.service.workspace import Patience, Workspace
+from replication.state.context import Context
+from replication.state.log import IterationState, LogRow, State
 from tests.end_to_end.replica import NAME, About, Replica
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 HURRIED = Patience(connect=5.0, read=10.0, retry=NO_RETRY)  # what a fault does shows at once; the re-run has the usual patience
 

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from unittest.mock import patch
 
-from emulator.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
-from replication.context import Context
 from replication.errors import StoreFailed
-from replication.steps import Step
-from replication.store import LocalStore
+from replication.iteration.steps import Step
+from replication.mirror.local_store import LocalStore
+from replication.state.context import Context
 from tests.kill_matrix.scene import Scene, iterate
+from wire.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
 
 DAY = 86_400.0
 SECONDS = 120

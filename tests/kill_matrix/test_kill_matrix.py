@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from replication.steps import Step
+from replication.iteration.steps import Step
 from tests.kill_matrix.__main__ import play
 from tests.kill_matrix.strikes import STRIKES, Strike, database_restarted
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 STEPS = tuple(Step)
 PAIRS = [(strike, STEPS[(3 * number) % len(STEPS)]) for number, strike in enumerate(STRIKES)]

@@ -8,10 +8,11 @@ import sqlalchemy as sa
 from matrixone.schema import Column, Kind, SqlType, Table
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
-from replication.context import Context
-from replication.database import transaction
-from replication.log import CcprLog, Claim
-from replication.subscription import Settings, Subscription
+from replication.state.context import Context
+from replication.state.database import transaction
+from replication.state.log import CcprLog, Claim
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

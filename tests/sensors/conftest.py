@@ -11,9 +11,10 @@ import pytest
 
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
-from replication.log import LogRow
-from replication.subscription import Settings, Subscription
-from resources.workspace import Workspace
+from replication.service.workspace import Workspace
+from replication.state.log import LogRow
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
 
 Subscribe = Callable[..., LogRow]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
-from ccpr_assets.definitions import defs
 from ccpr_assets.partitions import SUBSCRIPTIONS
-from replication.copying import CopyEngine, copy_in_process
+from ccpr_dagster.definitions import defs
+from replication.iteration.copying import CopyEngine, copy_in_process
+from replication.service.workspace import Workspace
 from resources.replication import Replication
 from resources.spark_resource import SparkResource
-from resources.workspace import Workspace
 from sensors.ccpr_log import ccpr_log_sensor
 
 SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"

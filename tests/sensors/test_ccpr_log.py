@@ -10,14 +10,14 @@ import dagster as dg
 import pytest
 from dagster._core.utils import make_new_run_id
 
-from ccpr_assets.definitions import defs
 from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS, sync_partitions
-from replication.context import Context, SnapshotRef
-from replication.database import transaction
-from replication.log import IterationState, State
+from ccpr_dagster.definitions import defs
+from replication.service.workspace import Workspace
+from replication.state.context import Context, SnapshotRef
+from replication.state.database import transaction
+from replication.state.log import IterationState, State
 from resources.replication import Replication
-from resources.workspace import Workspace
 from sensors import ccpr_log
 from sensors.ccpr_log import RUNS_PER_TICK, ccpr_log_sensor
 from tests.sensors.conftest import Subscribe

@@ -17,8 +17,8 @@ from ccpr_assets.jobs import STEPS
 from sensors import retention
 from sensors.retention import DAYS_VARIABLE, Purged, dagster_retention_sensor, kept_days, purge
 from tests.end_to_end.replica import NAME, Replica, replaying
-from tests.mariadb import MariaDb
 from tests.sensors.driving import Clock, Daemon, instance_in
+from tests.support.mariadb import MariaDb
 
 RUNS, IDLE = 2, 3
 OTHER = "another_subscription"

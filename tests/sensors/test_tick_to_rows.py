@@ -12,16 +12,16 @@ import pytest
 from ccpr_assets import metadata
 from ccpr_assets.metadata import LSN_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
-from emulator.faults import CutObjectList
-from replication.context import Context, SnapshotRef
-from replication.iteration import Iteration
-from replication.lag import LagMeter
-from replication.log import Failures, LogRow, State
-from resources.workspace import Workspace
+from replication.iteration.due import due_at
+from replication.iteration.iteration import Iteration
+from replication.iteration.lag import LagMeter
+from replication.service.workspace import Workspace
+from replication.state.context import Context, SnapshotRef
+from replication.state.log import Failures, LogRow, State
 from sensors import ccpr_log
-from sensors.due import due_at
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
+from wire.faults import CutObjectList
 
 pytestmark = pytest.mark.recordings
 APPLIED = dg.AssetKey("applied_tables")
@@ -91,7 +91,7 @@ def test_a_tick_asks_for_a_run_and_the_run_makes_the_rows_equal(replica: Replica
 def test_the_run_copies_with_spark_in_sessions_of_its_own(
     recordings: Path, home: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from replication.credentials import Vault
+    from replication.state.credentials import Vault
 
     Vault(key_file).seal("")  # makes it; the workers of the one Spark session know this one
     (home / "home").mkdir()

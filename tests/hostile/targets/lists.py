@@ -17,10 +17,11 @@ from matrixone.objects.zonemap import parse_zonemap
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session
-from replication.object_diff import LISTED_SCHEMA, as_listed, as_manifest, deduplicate, diff_objects, read_list, validate
+from replication.iteration.object_list import deduplicate, diff_objects, read_list, validate
+from replication.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest
 from tests.hostile.mutate import mutated, packed, set_number, unpacked
-from tests.recorded import Snapshot
-from tests.recordings_location import SAMPLE
+from tests.support.recorded import Snapshot
+from tests.support.recordings_location import SAMPLE
 
 _FIELDS = ((16, 2), (60, 1), (61, 4), (65, 4), (69, 4), (73, 4), (77, 4), (143, 1), (144, 1), (145, 4), (149, 4), (153, 1))
 _COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")

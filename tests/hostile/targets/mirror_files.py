@@ -11,16 +11,18 @@ import pyarrow as pa
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind, Table
-from replication.mirror import HEAD, LEDGER_SCHEMA, Head, Mirror, Point, TableRef, ledger_path, manifest_path
-from replication.object_diff import as_listed
-from replication.store import Store, Stored
+from replication.mirror.layout import HEAD, LEDGER_SCHEMA, ledger_path, manifest_path
+from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import as_listed
+from replication.mirror.points import Head, Point, TableRef
+from replication.mirror.store import Store, Stored
 from tests.hostile.mutate import mutated, mutated_json, packed, set_number, unpacked
-from tests.recorded import Snapshot
-from tests.recordings_location import SAMPLE
+from tests.support.recorded import Snapshot
+from tests.support.recordings_location import SAMPLE
 
 
 class MemoryStore:
-    """See `replication.store.Store`; what a test needs of it, in memory."""
+    """See `replication.mirror.store.Store`; what a test needs of it, in memory."""
 
     url = "memory:"
 

@@ -6,11 +6,11 @@ import socket
 import threading
 from typing import Any
 
-from emulator.replay import Emulator
+from emulator.recorded_upstream import Emulator
 from matrixone.upstream.endpoint import Endpoint, Tls
 from matrixone.upstream.session import Session
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
-from tests.recordings_location import SAMPLE
+from tests.support.recordings_location import SAMPLE
 
 _LOGIN = (0x00AFA205 | 1 << 19).to_bytes(4, "little") + bytes.fromhex("00000001 2d") + bytes(23) + b"sys#dump\0\x00mysql_native_password\0"
 _STATEMENTS = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from matrixone.ddl import enum_members
+from matrixone.ddl.definition import enum_members
 from matrixone.objects.bytejson import json_text
 from matrixone.objects.keys import unpack_key
 from matrixone.objects.timestamp import Timestamp
@@ -17,11 +17,11 @@ from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import Table
 from matrixone.upstream.catalog import decode_type, tables_from_rows
 from matrixone.upstream.session import Answer
-from replication.context import Context
+from replication.state.context import Context
 from tests.hostile.mutate import boundary, mutated, mutated_json, packed, unpacked
 from tests.matrixone.objects.building import json_bytes
-from tests.recorded import Snapshot
-from tests.recordings_location import SAMPLE
+from tests.support.recorded import Snapshot
+from tests.support.recordings_location import SAMPLE
 
 _JSON: tuple[Any, ...] = (
     None,
@@ -162,7 +162,7 @@ class Catalogs:
         pass
 
     def _table(self, data: bytes) -> None:
-        """Our own file: an error of conversion is its reader's to name, see `replication.mirror`."""
+        """Our own file: an error of conversion is its reader's to name, see `replication.mirror.mirror`."""
         try:
             table = Table.from_json(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -13,8 +13,8 @@ from matrixone.errors import CcprError
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.types import ROWID
 from tests.matrixone.objects.building import column_entry, json_bytes, object_file, varlena_entry
-from tests.recorded import Snapshot
-from tests.recordings_location import recordings_folder
+from tests.support.recorded import Snapshot
+from tests.support.recordings_location import recordings_folder
 
 _MEMORY_BYTES = 1 << 30  # of address space beyond what the process has after its imports
 _SECONDS = 120

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrixone.objects import types
-from matrixone.objects.encode_keys import packed_keys
 from matrixone.objects.errors import ObjectDamaged
 from matrixone.objects.keys import Element, unpack_key
+from matrixone.objects.writing.keys import packed_keys
 from matrixone.schema import Column, SqlType
-from tests.recorded import Snapshot
+from tests.support.recorded import Snapshot
 
 
 def varint(value: int) -> bytes:

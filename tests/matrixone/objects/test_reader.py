@@ -11,7 +11,7 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes, varlena_entry
-from tests.recorded import snapshots
+from tests.support.recorded import snapshots
 
 INT, TEXT = SqlType(22, 32, -1), SqlType(61, 20, 0)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.expected import assert_rows_equal
-from tests.recorded import Snapshot
-from tests.recordings_location import recordings_folder
+from tests.support.expected import assert_rows_equal
+from tests.support.recorded import Snapshot
+from tests.support.recordings_location import recordings_folder
 
 _FOLDER = recordings_folder()
 _PAIRS = [

@@ -11,7 +11,7 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
 from matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
-from tests.recorded import Snapshot
+from tests.support.recorded import Snapshot
 
 A = Column("a", 0, SqlType(22, 32, -1))
 FIRST, SECOND = bytes(15) + b"\x01\x00\x00", bytes(15) + b"\x01\x00\x01"  # file numbers 0 and 256 of one segment

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.zonemap import parse_zonemap, rowid_range
-from tests.recorded import snapshots
+from tests.support.recorded import snapshots
 
 
 def zonemap(oid: int, low: bytes, high: bytes, *, flags: int = 0x80, high_flags: int = 0) -> bytes:

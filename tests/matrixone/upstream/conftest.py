@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.replay import Emulator
+from emulator.recorded_upstream import Emulator
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.retry import Retry

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from emulator.faults import FailStatement
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, ROWID, Column, Kind, SqlType
 from matrixone.upstream.catalog import Catalog, decode_type, index_tables, labels_of, read_catalog, tables_from_rows
@@ -13,7 +12,8 @@ from matrixone.upstream.errors import BadAnswer, BadCatalog, DatabaseMissing, Sn
 from matrixone.upstream.session import Answer
 from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
 from tests.matrixone.upstream.conftest import folder_of
-from tests.recorded import Snapshot, snapshots
+from tests.support.recorded import Snapshot, snapshots
+from wire.faults import FailStatement
 
 AT = Timestamp(1)
 

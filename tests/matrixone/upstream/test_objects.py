@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emulator.faults import CutObject, CutObjectList, FailStatement, MissingObject, WrongChunkLength, WrongTotalChunks, WrongTotalSize
 from matrixone.objects.errors import BadObjectName
 from matrixone.objects.stats import ObjectStats
 from matrixone.upstream.errors import (
@@ -23,7 +22,8 @@ from matrixone.upstream.objects import OBJECT_LIST_SCHEMA, get_object, object_li
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer
 from matrixone.upstream.snapshots import create_snapshot
-from tests.recorded import cell
+from tests.support.recorded import cell
+from wire.faults import CutObject, CutObjectList, FailStatement, MissingObject, WrongChunkLength, WrongTotalChunks, WrongTotalSize
 
 pytestmark = pytest.mark.recordings
 

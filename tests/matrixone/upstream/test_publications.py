@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from emulator.faults import CutStatement, FailStatement
 from matrixone.upstream import statements
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import (
@@ -30,6 +29,7 @@ from matrixone.upstream.publications import (
 )
 from matrixone.upstream.session import Answer
 from matrixone.upstream.snapshots import create_snapshot
+from wire.faults import CutStatement, FailStatement
 
 UNKNOWN = {"number": 1064, "text": "SQL parser error: You have an error in your SQL syntax", "times": 0}
 PROBES = ("select_mo_pubs", "get_databases", "select_mo_database", "select_mo_tables", "show_publication_coverage")

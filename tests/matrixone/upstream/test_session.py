@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from emulator.faults import CutObjectList, CutStatement, Delay, FailStatement
 from matrixone.upstream import statements
 from matrixone.upstream.endpoint import Endpoint, Tls
 from matrixone.upstream.errors import (
@@ -36,6 +35,7 @@ from matrixone.upstream.retry import NO_RETRY, RULES, Retry, rule_for, with_retr
 from matrixone.upstream.session import Answer, Session, integer, text
 from matrixone.upstream.snapshots import create_snapshot
 from tests.matrixone.upstream.conftest import PASSWORD
+from wire.faults import CutObjectList, CutStatement, Delay, FailStatement
 
 
 @pytest.mark.recordings

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from emulator.packets import MAX_FRAME, length_prefix, prefixed
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import AnswerTooLong, BadAnswer
 from matrixone.upstream.single_row import Cells, read_single_row
+from wire.packets import MAX_FRAME, length_prefix, prefixed
 
 EOF = b"\xfe\0\0\2\0"
 MORE = b"\xfe\0\0\x0a\0"

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from emulator.faults import CutStatement, FailStatement
 from matrixone.upstream.errors import (
     DatabaseMissing,
     NotFlushedYet,
@@ -24,6 +23,7 @@ from matrixone.upstream.snapshots import (
     snapshot_timestamp,
     wait_until_flushed,
 )
+from wire.faults import CutStatement, FailStatement
 
 pytestmark = pytest.mark.recordings
 

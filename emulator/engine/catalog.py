@@ -1,0 +1,157 @@
+"""The catalog rows of a living upstream at a tick, in the columns and types that recorded catalogs have."""
+
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from emulator.engine.definitions import Definition, create_table
+from emulator.engine.entries import INDEX, TableEntry
+from emulator.engine.storage import Storage
+from matrixone.objects import types
+from matrixone.schema import ROWID, Column, SqlType
+from wire.backing import INDEX_COLUMNS, Answer, Catalog, CatalogTable
+from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
+
+MO_DATABASE = {
+    "dat_id": BIGINT,
+    "datname": VAR_STRING,
+    "dat_catalog_name": VAR_STRING,
+    "dat_createsql": VAR_STRING,
+    "owner": INT,
+    "creator": INT,
+    "created_time": TIMESTAMP,
+    "account_id": INT,
+    "dat_type": VAR_STRING,
+}
+MO_TABLES = {
+    "rel_id": BIGINT,
+    "relname": VAR_STRING,
+    "reldatabase": VAR_STRING,
+    "reldatabase_id": BIGINT,
+    "relpersistence": VAR_STRING,
+    "relkind": VAR_STRING,
+    "rel_comment": VAR_STRING,
+    "rel_createsql": BLOB_TEXT,
+    "created_time": TIMESTAMP,
+    "creator": INT,
+    "owner": INT,
+    "account_id": INT,
+    "partitioned": TINY,
+    "partition_info": BLOB_TEXT,
+    "viewdef": VAR_STRING,
+    "constraint": VAR_STRING,
+    "rel_version": INT,
+    "catalog_version": INT,
+    "rel_logical_id": BIGINT,
+}
+MO_COLUMNS = {
+    "att_uniq_name": VAR_STRING,
+    "account_id": INT,
+    "att_database_id": BIGINT,
+    "att_database": VAR_STRING,
+    "att_relname_id": BIGINT,
+    "att_relname": VAR_STRING,
+    "attname": VAR_STRING,
+    "atttyp": VAR_STRING,
+    "attnum": INT,
+    "att_length": INT,
+    "attnotnull": TINY,
+    "atthasdef": TINY,
+    "att_default": VAR_STRING,
+    "attisdropped": TINY,
+    "att_constraint_type": STRING,
+    "att_is_unsigned": TINY,
+    "att_is_auto_increment": TINY,
+    "att_comment": VAR_STRING,
+    "att_is_hidden": TINY,
+    "attr_has_update": TINY,
+    "attr_update": VAR_STRING,
+    "attr_is_clusterby": TINY,
+    "attr_seqnum": SMALL,
+    "attr_enum": VAR_STRING,
+    "attr_has_generated": TINY,
+    "attr_generated": VAR_STRING,
+}
+DDL = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
+_TYPE = struct.Struct(">HHHHIII")
+_BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GEOMETRY))
+_NULL_DEFAULT = b"\x18\x01"
+
+
+def catalog_at(storage: Storage, tick: int, account: str | None) -> Catalog:
+    """The catalog of an account, or of all, at a tick. The caller holds the storage's lock."""
+    databases = [entry for entry in storage.databases if entry.exists_at(tick) and account in (None, entry.account)]
+    shown = [(entry, entry.definition_at(tick)) for entry in storage.tables if account in (None, entry.database.account)]
+    tables = [(entry, definition) for entry, definition in shown if definition is not None]
+    database_rows: list[tuple[Cell, ...]] = []
+    for entry in databases:
+        created = _time(storage, entry.created)
+        number = storage.accounts[entry.account]
+        database_rows.append((entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, number, ""))
+    return Catalog(
+        databases=_answer({"datname": VARCHAR}, [(entry.name,) for entry in databases]),
+        ddl=_answer(DDL, [_ddl_row(entry, definition) for entry, definition in tables if entry.kind != INDEX]),
+        indexes={entry.id: _index_answer(entry, definition) for entry, definition in tables},
+        mo_database=_answer(MO_DATABASE, database_rows),
+        mo_tables=_answer(MO_TABLES, [_table_row(storage, entry, definition) for entry, definition in tables]),
+        mo_columns=_answer(MO_COLUMNS, [row for entry, definition in tables for row in _column_rows(storage, entry, definition)]),
+        tables=tuple(
+            CatalogTable(entry.id, entry.logical_id, definition.database.encode(), definition.name.encode(), entry.kind.encode())
+            for entry, definition in tables
+        ),
+    )
+
+
+def encode_type(type_: SqlType) -> bytes:
+    """`atttyp`: the inverse of `matrixone.upstream.catalog.decode_type`."""
+    charset = int(type_.oid in _BINARY_CHARSET)
+    return _TYPE.pack(type_.oid, charset, 0, 0, *map(_zigzag, (types.SLOT_SIZES[type_.oid], type_.width, type_.scale)))
+
+
+def _zigzag(number: int) -> int:
+    return number << 1 if number >= 0 else (-number << 1) - 1
+
+
+def _answer(columns: dict[str, int], rows: Sequence[Sequence[Cell]]) -> Answer:
+    cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
+    return Answer(tuple(columns), tuple(columns.values()), cells)
+
+
+def _time(storage: Storage, tick: int) -> str:
+    return datetime.fromtimestamp(storage.clock.time(tick).physical // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _ddl_row(entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
+    return definition.database, definition.name, entry.id, create_table(definition, published=True)
+
+
+def _index_answer(entry: TableEntry, definition: Definition) -> Answer:
+    """A row for each indexed column; that of a secondary index counts the key that is appended to it."""
+    rows: list[tuple[Cell, ...]] = []
+    for index in definition.indexes:
+        rows += [(entry.id, index.name, "", index.table)] * (len(index.columns) + (not index.unique))
+    if entry.kind != INDEX:
+        rows += [(entry.id, "PRIMARY", "", "")] * len(definition.primary_key)
+    return _answer({column.name: column.type for column in INDEX_COLUMNS}, rows)
+
+
+def _table_row(storage: Storage, entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
+    owner = storage.accounts[entry.database.account]
+    names = (entry.id, definition.name, definition.database, entry.database.id, "", entry.kind, definition.comment, definition.create_sql)
+    return (*names, _time(storage, entry.created), 1, 0, owner, 0, "", "", "", definition.version, 1, entry.logical_id)
+
+
+def _column_rows(storage: Storage, entry: TableEntry, definition: Definition) -> list[tuple[Cell, ...]]:
+    last = max(column.seqnum for column in definition.columns) + 1
+    columns = (*definition.columns, Column(ROWID, last, SqlType(types.ROWID), hidden=True, nullable=False))
+    rows: list[tuple[Cell, ...]] = []
+    for number, column in enumerate(columns, 1):
+        owner = (f"{entry.id}-{column.name}", storage.accounts[entry.database.account], entry.database.id, definition.database)
+        table = (entry.id, definition.name, column.name, encode_type(column.type), number, 20)
+        default = (int(not column.nullable), int(column.nullable), _NULL_DEFAULT if column.nullable else b"", 0)
+        constraint = "" if column.name == ROWID else "p" if column == definition.key else "n"
+        is_cluster = int(bool(definition.cluster_by) and column == definition.sort_key)
+        is_fake = int(column.hidden and constraint == "p" and not definition.primary_key)
+        flags = (constraint, 0, is_fake, "", int(column.hidden), 0, "", is_cluster)
+        rows.append((*owner, *table, *default, *flags, column.seqnum, ",".join(column.labels), 0, ""))
+    return rows

@@ -1,0 +1,146 @@
+"""What a living upstream's catalog holds: databases, tables with all their definitions, publications, snapshots."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from emulator.engine.definitions import Definition, Index
+from emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable
+from matrixone.objects import types
+from matrixone.objects.writing.keys import packed_keys
+from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
+
+INDEX_COLUMN, INDEX_KEY_COLUMN = "__mo_index_idx_col", "__mo_index_pri_col"
+TABLE, INDEX = "r", "i"  # relkind
+
+
+@dataclass(slots=True, eq=False)
+class DatabaseEntry:
+    """`created` and `dropped` are ticks; `dropped` is `ALIVE` while the database is there."""
+
+    id: int
+    account: str
+    name: str
+    created: int
+    dropped: int = ALIVE
+
+    def exists_at(self, tick: int) -> bool:
+        return self.created <= tick < self.dropped
+
+
+@dataclass(slots=True, eq=False)
+class TableEntry:
+    """A table under one physical id.
+
+    Attributes
+    ----------
+    id, logical_id : `rel_id`, `rel_logical_id`.
+    kind : relkind, `r` or `i`.
+    definitions : (tick, definition), oldest first: what the table was called and had from that tick on.
+    stored : its rows and objects.
+    indexes : hidden tables by index name; `index_rows` says which row of theirs belongs to which of ours.
+    next_seqnum, next_fake_key : never given twice.
+    """
+
+    id: int
+    logical_id: int
+    database: DatabaseEntry
+    kind: str
+    created: int
+    definitions: list[tuple[int, Definition]]
+    stored: StoredTable
+    dropped: int = ALIVE
+    indexes: dict[str, "TableEntry"] = field(default_factory=dict)
+    index_rows: dict[str, np.ndarray] = field(default_factory=dict)
+    next_seqnum: int = 0
+    next_fake_key: int = 1
+
+    @property
+    def definition(self) -> Definition:
+        return self.definitions[-1][1]
+
+    def definition_at(self, tick: int) -> Definition | None:
+        """None where the table did not exist."""
+        if not self.created <= tick < self.dropped:
+            return None
+        return next(definition for since, definition in reversed(self.definitions) if since <= tick)
+
+    def with_hidden_columns(self, rows: pa.Table, keys: pa.Array | None = None) -> pa.Table:
+        """User columns completed by the key columns that the server adds; `keys` are fake keys that rows keep (an update)."""
+        definition = self.definition
+        arrays = dict(zip(rows.column_names, [whole(column) for column in rows.columns], strict=True))
+        for column in definition.columns:
+            if not column.hidden:
+                continue
+            if column.name == FAKE_KEY:
+                arrays[column.name] = self._fake_keys(rows.num_rows) if keys is None else keys
+            else:
+                is_key = column.name == COMPOSITE_KEY
+                names = definition.primary_key if is_key else definition.cluster_by
+                parts = [definition.column(name) for name in names]
+                arrays[column.name] = packed_keys(parts, [arrays[name] for name in names], full=not is_key)
+        return pa.table([arrays[column.name] for column in definition.columns], schema=types.arrow_schema(definition.columns))
+
+    def _fake_keys(self, count: int) -> pa.Array:
+        numbers = np.zeros((count, 2), "<u8")
+        numbers[:, 0] = np.arange(self.next_fake_key, self.next_fake_key + count)
+        self.next_fake_key += count
+        return pa.Array.from_buffers(pa.decimal128(20, 0), count, [None, pa.py_buffer(numbers)])
+
+    def insert(self, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
+        """Rows with all stored columns, and the rows of the index tables."""
+        numbers = self.stored.insert(self.definition, rows, tick, by_cn=by_cn)
+        for index in self.definition.indexes:
+            self.fill_index(index, numbers, rows, tick, by_cn=by_cn)
+
+    def fill_index(self, index: Index, numbers: np.ndarray, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
+        """Insert what belongs to these rows (their numbers, their stored columns) into the index's table."""
+        entry = self.indexes[index.name]
+        values = index_values(self.definition, index, entry.definition, rows)
+        filled = np.flatnonzero(values.column(0).is_valid().to_numpy())
+        added = entry.stored.insert(entry.definition, values.take(pa.array(filled)), tick, by_cn=by_cn)
+        mapping = np.full(self.stored.count, NO_ROW, np.int64)
+        before = self.index_rows.get(index.name, np.empty(0, np.int64))
+        mapping[: len(before)] = before
+        mapping[numbers[filled]] = added
+        self.index_rows[index.name] = mapping
+
+    def delete(self, rows: np.ndarray, tick: int, *, by_cn: bool) -> None:
+        self.stored.delete(self.definition, rows, tick, by_cn=by_cn)
+        for index in self.definition.indexes:
+            entry, theirs = self.indexes[index.name], self.index_rows[index.name][rows]
+            theirs = theirs[theirs != NO_ROW]
+            if len(theirs):
+                entry.stored.delete(entry.definition, theirs, tick, by_cn=by_cn)
+
+
+def index_definition(definition: Definition, index: Index) -> Definition:
+    """The hidden table of an index: the indexed value, packed unless it is one column of a unique index, and the row's key."""
+    key = definition.key
+    single = definition.column(index.columns[0])
+    packed = SqlType(types.VARCHAR, 65535, 0)
+    columns = (
+        Column(INDEX_COLUMN, 0, single.type if index.unique and len(index.columns) == 1 else packed, nullable=False),
+        Column(INDEX_KEY_COLUMN, 1, key.type, nullable=False),
+    )
+    return Definition(definition.database, index.table, columns, {}, (INDEX_COLUMN,))
+
+
+def index_values(definition: Definition, index: Index, hidden: Definition, rows: pa.Table) -> pa.Table:
+    """Rows of the index table for rows of the table. A unique index leaves rows with a null out: their value is null here."""
+    parts = [definition.column(name) for name in index.columns]
+    arrays = [whole(rows.column(name)) for name in index.columns]
+    key = whole(rows.column(definition.key.name))
+    if not index.unique:
+        value: pa.Array = packed_keys([*parts, definition.key], [*arrays, key], full=True)
+    else:
+        value = arrays[0] if len(parts) == 1 else packed_keys(parts, arrays)
+    schema = types.arrow_schema(hidden.columns)
+    return pa.table([value.cast(schema.field(0).type), key.cast(schema.field(1).type)], schema=schema)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -1,0 +1,234 @@
+"""A small storage engine that behaves like the upstream's: an upstream to which anything can happen, and whose truth is known.
+
+Use::
+
+    storage = Storage()
+    storage.create_database("shop")
+    storage.create_table("shop", "orders", {"id": "bigint", "note": "varchar(40)"}, primary_key=["id"])
+    with storage.begin() as txn:
+        txn.insert("shop", "orders", {"id": [1, 2], "note": ["a", None]})
+    storage.flush("shop", "orders")
+    storage.rows_at("shop", "orders", storage.now)      # the truth, at any time since the table exists
+    storage.create_publication("p", "shop")             # then serve it: `emulator.simulated_upstream`
+
+How it behaves is taken from recordings of a real upstream (spec/object-format.md, upstream-interface.md). Rows of a commit lie in memory
+until a flush; larger inserts and deletes become objects of a compute node at once (see `emulator.engine.stored_table`). What exists, and DDL, is
+`emulator.engine.tables`. What it does not have: views, sequences, foreign keys, fulltext and vector indexes, partitions,
+defaults and auto-increment. Truth is kept for ever, so a long life costs memory: the rows once, and the files that are not yet collected.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from emulator.engine.entries import TableEntry
+from emulator.engine.object_files import OBJECT_ROWS
+from emulator.engine.stored_table import ALIVE, MergeConflict, StoredObject
+from emulator.engine.tables import SYS, Tables
+from emulator.engine.transaction import Transaction
+from matrixone.objects.timestamp import Timestamp
+from wire.backing import internal
+from wire.server import StatementError
+
+CN_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSnapshot:
+    """`protects` is the `obj_id` that garbage collection goes by (upstream-interface.md 4.3); `tick` is the state that it shows."""
+
+    name: str
+    account: str
+    tick: int
+    level: str
+    database: str
+    table: str
+    protects: int
+
+
+@dataclass(eq=False)
+class Merge:
+    """A merge under way: it sees the rows as of its start. `commit` puts its objects in the place of the old ones."""
+
+    storage: "Storage"
+    entry: TableEntry
+    sources: list[StoredObject]
+    started: int
+    by_cn: bool
+
+    def commit(self) -> None:
+        """Raises MergeConflict if another merge, or the table's end, was first."""
+        with self.storage.lock:
+            if self.entry.dropped != ALIVE:
+                raise MergeConflict("the table is gone")
+            tick = self.storage.clock.next()
+            self.entry.stored.merge(self.entry.definition, self.sources, self.started, tick, by_cn=self.by_cn)
+
+
+class Storage(Tables):
+    """The rows, objects and snapshots of an upstream's tables.
+
+    Parameters
+    ----------
+    now : the clock, nanoseconds since 1970.
+    seed : of object and index names.
+    cn_rows : inserts and deletes of so many rows in one transaction are written as objects by the compute node.
+    flush_rows : a table with so many rows and deletes in memory is flushed after a commit.
+    flush_after : seconds (of `now`) after which what is in memory is flushed by `flush_due`; None = only when asked.
+    object_rows : rows that an object of a merge holds at most.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], int] = time.time_ns,
+        seed: int = 0,
+        cn_rows: int = CN_ROWS,
+        flush_rows: int = 100_000,
+        flush_after: float | None = None,
+        object_rows: int = OBJECT_ROWS,
+    ) -> None:
+        super().__init__(now, seed, cn_rows, object_rows)
+        self.flush_rows, self.flush_after = flush_rows, flush_after
+        self.snapshots: dict[tuple[str, str], TakenSnapshot] = {}
+        self.snapshots_created = 0
+        self.checkpointed = 0  # tick
+        self._now = now
+
+    # ---- transactions and truth
+
+    def begin(self, account: str = SYS) -> Transaction:
+        with self.lock:
+            return Transaction(self, account)
+
+    def rows_at(self, database: str, table: str, at: Timestamp, *, account: str = SYS) -> pa.Table:
+        """The truth: the user columns of the rows that were there at a time. The names are those of that time.
+
+        Raises StatementError 1146 if there was no such table.
+        """
+        with self.lock:
+            tick = self.clock.tick(at)
+            for entry in self.tables:
+                definition = entry.definition_at(tick)
+                if definition is not None and (entry.database.account, definition.database, definition.name) == (account, database, table):
+                    return entry.stored.values(entry.stored.visible(tick), definition.user_columns)
+        raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+
+    # ---- flush, merge, collect
+
+    def flush(self, database: str, table: str, *, account: str = SYS) -> bool:
+        """Write the table, index tables included, into objects; False if there was nothing in memory."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            return self.flush_ids({entry.id, *(index.id for index in entry.indexes.values())})
+
+    def flush_ids(self, table_ids: Iterable[int]) -> bool:
+        wanted = set(table_ids)
+        with self.lock:
+            flushed = [self._flush(entry) for entry in self.tables if entry.id in wanted]
+            return any(flushed)
+
+    def checkpoint(self) -> None:
+        """Flush all. Differences of object lists that begin before it are served from the checkpoint up to here, and from memory after."""
+        with self.lock:
+            self.flush_ids([entry.id for entry in self.tables])
+            self.checkpointed = self.clock.next()
+
+    def flush_due(self) -> None:
+        """Flush what has been in memory for `flush_after` seconds."""
+        if self.flush_after is None:
+            return
+        with self.lock:
+            limit = Timestamp(self._now() - int(self.flush_after * 1e9))
+            for entry in self.tables:
+                oldest = entry.stored.oldest_in_memory()
+                if oldest != ALIVE and self.clock.time(oldest) <= limit:
+                    self._flush(entry)
+
+    def flush_full(self, entries: Iterable[TableEntry]) -> None:
+        """Flush those that have too much in memory."""
+        for entry in entries:
+            for part in (entry, *entry.indexes.values()):
+                if part.stored.in_memory >= self.flush_rows:
+                    self._flush(part)
+
+    def start_merge(self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS) -> Merge | None:
+        """Begin to merge the table's data objects (or only the newest few); None if there are none. Commits may come in between."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            sources = entry.stored.mergeable()
+            sources = sources if newest is None else sources[-newest:]
+            return Merge(self, entry, sources, self.clock.last, by_cn) if sources else None
+
+    def merge(self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS) -> bool:
+        """Merge at once; False if there is nothing to merge."""
+        with self.lock:
+            started = self.start_merge(database, table, by_cn=by_cn, newest=newest, account=account)
+            if started is not None:
+                started.commit()
+            return started is not None
+
+    def merge_tombstones(self, database: str, table: str, *, account: str = SYS) -> bool:
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            return entry.stored.merge_tombstones(entry.definition, self.clock.next())
+
+    def collect(self) -> int:
+        """Garbage collection: forget deleted objects, and those of dropped tables, that no snapshot protects. Returns how many."""
+        with self.lock:
+            return sum(self._collect(entry) for entry in self.tables)
+
+    def _collect(self, entry: TableEntry) -> int:
+        ticks = [snapshot.tick for snapshot in self.snapshots.values() if self._protects(snapshot, entry)]
+
+        def is_needed(stored: StoredObject) -> bool:
+            end = min(stored.deleted, entry.dropped)
+            return end == ALIVE or any(stored.created <= tick < end for tick in ticks)
+
+        return entry.stored.collect(is_needed)
+
+    def _protects(self, snapshot: TakenSnapshot, entry: TableEntry) -> bool:
+        """By level and number, as upstream-interface.md 4.3 has it: an account snapshot protects the account that took it, a table snapshot
+        the database of the table whose *physical* id is the recorded logical one."""
+        if snapshot.level == "cluster":
+            return True
+        if snapshot.level == "account":
+            return self.accounts[entry.database.account] == snapshot.protects
+        if snapshot.level == "database":
+            return entry.database.id == snapshot.protects
+        return any(other.id == snapshot.protects and other.database is entry.database for other in self.tables)
+
+    # ---- snapshots
+
+    def create_snapshot(
+        self, name: str, level: str = "database", database: str = "", table: str = "", *, account: str = SYS, caller: str | None = None
+    ) -> TakenSnapshot:
+        """`caller` is the account that asks, if it is another (through a publication). Raises 20101."""
+        with self.lock:
+            if (account, name) in self.snapshots:
+                raise internal(f"snapshot {name} already exists")
+            protects = self.accounts[caller or account]
+            if level not in ("cluster", "account"):
+                found = next((entry for entry in self._databases(account) if entry.name == database), None)
+                if found is None:
+                    raise internal(f"database {database} does not exist")
+                protects = found.id
+            if level == "table":
+                if not self._exists(database, table, account):
+                    raise internal(f"table {database}.{table} does not exist")
+                protects = self.table(database, table, account=account).logical_id
+            snapshot = TakenSnapshot(name, account, self.clock.next(whole=True), level, database, table, protects)
+            self.snapshots[account, name] = snapshot
+            self.snapshots_created += 1
+            return snapshot
+
+    def drop_snapshot(self, name: str, *, account: str = SYS) -> None:
+        with self.lock:
+            if self.snapshots.pop((account, name), None) is None:
+                raise internal(f"snapshot {name} does not exist")
+
+    def _flush(self, entry: TableEntry) -> bool:
+        """A dropped table, too: a snapshot may see its rows, and what is flushed stays for as long as that one."""
+        return bool(entry.stored.in_memory) and entry.stored.flush(entry.definition, self.clock.next())

@@ -1,0 +1,368 @@
+"""A table's rows and its objects: what was committed when, and where it lies.
+
+Each row has a number for life. Beside the values stand the ticks (see `emulator.engine.clock`) at which it was born and died, and its place: the
+object that holds it now, and the position in it. Flushes and merges move rows to other places and change neither values nor ticks.
+
+Life of an object, as recorded upstreams show it (spec/object-format.md 5, 6, 9): rows lie in memory, in objects of one block that have an
+id already. A flush writes each as an appendable object, created at its oldest commit and deleted at the flush, and all rows that are alive
+into merged objects, created at the flush. Deletes go the same way as tombstone objects. Larger inserts and deletes are written by the
+compute node at their commit. Merges of data leave tombstones as they are; merges of tombstones leave out those whose object is gone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from emulator.engine.definitions import Definition
+from emulator.engine.object_files import BLOCK_ROWS, Shelf, Written
+from matrixone.objects import types
+from matrixone.objects.identifiers import ROWID_DTYPE, rowid_order
+from matrixone.schema import Column
+
+ALIVE: Final = int(np.iinfo(np.int64).max)  # the tick of what has not died, or was not deleted
+NO_ROW: Final = -1
+_STATE = np.dtype([("born", "<i8"), ("died", "<i8"), ("place", "<i4"), ("position", "<i4")])
+_FIRST_ROWS = 1024
+
+
+class MergeConflict(Exception):
+    """An object that is being merged was replaced by another merge meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tombstones:
+    """Deleted rows: the place and position they had, their keys and the ticks of the deletes. Arrays of one length."""
+
+    places: np.ndarray
+    positions: np.ndarray
+    keys: pa.Array
+    ticks: np.ndarray
+
+    def take(self, order: np.ndarray) -> "Tombstones":
+        return Tombstones(self.places[order], self.positions[order], self.keys.take(pa.array(order)), self.ticks[order])
+
+    @staticmethod
+    def joined(parts: Sequence["Tombstones"]) -> "Tombstones":
+        return Tombstones(
+            np.concatenate([part.places for part in parts]),
+            np.concatenate([part.positions for part in parts]),
+            pa.concat_arrays([part.keys for part in parts]),
+            np.concatenate([part.ticks for part in parts]),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class StoredObject:
+    """An object of this table, as its object list shows it.
+
+    Attributes
+    ----------
+    written : stats and file, see `emulator.engine.object_files.Written`.
+    created, deleted : ticks; `deleted` is `ALIVE` while it is live.
+    place : its number among the table's places (data objects).
+    rows : the row at each position (data objects); `NO_ROW` where the table never had it (a clone).
+    ticks : commit ticks as the file has them; None if it has none.
+    tombstones : what a tombstone object holds; None for data.
+    """
+
+    written: Written
+    created: int
+    deleted: int = ALIVE
+    place: int = -1
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    ticks: np.ndarray | None = None
+    tombstones: Tombstones | None = None
+
+    @property
+    def appendable(self) -> bool:
+        return self.written.appendable
+
+    @property
+    def live(self) -> bool:
+        return self.deleted == ALIVE
+
+    def known_ticks(self) -> np.ndarray:
+        """Commit ticks as a merge knows them: where the file has none, all rows count as committed when it was created."""
+        count = len(self.rows) if self.tombstones is None else len(self.tombstones.ticks)
+        return np.full(count, self.created, np.int64) if self.ticks is None else self.ticks
+
+
+@dataclass(slots=True, eq=False)
+class _Growing:
+    """An object in memory. It takes rows until its block is full or the table's columns change."""
+
+    place: int
+    columns: tuple[Column, ...]
+    parts: list[np.ndarray] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.concatenate(self.parts)
+
+
+class StoredTable:
+    """See the module. Not thread-safe: the engine's lock guards it."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._state = np.zeros(_FIRST_ROWS, _STATE)
+        self.count = 0
+        self._chunks: list[pa.Table] = []
+        self._places: list[bytes] = []  # object ids
+        self.objects: list[StoredObject] = []
+        self._growing: list[_Growing] = []
+        self._deletes: list[Tombstones] = []
+
+    # ---- what there is
+
+    def visible(self, tick: int) -> np.ndarray:
+        """Numbers of the rows that exist at a tick."""
+        state = self._state[: self.count]
+        return np.flatnonzero((state["born"] <= tick) & (state["died"] > tick))
+
+    def is_alive(self, rows: np.ndarray) -> np.ndarray:
+        return self._state["died"][rows] == ALIVE
+
+    def values(self, rows: np.ndarray, columns: Sequence[Column]) -> pa.Table:
+        """The rows' values, a column a name; null where a row is older than the column."""
+        stored = self._combined()
+        arrays = []
+        for column in columns:
+            name = _stored_name(column)
+            if name in stored.column_names:
+                arrays.append(stored.column(name).chunk(0).take(pa.array(rows)))
+            else:
+                arrays.append(pa.nulls(len(rows), types.arrow_type(column)))
+        return pa.table(arrays, schema=types.arrow_schema(columns)) if columns else pa.table({})
+
+    def _combined(self) -> pa.Table:
+        if not self._chunks:
+            return pa.table({})
+        if len(self._chunks) > 1 or any(column.num_chunks != 1 for column in self._chunks[0].columns):
+            joined = pa.concat_tables(self._chunks, promote_options="default")
+            arrays = [column.combine_chunks() for column in joined.columns]
+            arrays = [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
+            self._chunks = [pa.Table.from_arrays(arrays, schema=joined.schema)]
+        return self._chunks[0]
+
+    @property
+    def in_memory(self) -> int:
+        """Rows and deletes that are in no object yet."""
+        return sum(part.count for part in self._growing) + sum(len(part.ticks) for part in self._deletes)
+
+    def oldest_in_memory(self) -> int:
+        """The tick of the oldest commit that is in no object yet; `ALIVE` if there is none."""
+        ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing] + [int(part.ticks[0]) for part in self._deletes]
+        return min(ticks, default=ALIVE)
+
+    def listed(self, tick: int) -> list[StoredObject]:
+        return [entry for entry in self.objects if entry.created <= tick < entry.deleted]
+
+    # ---- commits
+
+    def insert(self, definition: Definition, rows: pa.Table, tick: int, *, by_cn: bool) -> np.ndarray:
+        """Add rows (the definition's columns) as committed at a tick; returns their numbers."""
+        added = rows.num_rows
+        numbers = np.arange(self.count, self.count + added, dtype=np.int64)
+        self._reserve(self.count + added)
+        self._state["born"][numbers] = tick
+        self._state["died"][numbers] = ALIVE
+        self.count += added
+        self._chunks.append(rows.rename_columns([_stored_name(column) for column in definition.columns]))
+        if by_cn:
+            self._write_merged(definition, numbers, None, tick, by_cn=True)
+        else:
+            self._keep_in_memory(definition, numbers)
+        return numbers
+
+    def delete(self, definition: Definition, rows: np.ndarray, tick: int, *, by_cn: bool) -> None:
+        """Rows that are alive die at a tick."""
+        self._state["died"][rows] = tick
+        tombstones = self._tombstones(definition, rows, tick)
+        if by_cn:
+            self._write_tombstones(definition, tombstones, tick, with_ticks=False, appendable=False, by_cn=True)
+        else:
+            self._deletes.append(tombstones)
+
+    def _tombstones(self, definition: Definition, rows: np.ndarray, tick: int) -> Tombstones:
+        keys = self.values(rows, [definition.key]).column(0).combine_chunks()
+        keys = keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys
+        state = self._state[rows]
+        return Tombstones(state["place"].copy(), state["position"].copy(), keys, np.full(len(rows), tick, np.int64))
+
+    def _reserve(self, count: int) -> None:
+        if count > len(self._state):
+            grown = np.zeros(max(count, 2 * len(self._state)), _STATE)
+            grown[: self.count] = self._state[: self.count]
+            self._state = grown
+
+    def _keep_in_memory(self, definition: Definition, rows: np.ndarray) -> None:
+        while len(rows):
+            last = self._growing[-1] if self._growing else None
+            if last is None or last.count == BLOCK_ROWS or last.columns != definition.columns:
+                last = _Growing(self._new_place(self._shelf.new_ids(1)[0]), definition.columns)
+                self._growing.append(last)
+            part, rows = rows[: BLOCK_ROWS - last.count], rows[BLOCK_ROWS - last.count :]
+            self._state["place"][part] = last.place
+            self._state["position"][part] = last.count + np.arange(len(part))
+            last.parts.append(part)
+            last.count += len(part)
+
+    def _new_place(self, object_id: bytes) -> int:
+        self._places.append(object_id)
+        return len(self._places) - 1
+
+    # ---- flush and merge
+
+    def flush(self, definition: Definition, tick: int) -> bool:
+        """Write what is in memory into objects; False if there is nothing."""
+        growing, self._growing = self._growing, []
+        deletes, self._deletes = self._deletes, []
+        for part in growing:
+            ticks = self._state["born"][part.rows]
+            written = self._shelf.write_rows(
+                replace(definition, columns=part.columns),
+                self.values(part.rows, part.columns),
+                self._places[part.place],
+                ticks,
+                appendable=True,
+            )
+            self.objects.append(StoredObject(written, int(ticks[0]), tick, part.place, part.rows, ticks))
+        if growing:
+            rows = np.concatenate([part.rows for part in growing])
+            rows = rows[self.is_alive(rows)]
+            self._write_merged(definition, rows, self._state["born"][rows], tick, by_cn=False)
+        if deletes:
+            tombstones = Tombstones.joined(deletes)
+            for start in range(0, len(tombstones.ticks), BLOCK_ROWS):
+                part = tombstones.take(np.arange(start, min(start + BLOCK_ROWS, len(tombstones.ticks))))
+                entry = self._write_tombstones(definition, part, int(part.ticks[0]), with_ticks=True, appendable=True, by_cn=False)
+                entry.deleted = tick
+            self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
+        return bool(growing or deletes)
+
+    def mergeable(self) -> list[StoredObject]:
+        """Live data objects that a merge can take."""
+        return [entry for entry in self.objects if entry.tombstones is None and entry.live]
+
+    def merge(self, definition: Definition, sources: Sequence[StoredObject], started: int, tick: int, *, by_cn: bool) -> None:
+        """Rewrite data objects as of the tick `started` into new ones, created at `tick`.
+
+        Rows that died in between are deleted once more at their new places, by tombstones of this tick (spec 9.4). Objects of a compute
+        node's merge have no commit times. Raises `MergeConflict`.
+        """
+        if not all(entry.live for entry in sources):
+            raise MergeConflict("another merge was first")
+        rows = np.concatenate([entry.rows for entry in sources])
+        ticks = np.concatenate([entry.known_ticks() for entry in sources])
+        kept = (rows != NO_ROW) & (self._state["died"][rows] > started)
+        rows, ticks = rows[kept], ticks[kept]
+        for entry in sources:
+            entry.deleted = tick
+        self._write_merged(definition, rows, None if by_cn else ticks, tick, by_cn=False)
+        late = rows[~self.is_alive(rows)]
+        if len(late):
+            self._deletes.append(self._tombstones(definition, late, tick))
+
+    def merge_tombstones(self, definition: Definition, tick: int) -> bool:
+        """Rewrite the tombstone objects into one, without what names objects that are gone; False if there is none."""
+        sources = [entry for entry in self.objects if entry.tombstones is not None and entry.live]
+        if not sources:
+            return False
+        parts = [replace(entry.tombstones, ticks=entry.known_ticks()) for entry in sources if entry.tombstones is not None]
+        tombstones = Tombstones.joined(parts)
+        live = [entry.place for entry in self.objects if entry.tombstones is None and entry.live] + [part.place for part in self._growing]
+        tombstones = tombstones.take(np.flatnonzero(np.isin(tombstones.places, np.array(live, np.int32))))
+        for entry in sources:
+            entry.deleted = tick
+        if len(tombstones.ticks):
+            self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
+        return True
+
+    def _write_merged(self, definition: Definition, rows: np.ndarray, ticks: np.ndarray | None, tick: int, *, by_cn: bool) -> None:
+        """Objects of one segment, sorted over all of them, and the rows' new places."""
+        if not len(rows):
+            return
+        if definition.sort_key is not None:
+            order = _order(self.values(rows, [definition.sort_key]).column(0), definition.sort_key)
+            rows, ticks = rows[order], None if ticks is None else ticks[order]
+        size = self._shelf.object_rows
+        ids = self._shelf.new_ids(-(-len(rows) // size))
+        for number, object_id in enumerate(ids):
+            part = rows[number * size : (number + 1) * size]
+            part_ticks = None if ticks is None else ticks[number * size : (number + 1) * size]
+            values = self.values(part, definition.columns)
+            written = self._shelf.write_rows(definition, values, object_id, part_ticks, appendable=False, by_cn=by_cn)
+            place = self._new_place(object_id)
+            self._state["place"][part] = place
+            self._state["position"][part] = np.arange(len(part))
+            self.objects.append(StoredObject(written, tick, place=place, rows=part, ticks=part_ticks))
+
+    def _write_tombstones(
+        self, definition: Definition, tombstones: Tombstones, created: int, *, with_ticks: bool, appendable: bool, by_cn: bool
+    ) -> StoredObject:
+        ranks = np.empty(len(self._places), np.int64)
+        ranks[sorted(range(len(self._places)), key=lambda place: rowid_order(self._places[place]))] = np.arange(len(self._places))
+        tombstones = tombstones.take(np.lexsort((tombstones.positions, ranks[tombstones.places])))
+        ticks = tombstones.ticks if with_ticks else None
+        object_id = self._shelf.new_ids(1)[0]
+        written = self._shelf.write_tombstones(
+            definition, self._rowids(tombstones), tombstones.keys, object_id, ticks, appendable=appendable, by_cn=by_cn
+        )
+        entry = StoredObject(written, created, ticks=ticks, tombstones=tombstones)
+        self.objects.append(entry)
+        return entry
+
+    def _rowids(self, tombstones: Tombstones) -> np.ndarray:
+        ids = np.frombuffer(b"".join(self._places), "V18")
+        rowids = np.empty(len(tombstones.ticks), ROWID_DTYPE)
+        rowids["object"] = ids[tombstones.places]
+        rowids["block"], rowids["row"] = np.divmod(tombstones.positions, BLOCK_ROWS)
+        return rowids
+
+    # ---- copies
+
+    def clone(self, tick: int) -> "StoredTable":
+        """The table's rows as a new table of the same objects, which stand in both from now on. Nothing may be in memory."""
+        other = StoredTable(self._shelf)
+        rows = self.visible(tick)
+        renumbered = np.full(max(1, self.count), NO_ROW, np.int64)
+        renumbered[rows] = np.arange(len(rows))
+        stored = self._combined()
+        other._chunks = [pa.Table.from_arrays([column.chunk(0).take(pa.array(rows)) for column in stored.columns], stored.column_names)]
+        other.count = len(rows)
+        other._state = np.zeros(max(_FIRST_ROWS, len(rows)), _STATE)
+        other._state[: len(rows)] = self._state[rows]
+        other._state["born"][: len(rows)] = tick
+        other._places = list(self._places)
+        for entry in self.objects:
+            if entry.live:
+                self._shelf.share(entry.written)
+                numbers = np.where(entry.rows == NO_ROW, NO_ROW, renumbered[entry.rows]) if len(entry.rows) else entry.rows
+                other.objects.append(replace(entry, created=tick, rows=numbers))
+        return other
+
+    def collect(self, is_needed: Callable[[StoredObject], bool]) -> int:
+        """Forget objects that nobody needs, with their files; returns how many."""
+        kept = [entry for entry in self.objects if is_needed(entry)]
+        gone = [entry for entry in self.objects if not is_needed(entry)]
+        for entry in gone:
+            self._shelf.release(entry.written)
+        self.objects = kept
+        return len(gone)
+
+
+def _stored_name(column: Column) -> str:
+    return str(column.seqnum)
+
+
+def _order(values: pa.ChunkedArray, column: Column) -> np.ndarray:
+    """Positions in the order of the stored values, nulls first."""
+    if column.type.oid == types.ENUM:
+        values = pc.index_in(values, pa.array(column.labels, pa.string()))
+    return pc.array_sort_indices(values, null_placement="at_start").to_numpy()

@@ -1,0 +1,417 @@
+"""What exists in a living upstream: accounts, databases, publications, tables, and how definitions of tables change. Ids follow
+architecture 6; DDL is a transaction of its own. What lies in the tables is `emulator.engine.storage`'s.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from emulator.engine.clock import Clock
+from emulator.engine.definitions import BadDefinition, Definition, Index, create_table, define, make_column
+from emulator.engine.entries import INDEX, TABLE, DatabaseEntry, TableEntry, index_definition, index_values
+from emulator.engine.object_files import Shelf
+from emulator.engine.stored_table import ALIVE, StoredTable
+from emulator.engine.transaction import DuplicateEntry, as_rows
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import CHAR, VARCHAR, arrow_type
+from wire.backing import Publication, internal
+from wire.server import StatementError
+
+SYS = "sys"
+FIRST_ID = 300_000
+WIDENED_IN_PLACE = (CHAR, VARCHAR)
+SYSTEM_DATABASES = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
+
+
+class Tables:
+    """Accounts, databases, publications and tables. Thread-safe; a name is `database`, `table` and an account.
+
+    Parameters
+    ----------
+    now : the clock, nanoseconds since 1970.
+    seed : of object and index names.
+    cn_rows : inserts and deletes of so many rows in one transaction are written as objects by the compute node.
+    object_rows : rows that an object of a merge holds at most.
+    """
+
+    def __init__(self, now: Callable[[], int], seed: int, cn_rows: int, object_rows: int) -> None:
+        self.lock = threading.RLock()
+        self.clock = Clock(now)
+        self.shelf = Shelf(self.clock, seed, object_rows)
+        self.cn_rows = cn_rows
+        self.accounts: dict[str, int] = {SYS: 0}
+        self.databases: list[DatabaseEntry] = []
+        self.tables: list[TableEntry] = []
+        self.publications: dict[tuple[str, str], Publication] = {}
+        self._last_id = FIRST_ID
+
+    @property
+    def now(self) -> Timestamp:
+        """The time of the newest event."""
+        with self.lock:
+            return self.clock.time(self.clock.last)
+
+    def tables_at(self, at: Timestamp, *, account: str = SYS, kinds: Iterable[str] = (TABLE,)) -> list[tuple[TableEntry, Definition]]:
+        """The tables that there were at a time."""
+        with self.lock:
+            tick = self.clock.tick(at)
+            found = [
+                (entry, entry.definition_at(tick)) for entry in self.tables if entry.kind in kinds and entry.database.account == account
+            ]
+            return [(entry, definition) for entry, definition in found if definition is not None]
+
+    def table(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
+        """Raises StatementError 1146."""
+        for entry in self.tables:
+            names = (entry.definition.database, entry.definition.name)
+            if entry.dropped == ALIVE and entry.kind == TABLE and names == (database, table) and entry.database.account == account:
+                return entry
+        raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+
+    # ---- accounts, databases, publications
+
+    def create_account(self, name: str) -> int:
+        with self.lock:
+            if name in self.accounts:
+                raise internal(f"the tenant {name} exists")
+            self.accounts[name] = max(self.accounts.values()) + 1
+            return self.accounts[name]
+
+    def create_database(self, name: str, *, account: str = SYS) -> DatabaseEntry:
+        with self.lock:
+            if account not in self.accounts:
+                raise internal(f"there is no tenant {account}")
+            if name in SYSTEM_DATABASES or any(entry.name == name for entry in self._databases(account)):
+                raise StatementError(1007, f"database {name} already exists")
+            entry = DatabaseEntry(self._new_id(), account, name, self.clock.next())
+            self.databases.append(entry)
+            return entry
+
+    def drop_database(self, name: str, *, account: str = SYS) -> None:
+        """Raises 20101 while the database is published, 1049 if it is not there."""
+        with self.lock:
+            database = self.database(name, account=account)
+            if any(publisher == account and p.database == name for (publisher, _), p in self.publications.items()):
+                raise internal(f"can not drop database '{name}' which is publishing")
+            database.dropped = self.clock.next()
+            for entry in self.tables:
+                if entry.database is database and entry.dropped == ALIVE:
+                    entry.dropped = database.dropped
+
+    def database(self, name: str, *, account: str = SYS) -> DatabaseEntry:
+        """Raises StatementError 1049."""
+        found = next((entry for entry in self._databases(account) if entry.name == name), None)
+        if found is None:
+            raise StatementError(1049, f"Unknown database {name}", "42000")
+        return found
+
+    def create_publication(
+        self,
+        name: str,
+        database: str,
+        *,
+        tables: Sequence[str] = (),
+        accounts: Sequence[str] = ("all",),
+        comment: str = "",
+        account: str = SYS,
+    ) -> None:
+        """`database` may be `*`. Any account may admit all here, as with the upstream's setting `pub-all-accounts`. Raises 1062, 20101."""
+        with self.lock:
+            if (account, name.lower()) in self.publications:
+                raise StatementError(1062, f"Duplicate entry '({self.accounts[account]},{name})' for key '(account_id,pub_name)'", "23000")
+            self._publish(Publication(name.lower(), database, tuple(tables), tuple(accounts), comment), account)
+
+    def alter_publication(
+        self,
+        name: str,
+        *,
+        database: str | None = None,
+        tables: Sequence[str] | None = None,
+        accounts: Sequence[str] | None = None,
+        comment: str | None = None,
+        account: str = SYS,
+    ) -> None:
+        """Change what is given. Raises 20101."""
+        with self.lock:
+            old = self.publications.get((account, name.lower()))
+            if old is None:
+                raise internal(f"publication '{name}' does not exist")
+            whole = () if database is not None else old.tables
+            self._publish(
+                Publication(
+                    old.name,
+                    old.database if database is None else database,
+                    whole if tables is None else tuple(tables),
+                    old.accounts if accounts is None else tuple(accounts),
+                    old.comment if comment is None else comment,
+                ),
+                account,
+            )
+
+    def _publish(self, publication: Publication, account: str) -> None:
+        database, tables = publication.database, publication.tables
+        if database in SYSTEM_DATABASES:
+            raise internal(f"Unknown database name '{database}', not support publishing system database")
+        if database == "*" and tables:
+            raise internal("account level publication (DATABASE *) cannot specify tables")
+        if database != "*" and not any(entry.name == database for entry in self._databases(account)):
+            raise internal(f"database '{database}' does not exist")
+        missing = [table for table in tables if not self._exists(database, table, account)]
+        if missing:
+            raise internal(f"table '{missing[0]}' not exists")
+        admitted = tuple(sorted(name.lower() for name in publication.accounts))
+        if account in admitted:
+            raise internal("can't publish to self")
+        unknown = [name for name in admitted if name not in (*self.accounts, "all")]
+        if unknown:
+            raise internal(f"not existed account name '{unknown[0]}'")
+        self.publications[account, publication.name] = replace(publication, tables=tuple(sorted(tables)), accounts=admitted)
+
+    def drop_publication(self, name: str, *, account: str = SYS) -> None:
+        with self.lock:
+            if self.publications.pop((account, name.lower()), None) is None:
+                raise internal(f"publication '{name}' does not exist")
+
+    # ---- tables
+
+    def create_table(
+        self,
+        database: str,
+        table: str,
+        columns: Mapping[str, str],
+        *,
+        primary_key: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
+        indexes: Mapping[str, Sequence[str]] | None = None,
+        unique: Mapping[str, Sequence[str]] | None = None,
+        comment: str = "",
+        account: str = SYS,
+    ) -> TableEntry:
+        """`columns` maps names to type texts, with ``not null`` behind them; `indexes` and `unique` map index names to columns.
+
+        Raises 1050 if the name is taken, `BadDefinition` for a type or a column that is not known.
+        """
+        with self.lock:
+            owner = self.database(database, account=account)
+            if self._exists(database, table, account):
+                raise StatementError(1050, f"table {table} already exists", "42S01")
+            made = [
+                Index(name, tuple(names), is_unique, self._index_table(is_unique))
+                for given, is_unique in ((unique or {}, True), (indexes or {}, False))
+                for name, names in given.items()
+            ]
+            definition = define(database, table, columns, primary_key=primary_key, cluster_by=cluster_by, indexes=made, comment=comment)
+            return self._new_table(owner, definition, self.clock.next())
+
+    def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
+        """A publication of single tables loses it for good: a new table of the name is not published (upstream-interface.md 3.2)."""
+        with self.lock:
+            self._drop(self.table(database, table, account=account), self.clock.next())
+            for key, publication in self.publications.items():
+                if key[0] == account and publication.database == database and table in publication.tables:
+                    kept = tuple(name for name in publication.tables if name != table) or ("",)  # none at all would be the whole database
+                    self.publications[key] = replace(publication, tables=kept)
+
+    def truncate(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
+        """A new id, the old logical id."""
+        with self.lock:
+            old = self.table(database, table, account=account)
+            tick = self.clock.next()
+            self._drop(old, tick)
+            return self._new_table(old.database, old.definition, tick, predecessor=old)
+
+    def rename_table(self, database: str, table: str, name: str, *, account: str = SYS) -> None:
+        """The id stays, and so do the objects."""
+        with self.lock:
+            if self._exists(database, name, account):
+                raise StatementError(1050, f"table {name} already exists", "42S01")
+            self._redefine(self.table(database, table, account=account), lambda old: replace(old, name=name))
+
+    def rename_column(self, database: str, table: str, column: str, name: str, *, account: str = SYS) -> None:
+        """In place; columns of keys and indexes cannot be renamed here."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            self._refuse_key_column(old, column)
+            texts = {name if known == column else known: text for known, text in old.type_texts.items()}
+            columns = tuple(replace(known, name=name) if known.name == column else known for known in old.columns)
+            self._redefine(entry, lambda old: replace(old, columns=columns, type_texts=texts))
+
+    def comment_table(self, database: str, table: str, comment: str, *, account: str = SYS) -> None:
+        with self.lock:
+            self._redefine(self.table(database, table, account=account), lambda old: replace(old, comment=comment))
+
+    def add_column(
+        self, database: str, table: str, column: str, type_text: str, *, in_place: bool = False, account: str = SYS
+    ) -> TableEntry:
+        """As SQL does it now, the table is copied to a new id; `in_place` it keeps its id, and the column takes a new seqnum. Old rows
+        read as null.
+        """
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            if any(known.name == column for known in old.columns):
+                raise StatementError(1060, f"Duplicate column name '{column}'", "42S21")
+            made, printed = make_column(column, type_text, entry.next_seqnum)
+            if not made.nullable and len(entry.stored.visible(self.clock.last)):
+                raise BadDefinition(f"column {column}: NOT NULL needs a default, which is not known here")
+            hidden = tuple(known for known in old.columns if known.hidden)
+            new = replace(old, columns=(*old.user_columns, made, *hidden), type_texts={**old.type_texts, column: printed})
+            return self._altered(entry, new, in_place=in_place)
+
+    def drop_column(self, database: str, table: str, column: str, *, in_place: bool = False, account: str = SYS) -> TableEntry:
+        """See `add_column`. Columns of keys and indexes cannot be dropped here."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            self._refuse_key_column(old, column)
+            columns = tuple(known for known in old.columns if known.name != column)
+            if not any(not known.hidden for known in columns):
+                raise StatementError(1090, "You can't delete all columns with ALTER TABLE", "42000")
+            texts = {name: text for name, text in old.type_texts.items() if name != column}
+            return self._altered(entry, replace(old, columns=columns, type_texts=texts), in_place=in_place)
+
+    def modify_column(self, database: str, table: str, column: str, type_text: str, *, account: str = SYS) -> TableEntry:
+        """A CHAR or VARCHAR that only becomes wider stays in place; else the table is copied to a new id, its values cast.
+
+        Columns of keys and indexes cannot be modified here. Raises BadDefinition for values that the new type cannot hold, too.
+        """
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            self._refuse_key_column(old, column)
+            before = old.column(column)
+            made, printed = make_column(column, type_text, before.seqnum)
+            new = replace(
+                old,
+                columns=tuple(made if known.name == column else known for known in old.columns),
+                type_texts={**old.type_texts, column: printed},
+            )
+            widened = before.type.oid == made.type.oid and before.type.oid in WIDENED_IN_PLACE and made.type.width >= before.type.width
+            return self._altered(entry, new, in_place=widened and made.nullable == before.nullable)
+
+    def create_index(
+        self, database: str, table: str, name: str, columns: Sequence[str], *, unique: bool = False, account: str = SYS
+    ) -> None:
+        """In place: a new index table, filled with what the table has. Raises 1061, and 1062 where values of a unique index repeat."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            if any(known.name == name for known in old.indexes):
+                raise StatementError(1061, f"Duplicate key name '{name}'", "42000")
+            index = Index(name, tuple(old.column(column).name for column in columns), unique, self._index_table(unique))
+            visible = entry.stored.visible(self.clock.last)
+            rows = entry.stored.values(visible, old.columns)
+            hidden = index_definition(old, index)
+            keys = index_values(old, index, hidden, rows).column(0).drop_null()
+            if unique and len(keys.unique()) < len(keys):
+                raise DuplicateEntry(table, name)
+            self._redefine(entry, lambda old: replace(old, indexes=(*old.indexes, index)))
+            tick, id_ = self.clock.last, self._new_id()
+            entry.indexes[name] = TableEntry(id_, id_, entry.database, INDEX, tick, [(tick, hidden)], StoredTable(self.shelf))
+            self.tables.append(entry.indexes[name])
+            entry.fill_index(index, visible, rows, tick, by_cn=len(visible) >= self.cn_rows)
+
+    def drop_index(self, database: str, table: str, name: str, *, account: str = SYS) -> None:
+        """In place. Raises 1091."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            if name not in entry.indexes:
+                raise StatementError(1091, f"Can't DROP '{name}'; check that column/key exists", "42000")
+            self._redefine(entry, lambda old: replace(old, indexes=tuple(index for index in old.indexes if index.name != name)))
+            entry.indexes.pop(name).dropped = self.clock.last
+            entry.index_rows.pop(name, None)
+
+    def clone_table(self, database: str, table: str, name: str, *, account: str = SYS) -> TableEntry:
+        """A new table of the same objects, which from then on are listed under both."""
+        with self.lock:
+            source = self.table(database, table, account=account)
+            if source.definition.indexes:
+                raise BadDefinition("a table with indexes cannot be cloned here")
+            if self._exists(database, name, account):
+                raise StatementError(1050, f"table {name} already exists", "42S01")
+            source.stored.flush(source.definition, self.clock.next())
+            tick = self.clock.next()
+            entry = self._new_table(source.database, replace(source.definition, name=name), tick)
+            entry.stored = source.stored.clone(tick)
+            entry.next_seqnum, entry.next_fake_key = source.next_seqnum, source.next_fake_key
+            return entry
+
+    # ----
+
+    def _databases(self, account: str) -> list[DatabaseEntry]:
+        return [entry for entry in self.databases if entry.account == account and entry.dropped == ALIVE]
+
+    def _exists(self, database: str, table: str, account: str) -> bool:
+        return any(
+            entry.dropped == ALIVE
+            and (entry.definition.database, entry.definition.name) == (database, table)
+            and entry.database.account == account
+            for entry in self.tables
+        )
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _index_table(self, unique: bool) -> str:
+        return f"__mo_index_{'unique' if unique else 'secondary'}_{uuid.UUID(bytes=self.shelf.new_uuid())}"
+
+    def _new_table(self, owner: DatabaseEntry, definition: Definition, tick: int, *, predecessor: TableEntry | None = None) -> TableEntry:
+        indexes = {}
+        for index in definition.indexes:
+            id_ = self._new_id()
+            hidden = index_definition(definition, index)
+            indexes[index.name] = TableEntry(id_, id_, owner, INDEX, tick, [(tick, hidden)], StoredTable(self.shelf))
+        id_ = self._new_id()
+        logical_id = id_ if predecessor is None else predecessor.logical_id
+        entry = TableEntry(id_, logical_id, owner, TABLE, tick, [(tick, definition)], StoredTable(self.shelf), indexes=indexes)
+        entry.next_seqnum = max(column.seqnum for column in definition.columns) + 1
+        self.tables += [*indexes.values(), entry]
+        return entry
+
+    def _drop(self, entry: TableEntry, tick: int) -> None:
+        for part in (entry, *entry.indexes.values()):
+            part.dropped = tick
+
+    def _refuse_key_column(self, definition: Definition, column: str) -> None:
+        definition.column(column)
+        if column in (*definition.primary_key, *definition.cluster_by, *(name for index in definition.indexes for name in index.columns)):
+            raise BadDefinition(f"column {column} belongs to a key or an index")
+
+    def _redefine(self, entry: TableEntry, change: Callable[[Definition], Definition]) -> None:
+        """A new definition under the same id."""
+        new = change(entry.definition)
+        entry.definitions.append((self.clock.next(), replace(new, version=new.version + 1)))
+
+    def _altered(self, entry: TableEntry, new: Definition, *, in_place: bool) -> TableEntry:
+        if in_place:
+            entry.next_seqnum = max(entry.next_seqnum, max(column.seqnum for column in new.columns) + 1)
+            self._redefine(entry, lambda _: new)
+            return entry
+        known = {column.seqnum: column for column in entry.definition.columns}
+        visible = entry.stored.visible(self.clock.last)
+        arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
+        for column in new.columns:
+            old = known.get(column.seqnum)
+            nulls = pa.nulls(len(visible), arrow_type(column))
+            arrays[column.name] = nulls if old is None else entry.stored.values(visible, [old]).column(0)
+        values = pa.table(arrays)
+        try:
+            cast = as_rows(new, values.select([column.name for column in new.user_columns]))
+        except pa.ArrowException as error:
+            raise BadDefinition(f"table {new.name}: {error}") from error
+        for column in cast.column_names:
+            values = values.set_column(values.column_names.index(column), column, cast.column(column))
+        copied = replace(new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0)
+        copied = replace(copied, create_sql=create_table(copied))
+        tick = self.clock.next()
+        self._drop(entry, tick)
+        made = self._new_table(entry.database, copied, tick, predecessor=entry)
+        made.next_fake_key = entry.next_fake_key
+        if len(visible):
+            made.insert(values.select([column.name for column in copied.columns]), tick, by_cn=len(visible) >= self.cn_rows)
+        return made

@@ -1,0 +1,301 @@
+"""A transaction of a living upstream: snapshot isolation, a workspace of its own, conflicts at the commit."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from emulator.engine.clock import Clock
+from emulator.engine.definitions import Definition, Index
+from emulator.engine.entries import TableEntry, index_values, whole
+from emulator.engine.stored_table import ALIVE
+from matrixone.objects import types
+from matrixone.objects.bytejson import json_text
+from matrixone.objects.convert import decimal_text
+from matrixone.objects.errors import NotWritable
+from matrixone.objects.writing.bytejson import json_binary
+from matrixone.objects.writing.values import encode
+from matrixone.schema import FAKE_KEY, Column
+from wire.server import StatementError
+
+Expression: TypeAlias = Any  # of pyarrow.compute
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class WriteConflict(StatementError):
+    """Another transaction changed the same row, inserted the same key or changed the table meanwhile. The transaction is rolled back."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(20619, f"w-w conflict: {text}")  # the number is of the source's error table, not seen on the wire
+
+
+class DuplicateEntry(StatementError):
+    """A key that the transaction sees already. The statement has no effect; the transaction goes on."""
+
+    def __init__(self, table: str, key: str) -> None:
+        super().__init__(1062, f"Duplicate entry for key '{key}' of table {table}", "23000")
+
+
+@dataclass(eq=False)
+class _Workspace:
+    """What a transaction did to one table: `rows` with all stored columns, where `kept` they still count; numbers of deleted rows."""
+
+    definition: Definition
+    rows: list[pa.Table] = field(default_factory=list)
+    kept: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
+    deleted: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def added(self) -> pa.Table | None:
+        if not self.rows:
+            return None
+        joined = pa.concat_tables(self.rows)
+        self.rows = [joined]
+        return joined.filter(pa.array(self.kept))
+
+
+class TransactionTables(Protocol):
+    """The tables that a transaction works on, and what it shares with others: the storage, seen from below.
+
+    Attributes
+    ----------
+    cn_rows : from so many rows on, what a transaction writes becomes an object of a compute node at once.
+    """
+
+    clock: Clock
+    lock: threading.RLock
+    cn_rows: int
+
+    def table(self, database: str, table: str, *, account: str) -> TableEntry: ...
+
+    def flush_full(self, entries: Iterable[TableEntry]) -> None:
+        """Flush those that have too much in memory; the caller holds the lock."""
+        ...
+
+
+class Transaction:
+    """Made by `Storage.begin`. A context manager: it commits at the end, and rolls back if an error leaves the block."""
+
+    def __init__(self, tables: TransactionTables, account: str) -> None:
+        self._tables = tables
+        self._account = account
+        self.started = tables.clock.last
+        self._workspaces: dict[TableEntry, _Workspace] = {}
+        self.open = True
+
+    def __enter__(self) -> "Transaction":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.open:
+            self.rollback() if kind is not None else self.commit()
+
+    def rows(self, database: str, table: str, where: Expression | None = None) -> pa.Table:
+        """The user columns of the rows that the transaction sees."""
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            seen, _ = self._seen(entry, workspace, where)
+            return seen.select([column.name for column in workspace.definition.user_columns])
+
+    def insert(self, database: str, table: str, rows: Rows) -> int:
+        """Add rows: an Arrow table, columns by name, or one mapping a row; what is not named is null. Returns how many.
+
+        Raises DuplicateEntry, and StatementError 1048 for a null where none is allowed.
+        """
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            added = entry.with_hidden_columns(as_rows(workspace.definition, rows))
+            self._add(entry, workspace, added)
+            return added.num_rows
+
+    def delete(self, database: str, table: str, where: Expression | None = None) -> int:
+        """Delete what the expression over the columns selects (None: all). Returns how many."""
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            _, numbers = self._seen(entry, workspace, where)
+            self._remove(workspace, numbers)
+            return len(numbers)
+
+    def update(self, database: str, table: str, values: Mapping[str, Any], where: Expression | None = None) -> int:
+        """Set columns to a value each: a Python value, or a function from the selected rows to an array. Returns how many rows.
+
+        An update is a delete of the old row and an insert of the new one, with its hidden key kept.
+        """
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            seen, numbers = self._seen(entry, workspace, where)
+            if not len(numbers):
+                return 0
+            definition = workspace.definition
+            changed = seen
+            for name, value in values.items():
+                kind = types.arrow_type(definition.column(name))
+                column: Any = value(seen) if callable(value) else pa.repeat(pa.scalar(value, kind), seen.num_rows)
+                column = column.cast(kind) if isinstance(column, pa.ChunkedArray | pa.Array) else pa.array(column, kind)
+                changed = changed.set_column(changed.column_names.index(name), name, column)
+            fake = None if definition.primary_key else whole(seen.column(FAKE_KEY))
+            user = changed.select([column.name for column in definition.user_columns])
+            added = entry.with_hidden_columns(as_rows(definition, user), fake)
+            kept, deleted = workspace.kept.copy(), workspace.deleted
+            self._remove(workspace, numbers)
+            try:
+                self._add(entry, workspace, added)
+            except DuplicateEntry:
+                workspace.kept, workspace.deleted = kept, deleted
+                raise
+            return len(numbers)
+
+    def commit(self) -> int:
+        """Make the changes visible, all at one tick, which is returned (0 if there were none). Raises WriteConflict; then nothing is."""
+        self._end()
+        with self._tables.lock:
+            changed = {entry: space for entry, space in self._workspaces.items() if space.kept.any() or len(space.deleted)}
+            for entry, workspace in changed.items():
+                self._check_conflicts(entry, workspace)
+            if not changed:
+                return 0
+            tick = self._tables.clock.next()
+            limit = self._tables.cn_rows
+            for entry, workspace in changed.items():
+                if len(workspace.deleted):
+                    entry.delete(workspace.deleted, tick, by_cn=len(workspace.deleted) >= limit)
+                added = workspace.added()
+                if added is not None and added.num_rows:
+                    entry.insert(added, tick, by_cn=added.num_rows >= limit)
+            self._tables.flush_full(changed)
+            return tick
+
+    def rollback(self) -> None:
+        self._end()
+        self._workspaces.clear()
+
+    def _end(self) -> None:
+        if not self.open:
+            raise StatementError(20101, "internal error: the transaction has ended")
+        self.open = False
+
+    def _of(self, database: str, table: str) -> tuple[TableEntry, _Workspace]:
+        if not self.open:
+            raise StatementError(20101, "internal error: the transaction has ended")
+        entry = self._tables.table(database, table, account=self._account)
+        workspace = self._workspaces.setdefault(entry, _Workspace(entry.definition))
+        if entry.created > self.started or workspace.definition is not entry.definition:
+            raise WriteConflict(f"table {database}.{table} was changed")
+        return entry, workspace
+
+    def _seen(self, entry: TableEntry, workspace: _Workspace, where: Expression | None) -> tuple[pa.Table, np.ndarray]:
+        """Stored columns of the rows that are seen and selected, and their numbers; our own uncommitted rows count from -1 down."""
+        visible = entry.stored.visible(self.started)
+        visible = visible[~np.isin(visible, workspace.deleted)]
+        rows, numbers = entry.stored.values(visible, workspace.definition.columns), visible
+        if workspace.rows:
+            added = pa.concat_tables(workspace.rows)
+            ours = np.flatnonzero(workspace.kept)
+            rows = pa.concat_tables([rows, added.take(pa.array(ours))])
+            numbers = np.concatenate([visible, -1 - ours])
+        if where is not None:
+            found = rows.append_column("", pa.array(numbers)).filter(where)
+            rows, numbers = found.drop_columns([""]), found.column("").to_numpy()
+        return rows.combine_chunks(), numbers
+
+    def _remove(self, workspace: _Workspace, numbers: np.ndarray) -> None:
+        workspace.deleted = np.concatenate([workspace.deleted, numbers[numbers >= 0]])
+        kept = workspace.kept.copy()
+        kept[-1 - numbers[numbers < 0]] = False
+        workspace.kept = kept
+
+    def _add(self, entry: TableEntry, workspace: _Workspace, added: pa.Table) -> None:
+        seen, _ = self._seen(entry, workspace, None)
+        for name, keys_of in unique_keys(entry):
+            keys = keys_of(added)
+            if pc.count_distinct(keys).as_py() < len(keys) or pc.any(pc.is_in(keys, value_set=keys_of(seen))).as_py():
+                raise DuplicateEntry(entry.definition.name, name)
+        workspace.rows.append(added)
+        workspace.kept = np.concatenate([workspace.kept, np.ones(added.num_rows, bool)])
+
+    def _check_conflicts(self, entry: TableEntry, workspace: _Workspace) -> None:
+        name = entry.definition.name
+        if entry.dropped != ALIVE or entry.definition is not workspace.definition:
+            raise WriteConflict(f"table {name} was changed")
+        if not entry.stored.is_alive(workspace.deleted).all():
+            raise WriteConflict(f"a row of table {name} was changed")
+        added = workspace.added()
+        if added is None or not added.num_rows:
+            return
+        alive = entry.stored.visible(self._tables.clock.last)
+        others = entry.stored.values(alive[~np.isin(alive, workspace.deleted)], workspace.definition.columns)
+        for key, keys_of in unique_keys(entry):
+            if pc.any(pc.is_in(keys_of(added), value_set=keys_of(others))).as_py():
+                raise WriteConflict(f"key {key} of table {name} was inserted")
+
+
+def as_rows(definition: Definition, rows: Rows) -> pa.Table:
+    """Rows as an Arrow table of the user columns, in order and of their types. Raises StatementError for unknown columns and nulls."""
+    if isinstance(rows, Sequence):
+        names = dict.fromkeys(name for row in rows for name in row)
+        rows = {name: [row.get(name) for row in rows] for name in names}
+    source: Any = rows
+    given = dict(zip(source.schema.names, source.columns, strict=True)) if isinstance(source, pa.Table | pa.RecordBatch) else dict(source)
+    unknown = given.keys() - {column.name for column in definition.user_columns}
+    if unknown:
+        raise StatementError(20301, f"invalid input: column {min(unknown)} does not exist")
+    count = len(next(iter(given.values()))) if given else 0
+    arrays = []
+    for column in definition.user_columns:
+        kind = types.arrow_type(column)
+        values = given.get(column.name)
+        if values is None:
+            array = pa.nulls(count, kind)
+        elif isinstance(values, pa.Array | pa.ChunkedArray):
+            array = values.cast(kind)
+        else:
+            array = pa.array(values, kind)
+        if array.null_count and not column.nullable:
+            raise StatementError(1048, f"Column '{column.name}' cannot be null", "23000")
+        try:
+            array = _as_read(whole(array) if isinstance(array, pa.ChunkedArray) else array, column)
+            encode(array, column)  # what cannot be written is told now: a flush must not fail on it later
+        except (NotWritable, pa.ArrowException) as error:
+            raise StatementError(20301, f"invalid input: column {column.name}: {error}") from error
+        arrays.append(array)
+    return pa.table(arrays, schema=types.arrow_schema(definition.user_columns))
+
+
+def _as_read(values: pa.Array, column: Column) -> pa.Array:
+    """Values of types that are texts here in the form in which they are read: JSON, decimals beyond 38 digits, sets."""
+    if column.type.oid == types.JSON:
+        return json_text(json_binary(values, subject=column.name), subject=column.name)
+    if column.type.oid == types.DECIMAL256:
+        numbers = values.cast(pa.decimal256(column.type.width, column.type.scale)).cast(pa.decimal256(76, column.type.scale))
+        return decimal_text(numbers.view(pa.decimal256(76, 0)), column.type.scale)
+    if types.is_set(column):
+        given = pc.unique(values.drop_null())
+        ordered = [",".join(label for label in column.labels if label in text.split(",")) for text in given.to_pylist()]
+        known = all(set(text.split(",")) <= {"", *column.labels} for text in given.to_pylist())
+        return pa.array(ordered, pa.string()).take(pc.index_in(values, given)) if known else values
+    return values
+
+
+def unique_keys(entry: TableEntry) -> list[tuple[str, Callable[[pa.Table], pa.Array]]]:
+    """(name, function from stored rows to the keys that may not repeat) of the primary key and the unique indexes."""
+    definition = entry.definition
+    unique: list[tuple[str, Callable[[pa.Table], pa.Array]]] = [
+        (index.name, partial(_indexed, definition=definition, index=index, hidden=entry.indexes[index.name].definition))
+        for index in definition.indexes
+        if index.unique
+    ]
+    return [("PRIMARY", partial(_column, name=definition.key.name)), *unique] if definition.primary_key else unique
+
+
+def _column(rows: pa.Table, *, name: str) -> pa.Array:
+    return rows.column(name)
+
+
+def _indexed(rows: pa.Table, *, definition: Definition, index: Index, hidden: Definition) -> pa.Array:
+    """Without nulls, which may repeat."""
+    return index_values(definition, index, hidden, rows).column(0).drop_null()

@@ -1,0 +1,338 @@
+"""One share of a row delta: what changed among some objects of a table between two points. Runs in this process, another, or a Spark task.
+
+What is read: of objects that went, the keys of the rows visible before; of objects that came, keys and commit times of the rows visible
+now; of objects that stayed, the keys of those rows only that one of the two points does not show. Values are read of rows that are new or
+may differ, and of their predecessors only as many columns as it takes to tell. Source: architecture.md, decision 7; object-format.md 9.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import arrow_schema
+from matrixone.objects.visibility import ROW_BITS, ListedObject, check_deletions, deleted_rows, not_after, open_listed, visible_mask
+from matrixone.schema import Column
+from replication.delta.keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
+from replication.mirror.mirror import Mirror, files_of
+from replication.mirror.open_store import open_store
+
+PART_ROWS = 32_768  # at least so many rows a part, if there are as many; at most a block more
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPart:
+    """Some changes of a table. A key is in one part of a delta only, and there either in `upserts` or in `deletes`.
+
+    Attributes
+    ----------
+    upserts : rows to be there, whole; the user's columns as declared at the later point, then the hidden key of a table without one.
+    deletes : keys of rows to be there no more.
+    """
+
+    upserts: pa.Table
+    deletes: pa.Table
+
+    @property
+    def rows(self) -> int:
+        return self.upserts.num_rows + self.deletes.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """The columns of a table's delta, as of the later point.
+
+    Attributes
+    ----------
+    table : its qualified name.
+    columns : of upserts.
+    dated : whether a commit time may tell that a row is the same as before; not if columns were added or changed in between.
+    """
+
+    table: str
+    columns: tuple[Column, ...]
+    key: RowKey
+    dated: bool = True
+
+    @property
+    def upsert_schema(self) -> pa.Schema:
+        return arrow_schema(self.columns)
+
+    @property
+    def delete_schema(self) -> pa.Schema:
+        return arrow_schema(self.key.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWork:
+    """A share of a delta; can be pickled. Works of a delta have no key in common.
+
+    Attributes
+    ----------
+    before, after : times of the two points.
+    gone, came, stayed : data objects of the former point alone, of the later alone, and of both.
+    tombstones_before, tombstones_after : tombstone objects of each point that may name rows of these.
+    keys : the rows of the share; others that the objects have are of other works.
+    """
+
+    shape: DeltaShape
+    before: Timestamp
+    after: Timestamp
+    gone: tuple[ListedObject, ...] = ()
+    came: tuple[ListedObject, ...] = ()
+    stayed: tuple[ListedObject, ...] = ()
+    tombstones_before: tuple[ListedObject, ...] = ()
+    tombstones_after: tuple[ListedObject, ...] = ()
+    keys: KeyRange = ALL_KEYS
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of the objects that it opens; it reads less of them."""
+        every = (*self.gone, *self.came, *self.stayed, *self.tombstones_before, *self.tombstones_after)
+        return sum(listed.stats.size for listed in every)
+
+
+def run_work(mirror: Mirror | str, work: DeltaWork) -> Iterator[DeltaPart]:
+    """The changes of one share. `mirror` may be its URL.
+
+    Raises MirrorDamaged, which names the table, ObjectDamaged, ObjectMismatch (also for a key that two visible rows have).
+    """
+    opened = Mirror(open_store(mirror)) if isinstance(mirror, str) else mirror
+    with files_of(work.shape.table):
+        yield from joined(_Run(opened, work).parts())
+
+
+def joined(parts: Iterator[DeltaPart]) -> Iterator[DeltaPart]:
+    """The same changes in parts that are not needlessly small; no empty ones."""
+    held: list[DeltaPart] = []
+    for part in parts:
+        if part.rows:
+            held.append(part)
+        if sum(part.rows for part in held) >= PART_ROWS:
+            yield _one(held)
+            held = []
+    if held:
+        yield _one(held)
+
+
+def _one(parts: Sequence[DeltaPart]) -> DeltaPart:
+    return DeltaPart(pa.concat_tables([part.upserts for part in parts]), pa.concat_tables([part.deletes for part in parts]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows of one block.
+
+    Attributes
+    ----------
+    rows : their places in the block; None = all.
+    keys : one a row.
+    same : bool, one a row: is it known to have been there before, as it is?
+    """
+
+    file: ObjectFile
+    block: int
+    rows: np.ndarray | None
+    keys: pa.Array
+    same: np.ndarray
+
+    def column(self, column: Column, picked: np.ndarray | None = None) -> pa.Array:
+        """Values of the rows, or of some of them by number."""
+        values = self.file.column(self.block, column)
+        rows = self.rows if picked is None else picked if self.rows is None else self.rows[picked]
+        return values if rows is None else values.take(pa.array(rows))
+
+
+class _Side:
+    """The rows of one point. They are numbered from 0, in the order of the chunks."""
+
+    def __init__(self, chunks: Sequence[_Chunk]) -> None:
+        self.chunks = chunks
+        self.keys = [chunk.keys for chunk in chunks]
+        self.starts = np.cumsum([0, *map(len, self.keys)])
+        self.count = int(self.starts[-1])
+
+    @cached_property
+    def same(self) -> np.ndarray:
+        return np.concatenate([np.empty(0, bool), *(chunk.same for chunk in self.chunks)])
+
+    def pieces(self, rows: np.ndarray) -> Iterator[tuple[_Chunk, slice, np.ndarray]]:
+        """For ascending row numbers: each chunk that has some of them, which of `rows` these are, and their numbers in the chunk."""
+        bounds = np.searchsorted(rows, self.starts)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            part = slice(int(bounds[number]), int(bounds[number + 1]))
+            yield self.chunks[number], part, rows[part] - self.starts[number]
+
+    def read(self, columns: Sequence[Column], rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Values of ascending rows, one batch a block."""
+        schema = arrow_schema(columns)
+        for chunk, _, picked in self.pieces(rows):
+            all_rows = len(picked) == len(chunk.keys)
+            yield pa.RecordBatch.from_arrays([chunk.column(column, None if all_rows else picked) for column in columns], schema=schema)
+
+
+class _Run:
+    def __init__(self, mirror: Mirror, work: DeltaWork) -> None:
+        self.work = work
+        self.shape = work.shape
+        self.match = work.shape.key.match
+        self.limited = work.keys != ALL_KEYS
+        self.open_object = mirror.open_object
+        key = work.shape.key.columns
+        self.compared = [number for number, column in enumerate(work.shape.columns) if column not in key]
+
+    def parts(self) -> Iterator[DeltaPart]:
+        work = self.work
+        dead_before = self._deleted(work.tombstones_before, work.gone, work.before)
+        dead_after = self._deleted(work.tombstones_after, work.came, work.after)
+        before = _Side([*self._visible(work.gone, dead_before, work.before), *self._only(dead_before, dead_after, work.before, work.after)])
+        rows_after = chain(
+            self._visible(work.came, dead_after, work.after, dated=True), self._only(dead_after, dead_before, work.after, work.before)
+        )
+        if before.count == 0:
+            for chunk in rows_after:  # nothing to compare with: nothing has to be kept either
+                yield from self._upserts(_Side([chunk]))
+            return
+        after = _Side(list(rows_after))
+        partner = partners(before.keys, after.keys, self.match, f"table {self.shape.table}")
+        lost = np.ones(before.count, bool)
+        lost[partner[partner >= 0]] = False
+        yield from self._deletes(before, np.flatnonzero(lost))
+        doubtful = np.flatnonzero(~after.same | (partner < 0))
+        yield from self._changed(before, after, doubtful, partner)
+
+    # ---- which rows
+
+    def _deleted(self, tombstones: Sequence[ListedObject], moved: Sequence[ListedObject], at: Timestamp) -> Mapping[bytes, np.ndarray]:
+        ids = [listed.stats.object_id for listed in (*moved, *self.work.stayed)]
+        return deleted_rows(tombstones, self.open_object, at, of=ids)
+
+    def _visible(
+        self, objects: Sequence[ListedObject], dead: Mapping[bytes, np.ndarray], at: Timestamp, *, dated: bool = False
+    ) -> Iterator[_Chunk]:
+        """The rows that objects of one point show; `dated` asks whether they were there before."""
+        for listed in objects:
+            file, deletions = open_listed(listed, self.open_object), dead.get(listed.stats.object_id)
+            check_deletions(listed, file, deletions)
+            for block in file.blocks:
+                if block.rows and not self._is_outside(file, block.columns):
+                    mask = visible_mask(listed, file, block.number, deletions, at)
+                    yield from self._chunk(listed, file, block.number, mask, dated=dated)
+
+    def _only(
+        self, dead: Mapping[bytes, np.ndarray], other_dead: Mapping[bytes, np.ndarray], at: Timestamp, other: Timestamp
+    ) -> Iterator[_Chunk]:
+        """The rows of objects of both points that one point shows and the other does not."""
+        for listed, file in self.stayed:
+            deletions, other_deletions = dead.get(listed.stats.object_id), other_dead.get(listed.stats.object_id)
+            check_deletions(listed, file, deletions)
+            check_deletions(listed, file, other_deletions)
+            blocks = range(len(file.blocks))
+            if not listed.stats.appendable:
+                nothing = np.empty(0, np.uint64)
+                fewer, more = (nothing if gone is None else gone for gone in (deletions, other_deletions))
+                blocks = np.unique(np.setdiff1d(more, fewer, assume_unique=True) >> np.uint64(ROW_BITS)).astype(np.int64).tolist()
+            for number in blocks:
+                rows = file.blocks[number].rows
+                if rows == 0 or self._is_outside(file, file.blocks[number].columns):
+                    continue
+                shown = visible_mask(listed, file, number, deletions, at)
+                shown = np.ones(rows, bool) if shown is None else shown
+                hidden = visible_mask(listed, file, number, other_deletions, other)
+                if hidden is not None:
+                    yield from self._chunk(listed, file, number, shown & ~hidden)
+
+    def _chunk(
+        self, listed: ListedObject, file: ObjectFile, block: int, mask: np.ndarray | None, *, dated: bool = False
+    ) -> Iterator[_Chunk]:
+        rows = None if mask is None or mask.all() else np.flatnonzero(mask)
+        if rows is not None and len(rows) == 0:
+            return
+        keys = file.column(block, self.match)
+        if rows is not None:
+            keys = keys.take(pa.array(rows))
+        if self.limited and not self.work.keys.holds(self._zone(file.blocks[block].columns)):
+            inside = self.work.keys.mask(keys, self.match)
+            rows = np.flatnonzero(inside) if rows is None else rows[inside]
+            keys = keys.filter(pa.array(inside))
+        if len(keys):
+            same = self._same(listed, file, block, rows) if dated else None
+            yield _Chunk(file, block, rows, keys, np.zeros(len(keys), bool) if same is None else same)
+
+    def _same(self, listed: ListedObject, file: ObjectFile, block: int, rows: np.ndarray | None) -> np.ndarray | None:
+        """Whether rows that are visible at the later point were committed by the former, and so visible there with the same values.
+
+        Only commit times that a transaction node wrote are believed: those in a CN's object, if any, may be another cluster's. None = not
+        known.
+        """
+        times = file.commit_timestamps(block) if self.shape.dated and not listed.stats.created_by_cn else None
+        return None if times is None else not_after(times if rows is None else times[rows], self.work.before)
+
+    @cached_property
+    def stayed(self) -> list[tuple[ListedObject, ObjectFile]]:
+        """Asked for twice, so kept open; other objects are open as long as rows of theirs are wanted."""
+        return [(listed, open_listed(listed, self.open_object)) for listed in self.work.stayed]
+
+    def _zone(self, columns: np.ndarray) -> Zone | None:
+        seqnum = self.match.seqnum
+        return key_zone(columns["zonemap"][seqnum].tobytes(), self.match) if seqnum < len(columns) else None
+
+    def _is_outside(self, file: ObjectFile, columns: np.ndarray) -> bool:
+        return self.limited and self.work.keys.excludes(self._zone(columns))
+
+    # ---- what becomes of them
+
+    def _deletes(self, side: _Side, rows: np.ndarray) -> Iterator[DeltaPart]:
+        for batch in side.read(self.shape.key.columns, rows):
+            yield self._part(deletes=[batch])
+
+    def _upserts(self, side: _Side) -> Iterator[DeltaPart]:
+        for batch in side.read(self.shape.columns, np.arange(side.count)):
+            yield self._part(upserts=[batch])
+
+    def _changed(self, before: _Side, after: _Side, rows: np.ndarray, partner: np.ndarray) -> Iterator[DeltaPart]:
+        """Of some rows after, those that are new or differ from their partner before. Some blocks at a time."""
+        for start, stop in self._portions(after, rows):
+            chosen = rows[start:stop]
+            values = pa.Table.from_batches(after.read(self.shape.columns, chosen), self.shape.upsert_schema).combine_chunks()
+            differ = self._differ(before, values, partner[chosen])
+            yield DeltaPart(values if differ.all() else values.filter(pa.array(differ)), self.shape.delete_schema.empty_table())
+
+    def _portions(self, side: _Side, rows: np.ndarray) -> Iterator[tuple[int, int]]:
+        start = 0
+        for _, part, _ in side.pieces(rows):
+            if part.stop - start >= PART_ROWS:
+                yield start, part.stop
+                start = part.stop
+        if start < len(rows):
+            yield start, len(rows)
+
+    def _differ(self, before: _Side, values: pa.Table, partner: np.ndarray) -> np.ndarray:
+        """bool for each row of `values`: has it no partner, or one with other values? A column is read before as long as a row of the block
+        is not known to differ; the columns that told most are asked first."""
+        differ = partner < 0
+        matched = np.flatnonzero(~differ)
+        matched = matched[np.argsort(partner[matched], kind="stable")]
+        told = np.zeros(len(self.shape.columns), np.int64)
+        for chunk, part, picked in before.pieces(partner[matched]):
+            open_rows = matched[part]
+            for number in self.compared:
+                former = chunk.column(self.shape.columns[number], picked)
+                now = values.column(number).combine_chunks().take(pa.array(open_rows))
+                equal = same(former, now)
+                differ[open_rows[~equal]] = True
+                told[number] += np.count_nonzero(~equal)
+                open_rows, picked = open_rows[equal], picked[equal]
+                if len(open_rows) == 0:
+                    break
+            self.compared.sort(key=lambda number: -told[number])
+        return differ
+
+    def _part(self, *, upserts: Sequence[pa.RecordBatch] = (), deletes: Sequence[pa.RecordBatch] = ()) -> DeltaPart:
+        shape = self.shape
+        return DeltaPart(pa.Table.from_batches(upserts, shape.upsert_schema), pa.Table.from_batches(deletes, shape.delete_schema))

@@ -1,0 +1,64 @@
+"""Step 5 for the mirror: an object difference becomes manifests. Nothing names them until the commit (architecture, "One commit")."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.visibility import not_after
+from matrixone.schema import Table
+from replication.mirror.layout import manifest_path
+from replication.mirror.mirror import Mirror, files_of
+from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, rows_of, without_objects
+from replication.mirror.points import TableRef
+from replication.state.history import TablePoint
+
+
+def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:
+    """The live objects of some tables as the last point has them (LISTED_SCHEMA): reads the manifests of these tables only."""
+    parts = [as_listed(point.table.id, mirror.manifest(point.ref).objects) for point in points if point.ref is not None]
+    return pa.concat_tables(parts) if parts else LISTED_SCHEMA.empty_table()
+
+
+def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Timestamp) -> bool:
+    """Does a live appendable object of the table hold rows committed in (last, now]? No list shows them: the time alone makes them visible
+    (object-format.md 9.2). Reads the commit times of appendable objects, of which a table has few. Raises MirrorDamaged, ObjectDamaged.
+    """
+    if point.ref is None or not point.appendable:
+        return False
+    with files_of(point.ref.qualified_name):
+        appendable = (listed.stats for listed in mirror.manifest(point.ref).listed_objects() if listed.stats.appendable)
+        return any(_commits_between(mirror.open_object(stats.name), last, now) for stats in appendable)
+
+
+def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff: ObjectDiff) -> pa.Table:
+    """Step 4: the objects that make one table at the snapshot (LISTED_SCHEMA). `before` is None for a table whose added objects are all
+    that it has. Raises MirrorDamaged.
+    """
+    added = rows_of(diff.added, [table_id])
+    if before is None or before.ref is None:
+        return added
+    kept = as_listed(table_id, mirror.manifest(before.ref).objects)
+    return pa.concat_tables([without_objects(kept, rows_of(diff.removed, [table_id])), added])
+
+
+def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:
+    """Step 5: write the manifest of a table that changed; the point to commit."""
+    name = manifest_path(table.id, lsn, fence)
+    mirror.write_manifest(table, as_manifest(objects), name)
+    numbers = (objects.num_rows, _total(objects.filter(pc.invert(objects.column("is_tombstone"))), "rows"), _total(objects, "size"))
+    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *numbers)
+    mirror.store.sync(name.rpartition("/")[0])
+    return TablePoint(table, ref, lsn, _total(objects, "appendable"))
+
+
+def _commits_between(file: ObjectFile, last: Timestamp, now: Timestamp) -> bool:
+    times = (file.commit_timestamps(block.number) for block in file.blocks)
+    return any(t is not None and bool(np.any(not_after(t, now) & ~not_after(t, last))) for t in times)
+
+
+def _total(objects: pa.Table, column: str) -> int:
+    return pc.sum(objects.column(column)).as_py() or 0

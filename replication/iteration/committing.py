@@ -1,0 +1,232 @@
+"""The end of an iteration: one commit of points and outcome, then what follows from it (architecture.md, "One commit").
+
+Everything that a commit names was written before under names that nothing else uses; the commit is one transaction in the catalog database,
+guarded by the fence. Publishing and sweeping repeat what is committed, so they can be done again by whoever comes next.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Table
+from replication.checkpoint.checkpoint import Checkpoint
+from replication.checkpoint.store import Location
+from replication.errors import CheckpointUnknown, StateUnavailable
+from replication.failure import Failure
+from replication.iteration.copying import CopyReport
+from replication.iteration.results import Listed
+from replication.maintenance.retention import GRACE_SECONDS, Retention, Swept, sweep
+from replication.mirror.layout import ledger_path
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import Behind
+from replication.state.context import Context, SnapshotRef
+from replication.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from replication.state.lease import Lease
+from replication.state.ledger import Ledger
+from replication.state.log import CcprLog
+from replication.state.quarantine import Quarantine
+from replication.state.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an iteration ended.
+
+    Attributes
+    ----------
+    point : False for an idle iteration, which moves the watermark only.
+    tables : that the mirror shows after it.
+    objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
+    lag_seconds : age of the replica's state when the iteration ended, see `replication.iteration.lag`.
+    clock_skew_seconds : our clock less the upstream's; None if not known.
+    quarantined : names of the tables that failed while the others went on.
+    """
+
+    lsn: int
+    point: bool
+    at: Timestamp
+    tables: int
+    tables_changed: int
+    objects_copied: int
+    bytes_copied: int
+    objects_total: int
+    bytes_total: int
+    lag_seconds: float
+    clock_skew_seconds: float | None
+    quarantined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an iteration has come to, ready to be committed.
+
+    Attributes
+    ----------
+    points : of the tables that changed, those of tables that went included; None for an idle iteration, which makes no point.
+    listed : of the tables that are moved.
+    failed : by id at the snapshot, the tables that are not, and why.
+    behind : by id, what the point will not show.
+    kept : ids of the tables whose objects the mirror keeps.
+    """
+
+    points: tuple[TablePoint, ...] | None
+    listed: Listed
+    report: CopyReport
+    failed: Mapping[int, tuple[Table, Failure]]
+    behind: Mapping[int, Behind]
+    kept: Collection[int]
+
+    @property
+    def tables_changed(self) -> int:
+        """A truncated table, which went under one id and came under another, counts once."""
+        return len({point.table.logical_id for point in self.points or ()})
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last point.
+
+    Attributes
+    ----------
+    point : None before the first.
+    tables : by id; those that are behind as they were at their own point.
+    behind : the tables that the point does not show, by id.
+    """
+
+    point: GlobalPoint | None
+    tables: dict[int, TablePoint]
+    behind: dict[int, Behind]
+
+
+class Books:
+    """What is kept of one subscription: in the catalog database, and published from there in the mirror."""
+
+    def __init__(self, log: CcprLog, lease: Lease, mirror: Mirror, clock: Callable[[], float] = time.time) -> None:
+        self._log, self._lease, self._mirror, self._clock = log, lease, mirror, clock
+        task_id = lease.claim.task_id
+        self.history = PointHistory(log.engine, task_id)
+        self.ledger = Ledger(log.engine, task_id)
+        self.quarantine = Quarantine(log.engine, task_id)
+        self._checkpoint = Checkpoint(log.engine, task_id, clock)
+
+    def last(self) -> Last:
+        newest = self.history.newest()
+        if newest is None:
+            return Last(None, {}, {})
+        return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
+
+    def commit(self, ref: SnapshotRef, context: Context, result: Result) -> None:
+        """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim still is what it was (O5)."""
+        claim, lsn = self._lease.claim, self._lease.claim.lsn
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
+        ledger, strays = result.report.ledger.filter(needed), result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
+        write_point = self._point(ref, now, result, ledger)
+
+        def write_outcome(connection: sa.Connection) -> None:
+            self._log.commit_row(connection, claim, context, ref.at.physical)
+            self.quarantine.write(connection, lsn, now, result.failed)
+            # What was copied for a table that failed is there for the next attempt, and goes some time after the last one.
+            self.ledger.put_away(connection, strays, round(now.timestamp()) + GRACE_SECONDS)
+
+        self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
+
+    def _point(self, ref: SnapshotRef, now: datetime, result: Result, ledger: pa.Table) -> Callable[[sa.Connection], None] | None:
+        """Write the point's ledger; what the transaction has to add for the point. None for an idle iteration."""
+        if result.points is None:
+            return None
+        lsn, path, points = self._lease.claim.lsn, "", result.points
+        if ledger.num_rows:
+            path = ledger_path(lsn, self._lease.claim.fence)
+            self._mirror.write_arrow(path, ledger)
+            self._mirror.store.sync("ledger")
+        numbers = (result.tables_changed, result.report.objects_fetched, result.report.bytes_fetched)
+        point = GlobalPoint(lsn, ref.at, ref.name, now, path, *numbers)
+        ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
+
+        def write(connection: sa.Connection) -> None:
+            self.ledger.record(connection, lsn, ledger, result.listed.diff, result.kept, ended)
+            self.quarantine.write_behind(connection, lsn, result.behind)
+            self.history.write(connection, point, points)
+
+        return write
+
+    def _flush(self, ref: SnapshotRef, result: Result, extra: list[Callable[[sa.Connection], None]]) -> None:
+        """The commit is the flush of the checkpoint: tables that were written are acknowledged, those that failed hold the global point
+        back (C2).
+        """
+        here = Location(self._lease.claim.lsn, ref.at.physical)
+        self._checkpoint.load()
+        acknowledged, gone = [], []
+        for point in result.points or ():
+            if point.ref is None:
+                gone.append(point.table.id)
+                continue
+            table = point.table
+            self._checkpoint.save_table_point(table.id, here, schema=table.database, name=table.name, info=table.to_json())
+            acknowledged.append(table.id)
+        if result.points is not None:
+            for table_id, late in result.behind.items():
+                self._checkpoint.save_table_point(table_id, here, schema=late.database, name=late.name)
+            gone += self._checkpoint.unfinished_tables() - result.behind.keys() - set(acknowledged)
+        self._checkpoint.save_global_point(here)
+        snapshot = self._checkpoint.snapshot(forced=True)
+        assert snapshot is not None  # as it is forced
+        try:
+            self._checkpoint.flush(snapshot, acknowledged, extra, gone=gone)
+        except CheckpointUnknown as error:  # the row of the log tells (B10)
+            lost = StateUnavailable(error.message, subject=error.subject)
+            if not self._log.has_committed(self._lease.claim, lost):
+                raise lost from error
+
+    def mend(self) -> None:
+        """Publish what was committed and not yet published: a crash in between is healed here."""
+        mend(self._log, self._lease.claim.name, self._mirror)
+
+    def sweep(self, settings: Settings, grace_seconds: int = GRACE_SECONDS) -> Swept:
+        """Let points go that need not stay, delete files that nobody has named for the time of grace."""
+        swept = sweep(
+            self.history,
+            self.ledger,
+            self.quarantine,
+            self._mirror,
+            Retention(settings.retain, settings.retain_for),
+            self._clock(),
+            confirm=self._lease.confirm,
+            grace_seconds=grace_seconds,
+        )
+        if swept.points_dropped:
+            self.mend()
+        return swept
+
+
+def mend(log: CcprLog, name: str, mirror: Mirror) -> None:
+    """Bring the published points and the head up to what is committed. Repeating it writes the same files.
+
+    Nobody is kept from it. An executor that was superseded may be late with a head that is old by now: each looks again after it has
+    written, so the last to write is also the last to compare.
+    """
+    row = log.row(name)
+    history, quarantine = PointHistory(log.engine, row.task_id), Quarantine(log.engine, row.task_id)
+    while True:
+        head, committed = mirror.published_head(), history.head()
+        if head == committed or not committed.iteration_lsn:
+            return
+        points, behind = history.global_points(), quarantine.behind_by_point()
+        newest = head.newest_point if head else None
+        base = newest if any(point.lsn == newest for point in points) else None
+        for point in points:
+            if base is None or point.lsn > base:
+                late = behind.get(point.lsn, {})
+                shown = as_mirror_point(point, history.tables(point.lsn), late)
+                changed = {table_id: table.ref for table_id, table in history.changed(point.lsn).items()}
+                if not mirror.has_published(shown):  # after its content was read: what is read later may be of other points
+                    mirror.publish(shown, {**changed, **dict.fromkeys(late)}, base)
+                base = point.lsn
+        mirror.publish_head(committed)

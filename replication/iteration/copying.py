@@ -1,0 +1,315 @@
+"""Step 3: object files from the upstream into the store. One pure function over batches of object rows; Spark runs it in its tasks, the
+process itself for small changes.
+
+An object is written beside its name, checked against its stats, and only then appears; so what is there with the right size is complete,
+and a re-run fetches the rest. Source: architecture.md 8 and "What bad input gets"; spec/upstream-interface.md 5.8.
+"""
+
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from matrixone.errors import Terminal
+from matrixone.objects.content import Content
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import STATS_SIZE, ObjectStats
+from matrixone.upstream.endpoint import Endpoint
+from matrixone.upstream.errors import ObjectGone, ObjectSizeMismatch
+from matrixone.upstream.malloc import keep_large_blocks
+from matrixone.upstream.objects import get_object
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.session import Session
+from replication.failure import Failure
+from replication.iteration.write_queue import Landing
+from replication.mirror.layout import LEDGER_SCHEMA, object_path
+from replication.mirror.open_store import open_store
+from replication.mirror.store import Chunk, Store, Stored
+from replication.state.credentials import Vault
+from replication.state.settings import Budget
+from replication.state.subscription import Subscription
+
+COPY_INPUT = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
+    ]
+)
+COPY_OUTPUT = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("sha256", pa.binary(32)),
+        pa.field("fetched", pa.bool_(), nullable=False),
+        pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
+    ]
+)
+OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)  # an object's own, nobody else's
+_REPORT_SECONDS = 0.1  # between reports: one for each small object would cost more than its check
+TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there (architecture 12).
+
+    Attributes
+    ----------
+    collect_failures : an object that cannot be had (OBJECT_FAILURES) becomes a row with its failure, and the others go on.
+    """
+
+    endpoint: Endpoint
+    sealed_password: str
+    publication: Publication
+    store_url: str
+    budget: Budget = field(default_factory=Budget)
+    collect_failures: bool = False
+
+    @classmethod
+    def of(cls, subscription: Subscription, store_url: str) -> "CopyJob":
+        settings = subscription.settings
+        return cls(
+            subscription.endpoint,
+            subscription.sealed_password,
+            subscription.publication,
+            store_url,
+            settings.budget,
+            collect_failures=settings.isolated,
+        )
+
+    def connect(self) -> Session:
+        return Session.connect(
+            self.endpoint, Vault.of_worker().open(self.sealed_password), read_timeout=TIMEOUT_SECONDS, write_timeout=TIMEOUT_SECONDS
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What copying did.
+
+    Attributes
+    ----------
+    rows : COPY_OUTPUT, every object that is there now, those found in the store included.
+    failed : COPY_OUTPUT, those that could not be had, each with its failure; empty unless the job collects failures.
+    """
+
+    rows: pa.Table
+    failed: pa.Table = field(default_factory=COPY_OUTPUT.empty_table)
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "CopyReport":
+        """Out of the rows of an engine (COPY_OUTPUT)."""
+        failed = pc.is_valid(rows.column("failure"))
+        return cls(rows.filter(pc.invert(failed)), rows.filter(failed))
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """By object name. Raises ValueError for one that is not as it was written."""
+        names, texts = (self.failed.column(column).to_pylist() for column in ("name", "failure"))
+        return {name: Failure.from_text(text) for name, text in zip(names, texts, strict=True)}
+
+    @property
+    def ledger(self) -> pa.Table:
+        return self.rows.select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA)
+
+    @property
+    def objects_fetched(self) -> int:
+        return pc.sum(self.rows.column("fetched")).as_py() or 0
+
+    @property
+    def bytes_fetched(self) -> int:
+        return pc.sum(self.rows.filter(self.rows.column("fetched")).column("size")).as_py() or 0
+
+
+class Pace:
+    """Keeps a stream of chunks under a rate (0 = none), on average since its start."""
+
+    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep):
+        self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
+        self._started, self._bytes = clock(), 0
+
+    def slow_down(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            self._bytes += len(chunk)
+            yield chunk
+            del chunk  # a chunk is large: it must not be held while the next one arrives
+            if self._rate:
+                self._sleep(max(0.0, self._started + self._bytes / self._rate - self._clock()))
+
+
+CopyEngine = Callable[[CopyJob, pa.Table], Iterable[pa.RecordBatch]]  # COPY_INPUT in, COPY_OUTPUT out
+
+
+def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Copy the objects of each batch (COPY_INPUT) through one upstream session; yields COPY_OUTPUT rows as objects are done.
+
+    Raises what the upstream, the store or the check raises (not OBJECT_FAILURES where the job collects them); what has been copied until
+    then stays and is found by the next run.
+    """
+    keep_large_blocks()
+    store = open_store(job.store_url)
+    pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
+    with Landing(store) as landing, ExitStack() as held:
+        session: Session | None = None
+        under_way: deque[_UnderWay] = deque()
+        report_at = 0.0
+        for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):  # objects, not rows
+            fetch = store.size(object_path(stats.name)) != stats.size or not _is_sound(store, stats)
+            if fetch:
+                session = session or held.enter_context(job.connect())
+                chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
+                try:
+                    stored = landing.put(object_path(stats.name), stats.size, chunks, partial(_check, stats))
+                except OBJECT_FAILURES as error:
+                    stored = Future()
+                    stored.set_exception(error)
+            else:
+                stored = landing.run(partial(_hash, store, stats))
+            under_way.append(_UnderWay(stats, stored, fetch))
+            if time.monotonic() >= report_at and under_way[0].stored.done():
+                report_at = time.monotonic() + _REPORT_SECONDS
+                yield _report(under_way, collect_failures=job.collect_failures)
+        landing.flush()
+        while under_way:
+            yield _report(under_way, collect_failures=job.collect_failures)
+    store.sync("objects")
+
+
+def copy_in_process(job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None) -> Iterator[pa.RecordBatch]:
+    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects are done.
+
+    An error of one, or an interrupt, ends the others with the object that they are at: nobody waits for terabytes to hear of it.
+    """
+    sessions = min(job.budget.sessions, objects.num_rows)
+    shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]
+    ended = threading.Event()
+
+    def copy_share(share: pa.Table) -> list[pa.RecordBatch]:
+        done = []
+        try:
+            for batch in copy_objects(job, share.to_batches()):
+                on_progress(pc.sum(batch.column("size")).as_py())
+                done.append(batch)
+                if ended.is_set():
+                    break
+        except BaseException:
+            ended.set()
+            raise
+        return done
+
+    if not shares:
+        return
+    with ThreadPoolExecutor(len(shares)) as pool:
+        try:
+            for done in pool.map(copy_share, shares):
+                yield from done
+        finally:
+            ended.set()
+
+
+def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
+    """Run an engine over the objects (COPY_INPUT, names unique) and account for every one of them. Fewer objects than sessions share the
+    whole budget.
+    """
+    job = replace(job, budget=replace(job.budget, sessions=max(1, min(job.budget.sessions, objects.num_rows))))
+    batches = list(engine(job, objects)) if objects.num_rows else []
+    done = pa.Table.from_batches(batches, COPY_OUTPUT)
+    if done.select(["name"]).sort_by("name") != objects.select(["name"]).sort_by("name"):
+        raise AssertionError(f"{objects.num_rows} objects were asked for, {done.num_rows} accounted for")
+    return CopyReport.of(done)
+
+
+def copy_known(job: CopyJob, objects: pa.Table, engine: CopyEngine, known: Mapping[str, bytes], store: Store) -> CopyReport:
+    """`copy`, where points were made of some of the objects already: their checksums, by name.
+
+    What lies there with another checksum was damaged, however sound it looks, and is fetched again. What comes from the upstream with
+    another is not the object that the points are made of: ObjectMismatch, and nothing is left under its name.
+    """
+    report = copy(job, objects, engine)
+    damaged = _differing(report.rows, known)
+    if not damaged:
+        return report
+    for name in damaged:
+        store.delete(object_path(name))
+    again = copy(job, objects.filter(_named(objects, damaged)), engine)
+    others = _differing(again.rows, known)
+    failures = [
+        ObjectMismatch("the upstream has other bytes under this name than the mirror's points are made of", subject=f"object {name}")
+        for name in others
+    ]
+    for name in others:
+        store.delete(object_path(name))
+    if failures and not job.collect_failures:
+        raise failures[0]
+    wrong = again.rows.filter(_named(again.rows, others))
+    columns = {"sha256": [None] * len(others), "fetched": [False] * len(others), "failure": [Failure.of(f).to_text() for f in failures]}
+    for name, values in columns.items():
+        wrong = wrong.set_column(COPY_OUTPUT.get_field_index(name), COPY_OUTPUT.field(name), pa.array(values, COPY_OUTPUT.field(name).type))
+    rows = [report.rows.filter(pc.invert(_named(report.rows, damaged))), again.rows.filter(pc.invert(_named(again.rows, others)))]
+    return CopyReport(pa.concat_tables(rows), pa.concat_tables([report.failed, again.failed, wrong]))
+
+
+def _named(rows: pa.Table, names: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("name"), pa.array(list(names), pa.string()))
+
+
+def _differing(rows: pa.Table, known: Mapping[str, bytes]) -> list[str]:
+    """Names of the objects (COPY_OUTPUT) whose checksum is not the known one."""
+    ours = rows.filter(_named(rows, known))
+    return [
+        name
+        for name, checksum in zip(ours.column("name").to_pylist(), ours.column("sha256").to_pylist(), strict=True)
+        if checksum != known[name]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    stats: ObjectStats
+    stored: Future[Stored]
+    fetched: bool
+
+
+def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.RecordBatch:
+    """COPY_OUTPUT rows of the objects at the head of the queue that are done; waits for the first. Raises what its writing raised."""
+    rows = []
+    while under_way and (not rows or under_way[0].stored.done()):
+        entry = under_way.popleft()
+        try:
+            stored = entry.stored.result()
+            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None))
+        except OBJECT_FAILURES as error:
+            if not collect_failures:
+                raise
+            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text()))
+    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
+
+
+def _is_sound(store: Store, stats: ObjectStats) -> bool:
+    """Whether what an earlier, interrupted run or another table brought is the object. What is not is fetched again."""
+    try:
+        _check(stats, store.read(object_path(stats.name)))
+    except Terminal:
+        return False
+    return True
+
+
+def _hash(store: Store, stats: ObjectStats) -> Stored:
+    """The ledger's checksum is of what is there, so it is read again."""
+    return Stored(stats.size, hashlib.sha256(store.read(object_path(stats.name))).digest())
+
+
+def _check(stats: ObjectStats, content: Content) -> None:
+    ObjectFile(content, subject=f"object {stats.name}").check(stats, inflate=True)

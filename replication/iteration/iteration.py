@@ -1,0 +1,405 @@
+"""One iteration of one subscription: a method a step, each of which can be killed and run again (requirement N2; architecture, "The way of
+the data"; the steps by name are in `replication.iteration.steps`).
+
+    0 lease held        1 take_snapshot, diff_catalog        2 diff_objects        3 copy_objects
+    4, 5 apply: manifests, one commit with 7 the outcome, the point published        6 old snapshots dropped, lease freed
+
+What a step found is either asked for again at the same snapshot (which always gives the same answer) or kept in the mirror's work folder;
+the Dagster assets, the command line and the service loop call the same methods.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from matrixone.errors import CcprError, Terminal, Transient
+from matrixone.upstream import snapshots
+from matrixone.upstream.errors import SnapshotGone
+from matrixone.upstream.session import Session
+from replication.errors import (
+    BaseSnapshotLost,
+    NoOpenIteration,
+    PlanOutdated,
+    StepMissing,
+    TableMissingInMirror,
+    UpstreamClockBack,
+)
+from replication.iteration.building import Move
+from replication.iteration.catalog_diff import CatalogDiff
+from replication.iteration.committing import Books, Last, Outcome, Result
+from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
+from replication.iteration.lag import LagMeter, taken_at
+from replication.iteration.listing import Listing
+from replication.iteration.plan import Plan, make_plan
+from replication.iteration.results import Listed, Resync, Work, sweep_work
+from replication.iteration.scope import diff_scope
+from replication.iteration.steps import FLUSH_TIMEOUT_SECONDS, OnStep, Step, ignore
+from replication.maintenance.retention import GRACE_SECONDS, Swept
+from replication.mirror.layout import object_path
+from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import ObjectDiff
+from replication.state.context import Context, SnapshotRef
+from replication.state.lease import Lease
+from replication.state.log import CcprLog
+from replication.state.subscription import Subscription
+
+_logger = structlog.get_logger(__name__)
+
+
+class Iteration:
+    """The open iteration of a subscription whose lease we hold. One thread uses it.
+
+    Parameters
+    ----------
+    allow_resync : if the upstream has lost the last point's snapshot, go on with a full list, whatever it costs.
+    resync : ask for a full list, whatever the difference would tell.
+
+    Attributes
+    ----------
+    on_step : hears of each step as it begins; may be set at any time.
+    """
+
+    def __init__(
+        self,
+        log: CcprLog,
+        lease: Lease,
+        mirror: Mirror,
+        connect: Callable[[], Session],
+        *,
+        allow_resync: bool = False,
+        resync: Resync | None = None,
+        on_step: OnStep = ignore,
+        flush_timeout_seconds: float = FLUSH_TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log, self._lease, self._connect, self._clock = log, lease, connect, clock
+        self._allow_resync, self._resync, self._flush_timeout_seconds = allow_resync, resync, flush_timeout_seconds
+        self.on_step = on_step
+        self._step: Step | None = None
+        self.mirror = mirror
+        row = log.row(lease.claim.name)
+        self.subscription = Subscription.from_row(row)
+        self.lsn = row.iteration_lsn
+        self.watermark = row.watermark
+        self._context = Context.from_text(row.context)
+        self._lag = LagMeter(clock)
+        self._named_here = False  # the open snapshot's name is this process's
+        self._running = False  # by us; what another left running is resumed
+        self._books = Books(log, lease, mirror, clock)
+        self._catalog: CatalogDiff | None = None
+        self._enter(Step.INIT)
+
+    # ---- 1
+
+    def take_snapshot(self) -> SnapshotRef:
+        """Open the iteration: a snapshot whose name is recorded before it is made. An iteration that was interrupted goes on with the one
+        it has.
+        """
+        self._enter(Step.CATALOG)
+        if self._context.open is None:
+            self._context = self._context.opened(self.subscription.uid, self.lsn)
+            self._named_here = True
+        self._log.start(self._lease.claim, self._context)
+        self._running = True  # from here on a failure is written down
+        self.mend()
+        found = self._read_open_snapshot()
+        if found is None:  # it was there, and has vanished or been made anew by somebody: what we derived from it is void
+            self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
+            self._named_here = True
+            self._log.remember(self._lease.claim, self._context)
+            found = self._read_open_snapshot()
+            assert found is not None
+        if found.at.physical < self.watermark:
+            raise UpstreamClockBack(
+                f"snapshot {found.name} is of {found.at}, before the replica's watermark {self.watermark}", subject=self._subject
+            )
+        self._context = replace(self._context, open=found)
+        self._lag.since(self.subscription.task_id, found)
+        self._log.remember(self._lease.claim, self._context)
+        self._sweep(found)
+        return found
+
+    def _sweep(self, ref: SnapshotRef) -> None:
+        """Remove what interrupted runs left in the mirror: half-written files, results of steps of earlier iterations."""
+        self._lease.confirm()  # else what looks half-written may be a successor's
+        self.mirror.store.sweep()
+        sweep_work(self.mirror, ref)
+
+    def resume(self) -> SnapshotRef:
+        """The open iteration's snapshot. One that an earlier run left open is taken up again, as every step but the first needs it.
+
+        Raises NoOpenIteration if there is none, or if its snapshot is no longer upstream: what was derived from it is void.
+        """
+        ref = self._context.open
+        if ref is None or ref.physical is None:
+            raise NoOpenIteration("no iteration is open", subject=self._subject)
+        if not self._running:
+            self._log.start(self._lease.claim, self._context)
+            self._running = True
+            if self._read_open_snapshot() is None:
+                raise NoOpenIteration(f"the open iteration's snapshot {ref.name} is gone upstream", subject=self._subject)
+        return ref
+
+    def _read_open_snapshot(self) -> SnapshotRef | None:
+        ref = self._context.open
+        assert ref is not None
+        name, publication = ref.name, self.subscription.publication
+        if ref.physical is None:
+            snapshots.create_snapshot(self._session, name, publication, self.subscription.database)
+            physical = snapshots.snapshot_timestamp(self._session, name, publication).physical
+            when = taken_at(physical, self._clock(), self._context.current, made_now=self._named_here)
+            return replace(ref, physical=physical, taken_at=when)
+        try:
+            at = snapshots.snapshot_timestamp(self._session, name, publication)
+        except SnapshotGone:
+            return None
+        return ref if at == ref.at else None
+
+    def diff_catalog(self) -> CatalogDiff:
+        """Read the catalog at the snapshot and compare it with the last point, by table id."""
+        self._lease.check()
+        if self._catalog is None:
+            ref = self.resume()
+            self._enter(Step.CATALOG)
+            self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables)
+        return self._catalog
+
+    # ---- 2
+
+    def diff_objects(self) -> ObjectDiff:
+        """Wait until the snapshot is flushed, read and check the object list, compare it with the manifests of the tables in it.
+
+        Raises BaseSnapshotLost with what a full list would fetch, if it has to be one and that was not allowed.
+        """
+        return self._allowed().diff
+
+    def _allowed(self) -> Listed:
+        listed = self._listed()
+        if listed.base_lost and not (self._allow_resync or self._resync == Resync()):
+            objects, size = _count(self._to_copy(listed))
+            if size > self.subscription.settings.resync_limit:
+                raise BaseSnapshotLost(
+                    f"{listed.base_lost}; comparing with a full list instead would fetch {objects} objects, {size} bytes",
+                    subject=f"subscription {self.subscription.name}",
+                )
+            _logger.warning("a full list takes the place of a lost snapshot", subscription=self.subscription.name, bytes=size)
+        return listed
+
+    def _listed(self) -> Listed:
+        self._lease.check()
+        ref = self.resume()
+        self._enter(Step.OBJECT_LIST)
+        work = self._work(ref)
+        found = work.listed()
+        if found is None:
+            found = self._list(ref)
+            work.keep_listed(found)
+        return found
+
+    def _list(self, ref: SnapshotRef) -> Listed:
+        catalog, publication = self.diff_catalog(), self.subscription.publication
+        if self._resync is not None and self._resync.table is not None:
+            asked = self._resync.table
+            if asked not in {table.qualified_name for table in catalog.tables.values()}:
+                raise TableMissingInMirror("there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling.")
+        on_demand = self.subscription.settings.flush == "on_demand"
+        stored = [table.id for table in catalog.catalog.tables]
+        snapshots.wait_until_flushed(
+            self._session,
+            ref.name,
+            publication,
+            requests=snapshots.flush_requests(self._connect, stored) if on_demand else (),
+            timeout_seconds=self._flush_timeout_seconds,
+        )
+        listing = Listing(
+            self._session, self.subscription, catalog, self._last.tables, self._last.behind.keys(), self.mirror, self._books.ledger
+        )
+        return listing.diff(ref, self._context.current, self._resync)
+
+    def plan(self) -> Plan:
+        """What this iteration is about to do. Nothing is copied, and the iteration stays open."""
+        listed, ref = self._listed(), self.resume()
+        objects, size = _count(self._to_copy(listed))
+        return make_plan(self.subscription, ref, self.diff_catalog(), listed, objects=objects, size=size)
+
+    def require_plan(self, plan_id: str) -> None:
+        """Go on only if the open iteration is about to do what this plan says; a resync in it is then allowed. Raises PlanOutdated."""
+        try:
+            found = self.plan()
+        except NoOpenIteration as error:
+            raise PlanOutdated(f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}") from error
+        if found.id != plan_id:
+            raise PlanOutdated(f"what would be done now is plan {found.id}", subject=f"plan {plan_id}")
+        self._allow_resync = True
+
+    def forget_results(self) -> None:
+        """Let what the steps have found go: the next run asks anew, at the same snapshot."""
+        self._work(self.resume()).clear()
+
+    # ---- 3
+
+    def objects_to_copy(self) -> pa.Table:
+        """COPY_INPUT: new objects of the tables whose objects the mirror keeps, each name once."""
+        return self._to_copy(self._allowed())
+
+    def _to_copy(self, listed: Listed) -> pa.Table:
+        copied = pa.array([table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)], pa.int64())
+        wanted = listed.wanted
+        wanted = wanted.filter(pc.is_in(wanted.column("table_id"), copied)).select(COPY_INPUT.names)
+        return (
+            wanted.group_by("name", use_threads=False)
+            .aggregate([("size", "first"), ("stats", "first")])
+            .rename_columns(COPY_INPUT.names)
+            .cast(COPY_INPUT)
+        )
+
+    def copy_objects(self, engine: CopyEngine) -> CopyReport:
+        """Fetch the new objects. What an interrupted run brought is not fetched again."""
+        self._lease.check()
+        work = self._work(self.resume())
+        if not work.is_listed():
+            raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
+        listed = self._allowed()
+        self._enter(Step.COPY)
+        report = work.copied()
+        if report is None:
+            for name in listed.refetched.column("name").to_pylist():  # damaged: a soundness check alone might keep it
+                self.mirror.store.delete(object_path(name))
+            objects, store = self._to_copy(listed), self.mirror.store
+            known = self._books.ledger.checksums(objects.column("name").to_pylist())
+            report = copy_known(CopyJob.of(self.subscription, store.url), objects, engine, known, store)
+            work.keep_copied(report)
+        return report
+
+    # ---- 4, 5, 7, 6
+
+    def apply(self) -> Outcome:
+        """Write the changed tables' manifests, commit the point and the outcome in one transaction, publish the point, drop what is due
+        upstream.
+        """
+        self._lease.confirm()
+        ref = self.resume()
+        report = self._work(ref).copied()
+        if report is None:
+            raise StepMissing("copied_objects has not run for this iteration", subject=self._subject)
+        return self._end(ref, self._move(ref).result(self._allowed(), report))
+
+    def apply_if_idle(self) -> Outcome | None:
+        """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which stays open."""
+        self._lease.check()
+        ref = self.resume()
+        if not self._work(ref).is_listed():
+            raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
+        result = self._move(ref).idle_result(self._allowed(), CopyReport(COPY_OUTPUT.empty_table()))
+        return None if result is None else self._end(ref, result)
+
+    def _move(self, ref: SnapshotRef) -> Move:
+        fence = self._lease.claim.fence
+        return Move(self.mirror, self.subscription, self.diff_catalog(), self._last, self.lsn, fence, ref.at, self._enter)
+
+    def _end(self, ref: SnapshotRef, result: Result) -> Outcome:
+        """Commit, publish, clear away."""
+        self._enter(Step.OUTCOME)
+        context = self._context.committed()
+        self._books.commit(ref, context, result)
+        self._context = context
+        self._running = False
+        self.mend()
+        self._enter(Step.RELEASE)
+        self._work(ref).clear()
+        self.drop_due_snapshots()
+        self.sweep()
+        shown = self._last.tables | {point.table.id: point for point in result.points or ()}
+        refs = [point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind]
+        lag = self._lag.since(self.subscription.task_id, ref)
+        return Outcome(
+            lsn=self.lsn,
+            point=result.points is not None,
+            at=ref.at,
+            tables=len(refs),
+            tables_changed=result.tables_changed,
+            objects_copied=result.report.objects_fetched,
+            bytes_copied=result.report.bytes_fetched,
+            objects_total=sum(table.objects for table in refs),
+            bytes_total=sum(table.bytes for table in refs),
+            lag_seconds=lag.seconds or 0.0,
+            clock_skew_seconds=lag.skew_seconds,
+            quarantined=tuple(sorted(table.qualified_name for table, _ in result.failed.values())),
+        )
+
+    def sweep(self, grace_seconds: int = GRACE_SECONDS) -> Swept:
+        """Let points go that need not stay, delete files that nobody has named for the time of grace."""
+        return self._books.sweep(self.subscription.settings, grace_seconds)
+
+    def drop_due_snapshots(self) -> None:
+        """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the next time."""
+        dropped = set()
+        for name in self._context.to_drop:
+            try:
+                snapshots.drop_snapshot(self._session, name, self.subscription.publication)
+                dropped.add(name)
+            except CcprError as error:
+                _logger.warning("a snapshot could not be dropped upstream, it will be tried again", snapshot=name, error=str(error))
+                if isinstance(error, Transient):
+                    break  # the upstream is away: each of the others would be waited for as long, in vain
+        if dropped:
+            self._context = self._context.dropped(dropped)
+            self._log.remember(self._lease.claim, self._context)
+
+    def mend(self) -> None:
+        """Publish what was committed and not yet published: a crash in between is healed here."""
+        self._books.mend()
+
+    def fail(self, error: CcprError) -> None:
+        """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one; after another the iteration
+        resumes. What was asked for wrongly (too early, by an outdated plan, for an unknown table) fails nothing: the iteration stays open.
+        """
+        if not self._running or isinstance(error, StepMissing | PlanOutdated | TableMissingInMirror):
+            return
+        if isinstance(error, Terminal):
+            self._context = self._context.abandoned()
+        self._log.fail(self._lease.claim, self._context, error)
+        if isinstance(error, Terminal):
+            self.drop_due_snapshots()
+
+    def confirm(self) -> None:
+        """For what is done under our lease after the commit. Raises LeaseLost if it is another's."""
+        self._lease.confirm()
+
+    def close(self) -> None:
+        """End the upstream session, if one was opened."""
+        if "_session" in self.__dict__:
+            self._session.close()
+
+    # ----
+
+    @cached_property
+    def _session(self) -> Session:
+        return self._connect()
+
+    @cached_property
+    def _last(self) -> Last:
+        return self._books.last()
+
+    @property
+    def _subject(self) -> str:
+        return f"subscription {self.subscription.name}, lsn {self.lsn}"
+
+    def _work(self, ref: SnapshotRef) -> Work:
+        return Work(self.mirror, ref, self._resync)
+
+    def _enter(self, step: Step) -> None:
+        """A step begins; to look again at what an earlier one left is none."""
+        if self._step is None or step.comes_after(self._step):
+            self._step = step
+            _logger.info("step", subscription=self.subscription.name, lsn=self.lsn, step=step.label, number=step.value)
+            self.on_step(step)
+
+
+def _count(objects: pa.Table) -> tuple[int, int]:
+    return objects.num_rows, pc.sum(objects.column("size")).as_py() or 0

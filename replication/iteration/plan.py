@@ -1,0 +1,143 @@
+"""What an iteration is about to do, as a value that a person reads before anything is copied (requirement B1).
+
+A plan's id is a digest of all that decides what is done: subscription and settings, snapshot, schema changes, objects. So a run that is
+given the id carries out exactly that, or nothing.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from matrixone.objects.timestamp import Timestamp
+from replication.failure import Failure
+from replication.iteration.catalog_diff import CatalogDiff
+from replication.iteration.results import Listed
+from replication.schema.table_changes import ChangeKind, TableChange
+from replication.state.context import SnapshotRef
+from replication.state.subscription import Subscription
+
+_ID_DIGITS = 12
+_SETTINGS = ("with_indexes", "consistency", "mirror")  # the others change how it is done, not what
+_ENDS = frozenset((ChangeKind.DROPPED, ChangeKind.REPLACED))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """One table's objects: how many come and go, and bytes that come."""
+
+    table_id: int
+    table: str
+    added: int
+    removed: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A change of schema.
+
+    Attributes
+    ----------
+    kind : as in `ChangeKind`, and ``left_scope`` for a table that is there upstream and no longer the subscription's.
+    before : the table's name at the last point where it was another.
+    destructive : rows that the newest point shows are not shown by the next one. Older points keep them.
+    """
+
+    kind: str
+    table: str
+    before: str | None
+    destructive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    Attributes
+    ----------
+    objects, bytes : that would be fetched, each object once; less what an interrupted run has brought already.
+    resync : why all of it is from a full list, empty for a difference.
+    failures : `db.t` -> why the table would be left behind.
+    unreplicated : (name, kind) of what stands in the database and is not replicated.
+    """
+
+    id: str
+    subscription: str
+    lsn: int
+    attempt: int
+    snapshot: str
+    at: Timestamp
+    objects: int
+    bytes: int
+    tables: tuple[PlannedTable, ...]
+    changes: tuple[PlannedChange, ...]
+    resync: str
+    failures: dict[str, Failure]
+    unreplicated: tuple[tuple[str, str], ...]
+
+    @property
+    def destructive(self) -> tuple[PlannedChange, ...]:
+        return tuple(change for change in self.changes if change.destructive)
+
+
+def make_plan(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int) -> Plan:
+    names = {table.id: table.qualified_name for table in catalog.catalog.tables}
+    return Plan(
+        id=_digest(subscription, ref, catalog, listed),
+        subscription=subscription.name,
+        lsn=ref.lsn,
+        attempt=ref.attempt,
+        snapshot=ref.name,
+        at=ref.at,
+        objects=objects,
+        bytes=size,
+        tables=tuple(_tables(listed, names)),
+        changes=tuple(_change(change, names) for change in catalog.changes),
+        resync=listed.base_lost,
+        failures={names[table_id]: failure for table_id, failure in listed.failures.items()},
+        unreplicated=catalog.unreplicated,
+    )
+
+
+def _tables(listed: Listed, names: dict[int, str]) -> Iterable[PlannedTable]:
+    added, removed = _sums(listed.wanted), _sums(listed.diff.removed)
+    for table_id in sorted(added.keys() | removed.keys(), key=lambda table_id: names[table_id]):
+        count, size = added.get(table_id, (0, 0))
+        yield PlannedTable(table_id, names[table_id], count, removed.get(table_id, (0, 0))[0], size)
+
+
+def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
+    sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
+    return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
+
+
+def _change(change: TableChange, names: dict[int, str]) -> PlannedChange:
+    kind = "left_scope" if change.kind is ChangeKind.DROPPED and change.table.id in names else change.kind.value
+    before = change.before.qualified_name if change.before and change.before.qualified_name != change.table.qualified_name else None
+    return PlannedChange(kind, change.table.qualified_name, before, change.kind in _ENDS)
+
+
+def _digest(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed) -> str:
+    settings = asdict(subscription.settings)
+    decides = [
+        [subscription.task_id, subscription.endpoint.address, asdict(subscription.publication), subscription.scope],
+        {name: settings[name] for name in _SETTINGS},
+        [ref.name, ref.lsn, ref.attempt, ref.at.physical],
+        [
+            [change.kind.value, change.before and change.before.to_json(), change.after and change.after.to_json()]
+            for change in catalog.changes
+        ],
+        [bool(listed.base_lost), sorted(listed.rebuilt), {str(key): failure.code for key, failure in sorted(listed.failures.items())}],
+    ]
+    digest = hashlib.sha256(json.dumps(decides, ensure_ascii=False, sort_keys=True).encode())
+    for rows in (listed.diff.added, listed.diff.removed, listed.refetched):
+        digest.update(f"|{rows.num_rows}|".encode())
+        ordered = rows.sort_by([("table_id", "ascending"), ("name", "ascending")])
+        for name in ("table_id", "name", "stats"):
+            texts = ordered.column(name).cast(pa.string() if name != "stats" else pa.binary())
+            joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts.combine_chunks().cast(pa.binary())), b",")
+            digest.update(joined[0].as_buffer())
+    return digest.hexdigest()[:_ID_DIGITS]

@@ -1,0 +1,154 @@
+"""What the steps of an open iteration have found, kept in the mirror's work folder: a run that was interrupted goes on from there, in
+whatever process takes it up (architecture.md, "The way of the data").
+
+    about.json       which snapshot the results are of, how they were asked for, what of single tables went wrong
+    added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
+    copied.arrow     COPY_OUTPUT, all of step 3
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from matrixone.schema import integer_of, text_of
+from replication.errors import MirrorDamaged
+from replication.failure import Failure
+from replication.iteration.copying import COPY_OUTPUT, CopyReport
+from replication.iteration.steps import COPIED, LISTED
+from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
+from replication.state.context import SnapshotRef
+
+_FORMAT = 1
+_ABOUT = "about.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """A full list was asked for, whatever the difference would tell.
+
+    Attributes
+    ----------
+    table : `db.t`, also compared with the bytes that are really in the store; None = all tables, and files that are not there at all.
+    """
+
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What step 2 found.
+
+    Attributes
+    ----------
+    diff : what leads from the tables' points to the snapshot, without those that failed.
+    refetched : LISTED_SCHEMA, objects that stay live and whose file is missing or is not what was written; found by a resync only.
+    rebuilt : ids of tables whose manifest is lost: `diff.added` has all of their objects. By a resync only.
+    failures : by table id, in isolated mode.
+    base_lost : the upstream no longer had the snapshot of the last point, so all of it is from a full list; the reason, else empty.
+    """
+
+    diff: ObjectDiff
+    refetched: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
+    rebuilt: frozenset[int] = frozenset()
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+    base_lost: str = ""
+
+    @property
+    def wanted(self) -> pa.Table:
+        """The objects that have to be there before the point can be made (LISTED_SCHEMA)."""
+        return pa.concat_tables([self.diff.added, self.refetched])
+
+    @property
+    def mended(self) -> set[int]:
+        """Tables that are written anew though the list may show no change of theirs."""
+        return set(self.rebuilt) | set(self.refetched.column("table_id").to_pylist())
+
+    def without(self, failures: Mapping[int, Failure]) -> "Listed":
+        """Less the tables that failed in a later step."""
+        rest = frozenset(self.rebuilt - failures.keys())
+        return Listed(
+            self.diff.without(failures), rows_without(self.refetched, failures), rest, {**self.failures, **failures}, self.base_lost
+        )
+
+
+class Work:
+    """The results of one open iteration, derived from one snapshot."""
+
+    def __init__(self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None) -> None:
+        self._mirror, self._ref, self._resync = mirror, ref, resync
+
+    def listed(self) -> Listed | None:
+        """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of that number."""
+        if self._mirror.store.size(self._path(LISTED)) is None:
+            return None
+        subject = f"{self._mirror.store.url}/{self._path(_ABOUT)}"
+        try:
+            about = json.loads(self._mirror.store.read(self._path(_ABOUT)).to_pybytes())
+            if about["is_of"] != self._is_of():
+                return None
+            failures = {int(table_id): Failure.from_text(text_of(failure)) for table_id, failure in about["failures"].items()}
+            rebuilt, base_lost = frozenset(map(integer_of, about["rebuilt"])), text_of(about["base_lost"])
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise MirrorDamaged(f"results of an open iteration cannot be read: {error!s:.200}", subject=subject) from error
+        added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
+        return Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost)
+
+    def keep_listed(self, listed: Listed) -> None:
+        """What was copied for another list is void."""
+        store = self._mirror.store
+        for name in (COPIED, LISTED):
+            store.delete(self._path(name))
+        about = {
+            "is_of": self._is_of(),
+            "failures": {str(table_id): failure.to_text() for table_id, failure in sorted(listed.failures.items())},
+            "rebuilt": sorted(listed.rebuilt),
+            "base_lost": listed.base_lost,
+        }
+        store.put(self._path(_ABOUT), [json.dumps(about, ensure_ascii=False).encode()])
+        self._mirror.write_arrow(self._path("added.arrow"), listed.diff.added)
+        self._mirror.write_arrow(self._path("refetched.arrow"), listed.refetched)
+        self._mirror.write_arrow(self._path(LISTED), listed.diff.removed)  # last: its presence says that the step is done
+        store.sync(self._ref.work)
+
+    def is_listed(self) -> bool:
+        return self._mirror.store.size(self._path(LISTED)) is not None
+
+    def copied(self) -> CopyReport | None:
+        """None if step 3 has not been done."""
+        name = self._path(COPIED)
+        if self._mirror.store.size(name) is None:
+            return None
+        try:
+            report = CopyReport.of(self._mirror.read_arrow(name, COPY_OUTPUT))
+            _ = report.failures  # read once here, where a file that is not as it was written becomes an error with its name
+            return report
+        except ValueError as error:
+            raise MirrorDamaged(f"a failure in it cannot be read: {error}", subject=f"{self._mirror.store.url}/{name}") from error
+
+    def keep_copied(self, report: CopyReport) -> None:
+        self._mirror.write_arrow(self._path(COPIED), pa.concat_tables([report.rows, report.failed]))
+        self._mirror.store.sync(self._ref.work)
+
+    def clear(self) -> None:
+        self._mirror.store.delete_folder(self._ref.work)
+
+    def _read(self, name: str) -> pa.Table:
+        return self._mirror.read_arrow(self._path(name), LISTED_SCHEMA)
+
+    def _path(self, name: str) -> str:
+        return f"{self._ref.work}/{name}"
+
+    def _is_of(self) -> list[object]:
+        asked = "" if self._resync is None else self._resync.table or "*"
+        return [_FORMAT, self._ref.name, self._ref.at.physical, asked]
+
+
+def sweep_work(mirror: Mirror, ref: SnapshotRef) -> None:
+    """Remove results of iterations before this one. Later ones can only be a successor's, of an executor that was superseded."""
+    for folder in {name.rpartition("/")[0] for name in mirror.store.names("work")}:
+        lsn, _, attempt = folder.rpartition("/")[2].partition("-")
+        if lsn.isdecimal() and attempt.isdecimal() and (int(lsn), int(attempt)) < (ref.lsn, ref.attempt):
+            mirror.store.delete_folder(folder)

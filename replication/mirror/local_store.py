@@ -1,0 +1,179 @@
+"""A mirror's files in a folder of this machine; the promises are those of `replication.mirror.store`."""
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from io import FileIO
+from pathlib import Path
+
+import pyarrow as pa
+
+from matrixone.objects.content import Content, FileContent
+from replication.errors import MirrorDamaged, StoreFailed
+from replication.mirror.store import Chunk, Stored, check_name
+
+_UNFINISHED = ".unfinished"  # a folder: what killed writers leave is found without looking at every file
+
+
+class LocalStore:
+    """Files below one folder: write beside, fsync, rename; `sync` does the folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.url = self.root.as_uri()
+
+    def path(self, name: str) -> Path:
+        return self.root / check_name(name)
+
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
+        path = self.path(name)
+        temporary = self.root / _UNFINISHED / secrets.token_hex(8)
+        digest, size, placed = hashlib.sha256(), 0, False
+        try:
+            with self._create(temporary) as file:
+                for chunk in chunks:
+                    _write_all(file.fileno(), chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                    del chunk  # a chunk is large: it must not be held while the next one arrives
+                os.fsync(file.fileno())
+                if check is not None:
+                    check(FileContent(file.fileno()))
+            self._place(temporary, path)
+            placed = True
+        except OSError as error:
+            raise self._failed("write", name, error) from error
+        finally:
+            if not placed:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+        return Stored(size, digest.digest())
+
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
+        """The disk is told of all files before one is waited for: most of a sync's work has then been done by the sync before it."""
+        unplaced = [(self.path(name), self.root / _UNFINISHED / secrets.token_hex(8)) for name, _ in contents]
+        try:
+            with ExitStack() as held:
+                files = []
+                for (_, content), (_, temporary) in zip(contents, unplaced, strict=True):
+                    files.append(file := held.enter_context(self._create(temporary)))
+                    _write_all(file.fileno(), content)
+                    _start_writing(file.fileno())
+                for file in files:
+                    os.fsync(file.fileno())
+                    path, temporary = unplaced[0]
+                    self._place(temporary, path)
+                    del unplaced[0]
+        except OSError as error:
+            raise self._failed("write", f"{contents[0][0]} and others", error) from error
+        finally:
+            for _, temporary in unplaced:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+        return [Stored(len(content), hashlib.sha256(content).digest()) for _, content in contents]
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.put(name, [content])
+        self.sync(name.rpartition("/")[0])
+
+    def sync(self, folder: str) -> None:
+        path = self.path(folder) if folder else self.root
+        try:
+            for level in (path, *path.parents):  # a folder that is new itself has to survive, too
+                if not level.is_dir():  # nothing was put there
+                    continue
+                descriptor = os.open(level, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                if level == self.root:
+                    break
+        except OSError as error:
+            raise self._failed("sync", folder, error) from error
+
+    def read(self, name: str) -> pa.Buffer:
+        try:
+            return _map(self.path(name))
+        except FileNotFoundError as error:
+            raise MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}") from error
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def size(self, name: str) -> int | None:
+        try:
+            return self.path(name).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def names(self, folder: str) -> Iterator[str]:
+        for path in sorted(self.path(folder).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(self.root).as_posix()
+
+    def delete(self, name: str) -> None:
+        try:
+            self.path(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._failed("delete", name, error) from error
+
+    def delete_folder(self, folder: str) -> None:
+        try:
+            if self.path(folder).is_dir():
+                shutil.rmtree(self.path(folder))
+        except OSError as error:
+            raise self._failed("delete", folder, error) from error
+
+    def sweep(self) -> int:
+        count = 0
+        try:
+            for path in (self.root / _UNFINISHED).glob("*"):
+                path.unlink(missing_ok=True)
+                count += 1
+        except OSError as error:
+            raise self._failed("sweep", _UNFINISHED, error) from error
+        return count
+
+    @staticmethod
+    def _create(temporary: Path) -> FileIO:
+        """Folders are made when they turn out to be missing: looking first would cost more than writing a small object."""
+        try:
+            return FileIO(temporary, "x+")
+        except FileNotFoundError:
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            return FileIO(temporary, "x+")
+
+    @staticmethod
+    def _place(temporary: Path, path: Path) -> None:
+        try:
+            temporary.rename(path)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.rename(path)
+
+    def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
+        return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")
+
+
+def _map(path: Path) -> pa.Buffer:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as source:
+        return source.read_buffer()
+
+
+def _write_all(descriptor: int, data: Chunk) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _start_writing(descriptor: int) -> None:
+    """Linux begins to write a file out when it is told that the file's pages are not needed in memory."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,123 @@
+"""Rows about objects, as the upstream lists them and as manifests keep them: one schema for both, and what is done with sets of them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from matrixone.objects.stats import STATS_SIZE, stats_columns
+from replication.mirror.layout import MANIFEST_SCHEMA
+
+if TYPE_CHECKING:
+    pass
+
+
+LISTED_SCHEMA = pa.schema(
+    [
+        pa.field("table_id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("stats", pa.binary()),
+        pa.field("stats_bytes", pa.int32()),
+        pa.field("name_agrees", pa.bool_()),
+        pa.field("size", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("blocks", pa.int64()),
+        pa.field("appendable", pa.bool_()),
+        pa.field("create_physical", pa.int64()),
+        pa.field("create_logical", pa.int64()),
+        pa.field("delete_physical", pa.int64()),  # null = not deleted as of the snapshot
+        pa.field("delete_logical", pa.int64()),
+        pa.field("is_tombstone", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectDiff:
+    """What leads from the mirror's last point to the snapshot.
+
+    Attributes
+    ----------
+    added : LISTED_SCHEMA, objects that are live at the snapshot and that the mirror's manifest of their table does not have.
+    removed : LISTED_SCHEMA, objects of the manifests that are no longer live.
+    """
+
+    added: pa.Table
+    removed: pa.Table
+
+    @property
+    def table_ids(self) -> set[int]:
+        return set(pc.unique(pa.concat_tables([self.added, self.removed]).column("table_id")).to_pylist())
+
+    def without(self, table_ids: Collection[int]) -> "ObjectDiff":
+        """The same, less some tables."""
+        return ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids)) if table_ids else self
+
+    def joined(self, other: "ObjectDiff") -> "ObjectDiff":
+        """With that of other tables."""
+        return ObjectDiff(pa.concat_tables([self.added, other.added]), pa.concat_tables([self.removed, other.removed]))
+
+
+def without_objects(rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows whose object and table `others` does not have."""
+    return join_objects(rows, others, "left anti")
+
+
+def rows_without(rows: pa.Table, table_ids: Collection[int]) -> pa.Table:
+    return rows.filter(pc.invert(of_tables(rows, table_ids)))
+
+
+def rows_of(rows: pa.Table, table_ids: Collection[int]) -> pa.Table:
+    return rows.filter(of_tables(rows, table_ids))
+
+
+def of_tables(rows: pa.Table, table_ids: Collection[int]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("table_id"), pa.array(sorted(table_ids), pa.int64()))
+
+
+def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
+    """A manifest (MANIFEST_SCHEMA) in the form of a list, to be compared with one."""
+    return pa.Table.from_batches(
+        [decode_stats(_with_list_columns(batch, table_id)) for batch in manifest.replace_schema_metadata(None).to_batches()], LISTED_SCHEMA
+    )
+
+
+def as_manifest(listed: pa.Table) -> pa.Table:
+    """Rows of one table as its manifest has them."""
+    return listed.select(MANIFEST_SCHEMA.names).cast(MANIFEST_SCHEMA)
+
+
+def _with_list_columns(batch: pa.RecordBatch, table_id: int) -> pa.RecordBatch:
+    rows = batch.num_rows
+    for name, value in (("table_id", table_id), ("delete_physical", None), ("delete_logical", None)):
+        batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), rows))
+    return batch
+
+
+def decode_stats(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Add what the stats say. Rows whose stats have another length keep nulls there; validation names them."""
+    stats = batch.column("stats").cast(pa.binary())
+    lengths = pc.binary_length(stats)
+    sound = pc.fill_null(pc.equal(lengths, STATS_SIZE), False)
+    decoded = stats_columns(stats.filter(sound))
+    places = pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), None) if len(stats) else pa.array([], pa.int64())
+    columns = {
+        "stats": stats,
+        "stats_bytes": pc.fill_null(lengths, 0).cast(pa.int32()),
+        **{name: decoded.column(name).take(places) for name in ("name", "name_agrees", "size", "rows", "blocks", "appendable")},
+    }
+    arrays = [columns[field.name] if field.name in columns else batch.column(field.name).cast(field.type) for field in LISTED_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=LISTED_SCHEMA)
+
+
+def join_objects(left: pa.Table, right: pa.Table, kind: str) -> pa.Table:
+    """Semi or anti join by table and object, in the order of `left`. Row numbers are joined and the rows taken: a join in Arrow keeps no
+    order.
+    """
+    keys = ["table_id", "name"]
+    numbered = left.select(keys).append_column("row", pa.array(np.arange(left.num_rows)))
+    rows = numbered.join(right.select(keys), keys, join_type=kind).column("row").combine_chunks()
+    return left.take(rows.sort())

@@ -1,0 +1,178 @@
+"""A mirror's files in an object store, through `pyarrow.fs`: S3 and what speaks its language. The contract is that of `replication.mirror.store`.
+
+A name appears by one upload of its whole content and is never moved. The content is spooled to a local temporary file first (under TMPDIR):
+so the checks see all of it before the store hears of it, and memory stays small. An upload of more than 10 MB goes in parts; until the
+last one has arrived there is no object. Parts of an upload that was killed are invisible here and cost storage until the bucket's rule
+`AbortIncompleteMultipartUpload` removes them: `sweep` cannot (pyarrow has no call for it).
+
+Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are shown, logged and
+stored.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from matrixone.objects.content import Content, FileContent
+from replication.errors import BadName, MirrorDamaged, StoreFailed
+from replication.mirror.store import Chunk, Stored, check_name
+
+CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
+_OPTIONS = ("endpoint_override", "region", "scheme")
+_S3_REMEDY = "Write s3://bucket/prefix, behind it if needed ?region=…&endpoint_override=host:port&scheme=http."
+_REFUSED_REMEDY = (
+    "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) may read and write there; "
+    "then run again: the iteration continues where it stopped."
+)
+
+
+class ObjectStore:
+    """Names below a prefix of a file system whose files appear when they are closed, as those of object stores do.
+
+    Attributes
+    ----------
+    url : as `open_store` understands it; without secrets.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, root: str, url: str) -> None:
+        self._files = filesystem
+        self._root = root.strip("/")
+        self.url = url
+
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
+        path = self._path(name)
+        digest, size = hashlib.sha256(), 0
+        try:
+            with tempfile.NamedTemporaryFile(prefix="ccpr-") as spool:
+                for chunk in chunks:
+                    spool.write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                    del chunk  # a chunk is large: it must not be held while the next one arrives
+                spool.flush()
+                if check is not None:
+                    check(FileContent(spool.fileno()))
+                self._upload(path, _map(spool.name, size))
+        except OSError as error:
+            raise self._failed("write", name, error) from error
+        return Stored(size, digest.digest())
+
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
+        return [self.put(name, [content]) for name, content in contents]
+
+    def replace(self, name: str, content: bytes) -> None:
+        try:
+            self._upload(self._path(name), pa.py_buffer(content))
+        except OSError as error:
+            raise self._failed("write", name, error) from error
+
+    def sync(self, folder: str) -> None:
+        """Nothing to do: what was uploaded is durable."""
+
+    def read(self, name: str) -> pa.Buffer:
+        """The whole object, in memory: as much as one object of the mirror is large."""
+        try:
+            with self._files.open_input_file(self._path(name)) as file:
+                content = file.read_buffer()
+        except FileNotFoundError as error:
+            raise MirrorDamaged("a file of the mirror is missing", subject=self._subject(name)) from error
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+        return content
+
+    def size(self, name: str) -> int | None:
+        try:
+            info = self._files.get_file_info(self._path(name))
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+        return info.size if info.type == fs.FileType.File else None
+
+    def names(self, folder: str) -> Iterator[str]:
+        try:
+            found = self._files.get_file_info(fs.FileSelector(self._path(folder), recursive=True, allow_not_found=True))
+        except OSError as error:
+            raise self._failed("list", folder, error) from error
+        files = (info.path.removeprefix(f"{self._root}/") for info in found if info.type == fs.FileType.File)
+        yield from sorted(files, key=lambda name: name.split("/"))
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        try:
+            self._files.delete_file(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed("delete", name, error) from error
+
+    def delete_folder(self, folder: str) -> None:
+        path = self._path(folder)
+        try:
+            self._files.delete_dir(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed("delete", folder, error) from error
+
+    def sweep(self) -> int:
+        """Nothing unfinished is ever to be seen; see the module for what is not."""
+        return 0
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{check_name(name)}"
+
+    def _upload(self, path: str, content: pa.Buffer) -> None:
+        """One write of all: were there several, an error between them would still end in an object, as closing a stream completes it."""
+        stream = self._files.open_output_stream(path, compression=None)
+        stream.write(content)
+        stream.close()
+
+    def _subject(self, name: str) -> str:
+        return f"{self.url.partition('?')[0]}/{name}"
+
+    def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
+        return StoreFailed(f"could not {verb}: {error}", subject=self._subject(name), remedy=_REFUSED_REMEDY)
+
+
+def open_s3(url: str) -> ObjectStore:
+    """The store of `s3://bucket/prefix?…`; nothing is asked of the server yet. Raises BadName."""
+    parts = urlsplit(url)
+    shown = f"s3://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if any("@" in text for text in (parts.netloc, parts.query)) or any("key" in name or "token" in name for name in options):
+        remedy = "Leave them out and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or use the instance's role."
+        raise BadName("credentials in a URL, which is shown and logged", subject=shown, remedy=remedy)
+    if unknown := set(options) - set(_OPTIONS):
+        raise BadName(f"unknown options {', '.join(sorted(unknown))}", subject=shown, remedy=_S3_REMEDY)
+    prefix = unquote(parts.path).strip("/")
+    if not parts.netloc or parts.fragment or ":" in parts.netloc:
+        raise BadName("not the URL of a bucket", subject=shown, remedy=_S3_REMEDY)
+    root = "/".join(check_name(part) for part in (parts.netloc, prefix) if part)
+    endpoint = options.get("endpoint_override")
+    if endpoint and "://" in endpoint:
+        options["scheme"], _, options["endpoint_override"] = endpoint.partition("://")
+    if options.get("scheme", "https") not in ("http", "https"):
+        raise BadName("a scheme that is neither http nor https", subject=shown, remedy=_S3_REMEDY)
+    canonical = f"s3://{root}" + (f"?{urlencode(sorted(options.items()), safe=':')}" if options else "")
+    try:
+        # Small files in one PUT; parts one after another, so that no more than one is in memory.
+        files = fs.S3FileSystem(
+            **options,
+            allow_delayed_open=True,
+            background_writes=False,
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+        )
+    except (OSError, pa.ArrowInvalid) as error:
+        raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_S3_REMEDY) from error
+    return ObjectStore(files, root, canonical)
+
+
+def _map(path: str, size: int) -> pa.Buffer:
+    if size == 0:  # an empty file cannot be mapped
+        return pa.py_buffer(b"")
+    with pa.memory_map(path) as source:
+        return source.read_buffer()

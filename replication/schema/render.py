@@ -1,0 +1,380 @@
+"""A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its swap. Text only; whoever runs it has a session with a
+strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and time_zone '+00:00'.
+
+MySQL 8 and MariaDB are one way with another collation; Doris has a statement of its own (`replication.schema.render_doris`). What is made here
+still has what acts of its own accord; `synced_table.for_sync` takes it out, marks the table, and gives the text.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind
+from matrixone.ddl.lexer import Token, quote_name, quote_text, tokens
+from matrixone.schema import FAKE_KEY, Table
+from replication.schema.dialects import Dialect
+from replication.schema.table_diff import (
+    ColumnAdded,
+    ColumnAltered,
+    ColumnDropped,
+    ColumnMoved,
+    ColumnRenamed,
+    DefinitionChange,
+    IndexAdded,
+    IndexDropped,
+    TableCommentChanged,
+    TableRenamed,
+    can_be_altered,
+    diff_tables,
+)
+from replication.schema.types import (
+    LONG_IN_PAGE,
+    LONG_IN_ROW,
+    MAX_KEY_BYTES,
+    MAX_ROW_BYTES,
+    TargetType,
+    TargetUnfit,
+    long_type,
+    target_type,
+)
+
+COLLATIONS = {Dialect.MYSQL8: "utf8mb4_0900_bin", Dialect.MARIADB: "utf8mb4_nopad_bin"}  # by the byte, spaces at the end count
+HIDDEN_KEY = {Dialect.MYSQL8: FAKE_KEY, Dialect.MARIADB: FAKE_KEY, Dialect.MATRIXONE: "__ccpr_key", Dialect.DORIS: "__ccpr_key"}
+_MAX_NAME, _MAX_COMMENT = 64, 1024  # characters
+_ROW_ROOM = MAX_ROW_BYTES - 2048  # the rest for lengths and null flags
+_PAGE_ROOM = 8126 - 126  # of a page of 16 kB; the rest for headers
+_LONG = ("longtext", "longblob", "json")
+_NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as the target is to have it.
+
+    Attributes
+    ----------
+    create : the definition; `format_create_table` or `for_sync` gives the text (Doris: `target_doris.create_table`).
+    types : of its columns, in the order of `create`.
+    remarks : what is different from the source, a sentence each, for the plan.
+    """
+
+    create: CreateTable
+    types: tuple[TargetType, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """Statements that make one definition of the other in place.
+
+    Attributes
+    ----------
+    changes : what they do.
+    before_rows, after_rows : to be run before and after the rows of the new point are applied; the latter forbid some that may be there.
+    """
+
+    changes: tuple[DefinitionChange, ...]
+    before_rows: tuple[str, ...]
+    after_rows: tuple[str, ...] = ()
+
+
+def target_table(source: CreateTable, dialect: Dialect, *, database: str | None = None, as_text: Collection[str] = ()) -> Target:
+    """A table's definition for a target, in `database` (None: the source's). `as_text` names columns to be kept as long text.
+
+    Raises TargetUnfit: a key beyond 3072 bytes or over a type that cannot be one, a name that the target does not take.
+    """
+    subject = f"table {source.database}.{source.name}"
+    remarks: list[str] = []
+    _check_name(source.name, dialect, subject)
+    hidden = HIDDEN_KEY[dialect]
+    columns, types = list(source.columns), []
+    key = source.primary_key
+    if not key:
+        if any(column.name.lower() == hidden.lower() for column in columns):
+            raise TargetUnfit(f"it has no key, and a column named {hidden}", subject=subject)
+        invisible = dialect.speaks_mysql
+        # Counts by itself once the table is released; until then an invisible column needs a default.
+        kind = ColumnType("bigint", unsigned=True)
+        columns.append(ColumnDefinition(hidden, kind, False, "0" if invisible else None, auto_increment=True, invisible=invisible))
+        key = (hidden,)
+        remarks.append(f"the table has no key: {'the invisible' if invisible else 'an additional'} column {hidden} is its key")
+    for column in columns:
+        _check_name(column.name, dialect, subject)
+        types.append(target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text))
+    if dialect is Dialect.MATRIXONE:
+        create = replace(source, columns=tuple(columns), primary_key=key, database=source.database if database is None else database)
+        return Target(create, tuple(types), tuple(remarks))
+    indexed = {*key, *(part.column for index in source.indexes for part in index.parts)}
+    if dialect.speaks_mysql:
+        types = _fitted(columns, types, indexed, set(key), remarks, subject)
+    by_name = {column.name: kind for column, kind in zip(columns, types, strict=True)}
+    _check_key(key, by_name, dialect, subject)
+    remarks += [f"column {column.name}: {kind.remark}" for column, kind in zip(columns, types, strict=True) if kind.remark]
+    indexes = tuple(_indexes(source, by_name, dialect, remarks))
+    leading = {key[0], *(index.parts[0].column for index in indexes)}
+    create = CreateTable(
+        name=source.name,
+        columns=tuple(_column(column, kind, dialect, leading, remarks) for column, kind in zip(columns, types, strict=True)),
+        database=source.database if database is None else database,
+        primary_key=key,
+        indexes=indexes,
+        foreign_keys=source.foreign_keys,
+        checks=source.checks,
+        comment=source.comment,
+        options=((("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect])) if dialect.speaks_mysql else ()),
+    )
+    if source.partition_by:
+        remarks.append("the partitions of the source are not those of the target")
+    return Target(create, tuple(types), tuple(remarks))
+
+
+def alter_table(before: Table, after: Table, target_before: CreateTable, target_after: CreateTable) -> Alteration | None:
+    """What ALTER statements make of one target definition the other; None if the table has to be built beside and swapped (N4).
+
+    For MySQL 8 and MariaDB. The definitions are those that `for_sync` made; the tables say which column is which.
+    """
+    changes = diff_tables(before, after, target_before, target_after)
+    if not can_be_altered(changes):
+        return None
+    first, last = [], []
+    alter = f"ALTER TABLE {target_after.quoted_name} "
+    bound: set[str] = set()  # columns that become NOT NULL once the rows are there
+    moved = {change.name: change for change in changes if isinstance(change, ColumnMoved)}
+    altered: dict[str, ColumnDefinition] = {}
+    for change in changes:
+        if isinstance(change, ColumnAltered):
+            altered[change.name] = change.after
+            if change.after_rows:
+                bound.add(change.name)
+    if any(isinstance(change, TableRenamed) for change in changes):
+        first.append(rename_tables([(target_before.quoted_name, target_after.quoted_name)]))
+    drops = [f"DROP INDEX {quote_name(change.index.name)}" for change in changes if isinstance(change, IndexDropped)]
+    drops += [f"DROP COLUMN {quote_name(change.column.name)}" for change in changes if isinstance(change, ColumnDropped)]
+    renames = [f"RENAME COLUMN {quote_name(c.before)} TO {quote_name(c.after)}" for c in changes if isinstance(c, ColumnRenamed)]
+    edits = []
+    for change in changes:
+        match change:
+            case ColumnAdded(column, place):
+                if _needs_a_value(column):
+                    bound.add(column.name)
+                    altered[column.name] = column
+                    column = replace(column, nullable=True)
+                edits.append(f"ADD COLUMN {column} {_place(place)}")
+            case ColumnMoved(name, place):
+                column = target_after.column(name)
+                edits.append(f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column} {_place(place)}")
+    added = {change.column.name for change in changes if isinstance(change, ColumnAdded)}
+    only_bound = _only_nullability(changes, bound)
+    for name, column in altered.items():
+        if name not in moved and name not in added and name not in only_bound:
+            edits.append(f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column}")
+    plain = [f"ADD {c.index}" for c in changes if isinstance(c, IndexAdded) and not c.after_rows]
+    first += [alter + ", ".join(part) for part in (drops, renames, edits, plain) if part]
+    first += [f"{alter}COMMENT={quote_text(change.after)}" for change in changes if isinstance(change, TableCommentChanged)]
+    late = [f"MODIFY COLUMN {target_after.column(name)}" for name in sorted(bound)]
+    late += [f"ADD {change.index}" for change in changes if isinstance(change, IndexAdded) and change.after_rows]
+    if late:
+        last.append(alter + ", ".join(late))
+    return Alteration(changes, tuple(first), tuple(last))
+
+
+def rename_tables(pairs: Sequence[tuple[str, str]]) -> str:
+    """One statement for all renames at once; names are quoted already. A reader sees all of them or none.
+
+    For a swap give ``[(t, aside), (staged, t)]``; names that change places go over a third one: ``[(a, x), (b, a), (x, b)]``.
+    """
+    return "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
+
+
+def swap_in(live: CreateTable, staged: str, aside: str) -> str:
+    """The statement that puts the table built as `staged` in the live one's place and keeps that as `aside`; all in one database."""
+    beside = [replace(live, name=name).quoted_name for name in (staged, aside)]
+    return rename_tables([(live.quoted_name, beside[1]), (beside[0], live.quoted_name)])
+
+
+def _place(after: str | None) -> str:
+    return "FIRST" if after is None else f"AFTER {quote_name(after)}"
+
+
+def _needs_a_value(column: ColumnDefinition) -> bool:
+    """Whether rows that are there would get a value which a strict server refuses (a zero date, no JSON)."""
+    return not column.nullable and column.default is None and not column.auto_increment
+
+
+def _only_nullability(changes: Sequence[DefinitionChange], bound: set[str]) -> set[str]:
+    """Columns of which nothing is to be done before the rows are there."""
+    early = {change.name for change in changes if isinstance(change, ColumnAltered) and not change.after_rows}
+    return bound - early
+
+
+def _check_name(name: str, dialect: Dialect, subject: str) -> None:
+    if dialect is Dialect.MATRIXONE:
+        return
+    if len(name) > _MAX_NAME or name.endswith(" ") or any(letter > "\uffff" or letter == "\0" for letter in name):
+        raise TargetUnfit(f"the target takes no name like {name!r:.80}", subject=subject)
+
+
+def _fitted(
+    columns: Sequence[ColumnDefinition], types: Sequence[TargetType], indexed: set[str], key: set[str], remarks: list[str], subject: str
+) -> list[TargetType]:
+    """Types that a row has room for: the longest texts and bytes outside of keys go out of the row first. Raises TargetUnfit."""
+    fitted = list(types)
+    room = _ROW_ROOM - sum(kind.row_bytes for kind in types)
+    inline = [_page_bytes(kind, column.name in key) for kind, column in zip(types, columns, strict=True)]
+    page_room = _PAGE_ROOM - len(columns) // 8 - sum(inline)
+    order = sorted(range(len(fitted)), key=lambda place: (columns[place].name in indexed, -fitted[place].row_bytes))
+    for place in order:
+        kind = fitted[place]
+        if kind.type.name not in ("varchar", "varbinary") or columns[place].name in key:
+            continue
+        gained = inline[place] - LONG_IN_PAGE
+        if room < 0 or (page_room < 0 and gained > 0):
+            longer = long_type(kind.type)
+            remarks.append(f"column {columns[place].name}: {kind.type} is {longer}, since a row has no room for it")
+            fitted[place] = replace(kind, type=longer, charset="", collation="", row_bytes=LONG_IN_ROW, key_bytes=None)
+            room += kind.row_bytes - LONG_IN_ROW
+            page_room += gained
+    if room < 0 or page_room < 0:
+        raise TargetUnfit(f"its {len(columns)} columns do not fit into a row of the target", subject=subject)
+    return fitted
+
+
+def _page_bytes(kind: TargetType, in_key: bool) -> int:
+    """What a value takes at most of a page of InnoDB: what may be longer than 255 bytes can lie elsewhere, but not of a key."""
+    if kind.type.name in _LONG:
+        return LONG_IN_PAGE
+    return LONG_IN_PAGE if kind.row_bytes > 257 and not in_key else kind.row_bytes
+
+
+def _check_key(key: Sequence[str], types: dict[str, TargetType], dialect: Dialect, subject: str) -> None:
+    total = 0
+    for name in key:
+        if name not in types:
+            raise TargetUnfit(f"its key names {name!r:.80}, which is no column", subject=subject)
+        size = types[name].key_bytes
+        if size is None:
+            raise TargetUnfit(f"column {name} of its key is {types[name].type} in the target, which no key can hold", subject=subject)
+        total += size
+    if dialect.speaks_mysql and total > MAX_KEY_BYTES:
+        raise TargetUnfit(f"its key has {total} bytes; the target takes {MAX_KEY_BYTES}", subject=subject)
+
+
+def _indexes(source: CreateTable, types: dict[str, TargetType], dialect: Dialect, remarks: list[str]):
+    """The indexes that the target can have, without the source's options."""
+    for index in source.indexes:
+        name = index.name or index.parts[0].column
+        problem = _index_problem(index, name, types, dialect)
+        if problem:
+            remarks.append(f"index {name} is left out: {problem}")
+        else:
+            algorithm = "" if index.kind is IndexKind.FULLTEXT or index.algorithm.lower() not in ("btree", "hash") else index.algorithm
+            if index.options:
+                remarks.append(f"index {name} is made without its options: {index.options}")
+            parts = tuple(replace(part, length=_part_length(part.length, types[part.column])) for part in index.parts)
+            yield replace(index, name=name, parts=parts, algorithm=algorithm, options="", comment=index.comment[:_MAX_COMMENT])
+
+
+def _index_problem(index: Index, name: str, types: dict[str, TargetType], dialect: Dialect) -> str:
+    if dialect is Dialect.DORIS:
+        return "the target has indexes of its own kind"
+    if len(name) > _MAX_NAME or name.endswith(" ") or name.upper() == "PRIMARY":
+        return "the target does not take its name"
+    if index.kind in (IndexKind.SPATIAL, IndexKind.FULLTEXT2) or index.algorithm.lower() not in ("", "btree", "hash"):
+        return f"the target has no {index.algorithm or index.kind.lower()} index"
+    kinds = [types[part.column] for part in index.parts if part.column in types]
+    if len(kinds) != len(index.parts):
+        return "it names a column that is not there"
+    if index.kind is IndexKind.FULLTEXT:
+        text = all(kind.type.name in ("varchar", "longtext") and not kind.charset for kind in kinds)
+        return "" if text else "the target indexes words of texts only"
+    sizes = [_part_bytes(part.length, kind) for part, kind in zip(index.parts, kinds, strict=True)]
+    if None in sizes:
+        return "the target needs a length for a long column"
+    total = sum(size for size in sizes if size is not None)
+    return f"it has {total} bytes; the target takes {MAX_KEY_BYTES}" if total > MAX_KEY_BYTES else ""
+
+
+def _part_length(length: int | None, kind: TargetType) -> int | None:
+    """A prefix only where it is one: the target refuses one as long as the column, or of a number."""
+    if kind.type.name in _LONG:
+        return length
+    whole = kind.type.parameters[0] if kind.type.name in ("varchar", "varbinary", "char") else 0
+    return length if length is not None and length < whole else None
+
+
+def _part_bytes(length: int | None, kind: TargetType) -> int | None:
+    if length is None:
+        return kind.key_bytes
+    characters = 4 if kind.type.name in ("varchar", "longtext") and not kind.charset else 1
+    return length * characters if kind.key_bytes is None else min(length * characters, kind.key_bytes)
+
+
+def _column(column: ColumnDefinition, kind: TargetType, dialect: Dialect, leading: set[str], remarks: list[str]) -> ColumnDefinition:
+    default = _default(column, kind, dialect)
+    if column.generated:
+        remarks.append(f"column {column.name}: its values come from the source; the target's own expression is tried when it is released")
+    if default is None and column.default is not None:
+        remarks.append(f"column {column.name}: the default {column.default} is not carried over")
+    counts = column.auto_increment and column.name in leading
+    if column.auto_increment and not counts:
+        remarks.append(f"column {column.name}: AUTO_INCREMENT is not carried over, since no key begins with the column")
+    comment = column.comment[:_MAX_COMMENT]
+    if comment != column.comment:
+        remarks.append(f"column {column.name}: its comment is cut after {_MAX_COMMENT} characters")
+    in_utc = column.type.name == "timestamp"  # a target's ON UPDATE is in its session's time zone
+    on_update = _now(column.on_update, kind) if column.on_update and not in_utc else ""
+    if column.on_update and not on_update:
+        remarks.append(f"column {column.name}: ON UPDATE {column.on_update} is not carried over")
+    return ColumnDefinition(
+        name=column.name,
+        type=kind.type,
+        nullable=column.nullable,
+        default=default,
+        on_update=on_update,
+        auto_increment=counts,
+        generated=column.generated,
+        comment=comment,
+        charset=kind.charset,
+        collation=kind.collation,
+        invisible=column.invisible,
+    )
+
+
+def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> str | None:
+    """A literal or the current time; what else MatrixOne computes is not known to mean the same elsewhere."""
+    if column.default is None:
+        return None
+    read = list(tokens(column.default))
+    now = _now(column.default, kind)
+    if now:  # MySQL 8 and MariaDB have the time of day in UTC by a function, which is an expression
+        return "(utc_timestamp(6))" if column.type.name == "timestamp" else now
+    if not _is_literal(read) or column.type.name == "timestamp":
+        return None
+    literal = column.default
+    if kind.type.name == "datetime" and read[-1].kind != "text":
+        return None
+    if kind.type.name in ("varchar", "char", "longtext") and read[-1].kind != "text":
+        literal = quote_text(literal)
+    return f"({literal})" if kind.type.name in _LONG and dialect is Dialect.MYSQL8 else literal
+
+
+def _is_literal(read: Sequence[Token]) -> bool:
+    match read:
+        case [Token("text" | "number")] | [Token("sign", "-" | "+"), Token("number")]:
+            return True
+        case [Token("word", word)]:
+            return word.upper() in ("TRUE", "FALSE")
+    return False
+
+
+def _now(expression: str, kind: TargetType) -> str:
+    """CURRENT_TIMESTAMP with the column's own precision, which both servers ask for; empty for another expression or type."""
+    match list(tokens(expression)):
+        case [Token("word", word)] | [Token("word", word), Token("sign", "("), Token("sign", ")")] if word.upper() in _NOW:
+            pass
+        case [Token("word", word), Token("sign", "("), Token("number"), Token("sign", ")")] if word.upper() in _NOW:
+            pass
+        case _:
+            return ""
+    if kind.type.name != "datetime":
+        return ""
+    return f"CURRENT_TIMESTAMP({kind.type.parameters[0]})" if kind.type.parameters else "CURRENT_TIMESTAMP"

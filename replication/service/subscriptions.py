@@ -1,0 +1,321 @@
+"""Subscriptions as a person makes and changes them: create, alter, pause, resume, show (requirements O2, N5); for drop see `dropping`.
+
+The verbs of `ccpr` and the statements of `ccpr sql` both call these functions. What is asked for is checked as a whole, here and upstream,
+before anything is written; nothing is written upstream.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from matrixone.upstream import snapshots
+from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
+from matrixone.upstream.errors import BadUri, SnapshotGone
+from matrixone.upstream.publications import Publication, check_admission, choose_publication
+from matrixone.upstream.session import Session
+from replication.errors import BadSetting, MirrorInUse, ScopeOverlap, StateUnreadable, SubscriptionExists, UpstreamDiffers
+from replication.mirror.open_store import open_store
+from replication.mirror.store import Store
+from replication.service.workspace import Workspace
+from replication.sql.parser import READABLE, Select, Value
+from replication.state.context import Context
+from replication.state.database import fetch, repeatable, transaction
+from replication.state.log import LogRow, State
+from replication.state.settings import MOST_SESSIONS, Settings
+from replication.state.subscription import Subscription, check_subscription_name
+
+CREATE_ONLY = ("mirror", "with_indexes")  # a mirror that was made one way is not made the other way
+MIRROR_FOLDERS = ("objects", "manifests", "ledger", "points", "work")
+HEAD = "head.json"
+_CHOICES = {"flush": ("on_demand", "wait"), "consistency": ("together", "isolated")}
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "sync_interval": (1, 10**9),
+    "retain": (0, 10**9),
+    "retain_for": (0, 10**10),
+    "max_sessions": (1, MOST_SESSIONS),
+    "max_mb_s": (0, 10**9),
+    "resync_limit": (0, 2**62),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A subscription to be made.
+
+    Attributes
+    ----------
+    table : None for the whole database.
+    publication, publisher : None where they are to be looked up upstream.
+    allow_overlap : though another subscription has some of the tables.
+    """
+
+    name: str
+    endpoint: Endpoint
+    password: str = field(repr=False)
+    database: str
+    table: str | None = None
+    publication: str | None = None
+    publisher: str | None = None
+    settings: Settings = field(default_factory=Settings)
+    allow_overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `alter` changes; None and missing settings stay as they are. `password` belongs to `endpoint`."""
+
+    endpoint: Endpoint | None = None
+    password: str = field(default="", repr=False)
+    publication: str | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+# ---- create
+
+
+def create(workspace: Workspace, wanted: Wanted) -> Subscription:
+    """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap, and whatever the
+    upstream has against it (see `choose_publication`, `check_admission`).
+    """
+    check_subscription_name(wanted.name)
+    check_settings(wanted.settings)
+    rows, bad = workspace.log.all_rows()
+    if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
+        raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {wanted.name}")
+    settings = wanted.settings
+    if settings.mirror:
+        settings = replace(settings, mirror=open_store(settings.mirror).url)  # as it will be opened again, from anywhere
+    _check_place(workspace, wanted.name, settings, rows)
+    _check_empty(workspace, wanted.name, settings)
+    with Session.connect(wanted.endpoint, wanted.password) as session:
+        publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
+        check_admission(session, publication, wanted.database, wanted.table)
+    subscription = Subscription.new(
+        wanted.name, wanted.endpoint, wanted.password, workspace.vault, publication, wanted.database, wanted.table, settings
+    )
+
+    def check(others: list[LogRow]) -> None:
+        _check_place(workspace, wanted.name, settings, others)
+        if not wanted.allow_overlap:
+            _check_overlap(subscription, others)
+
+    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC)), check)
+    return subscription
+
+
+def check_settings(settings: Settings) -> None:
+    """Values in their ranges; that they have the right types is `Settings`' own. Raises BadSetting, BadName for the mirror's URL."""
+    values = asdict(settings)
+    for name, (least, most) in _RANGES.items():
+        if not (math.isfinite(values[name]) and least <= values[name] <= most):
+            raise BadSetting(f"{name} is {values[name]}, not from {least:g} to {most:g}", subject=name)
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            raise BadSetting(f"{name} is {values[name]!r:.80}, none of {', '.join(choices)}", subject=name)
+    if settings.mirror:
+        open_store(settings.mirror)
+
+
+def place_of(workspace: Workspace, name: str, settings: Settings) -> Store:
+    """The store of a subscription's mirror."""
+    return open_store(settings.mirror or str(workspace.home / "mirrors" / name))
+
+
+def _check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
+    """Two subscriptions must not write into one mirror. Raises MirrorInUse."""
+    store = place_of(workspace, name, settings)
+    for other in readable(rows):
+        url = place_of(workspace, other.name, other.settings).url
+        if within(store.url, url) or within(url, store.url):
+            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
+
+
+def _check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
+    """A mirror that another subscription left is not taken over silently. Raises MirrorInUse."""
+    store = place_of(workspace, name, settings)
+    if _holds_files(store):
+        left = workspace.log.dropped_row(name)
+        remedy = f"`ccpr drop {name} --purge` deletes what the dropped one left. " if left is not None and not settings.mirror else ""
+        remedy += "Or choose another name, or an empty place with --mirror. The files stay readable as they are."
+        raise MirrorInUse("a mirror is there already, of another subscription", subject=store.url, remedy=remedy)
+
+
+def readable(rows: Iterable[LogRow]) -> Iterator[Subscription]:
+    """Those whose rows can be understood: a bad one keeps nobody from anything."""
+    for row in rows:
+        with suppress(StateUnreadable):
+            yield Subscription.from_row(row)
+
+
+def within(url: str, other: str) -> bool:
+    """Does one place lie in the other, or is it the same? Options of an object store, behind '?', are not looked at."""
+    inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
+    return inner.startswith(outer)
+
+
+def _holds_files(store: Store) -> bool:
+    return store.size(HEAD) is not None or any(next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS)
+
+
+def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
+    """The same tables twice are waste, and a mistake more often than not. Raises ScopeOverlap."""
+    for other in readable(rows):
+        if other.task_id == subscription.task_id or _source(other) != _source(subscription):
+            continue
+        tables = (subscription.table, other.table)
+        if None in tables or _folded(subscription.table) == _folded(other.table):
+            raise ScopeOverlap(
+                f"subscription {other.name} replicates {other.scope} of the same upstream", subject=f"subscription {subscription.name}"
+            )
+
+
+def _source(subscription: Subscription) -> tuple[str, int, str, str]:
+    endpoint = subscription.endpoint
+    return endpoint.host.lower(), endpoint.port, subscription.publication.publisher.lower(), subscription.database.lower()
+
+
+def _folded(name: str | None) -> str | None:
+    return None if name is None else name.lower()
+
+
+# ---- alter, pause, resume
+
+
+def alter(workspace: Workspace, name: str, change: Change) -> Subscription:
+    """Change settings, the way to the upstream, or the publication. A new upstream is checked as at creation, and must be the same cluster:
+    it has the snapshot of the last point. Whatever runs at the former one cannot commit any more.
+    """
+    row = workspace.log.row(name)
+    before = Subscription.from_row(row)
+    for setting in CREATE_ONLY:
+        if change.settings.get(setting, getattr(before.settings, setting)) != getattr(before.settings, setting):
+            raise BadSetting("it cannot be changed after creation", subject=setting, remedy="Make another subscription with it.")
+    after = replace(before, settings=replace(before.settings, **dict(change.settings)))
+    check_settings(after.settings)
+    reroute = change.endpoint is not None or change.publication is not None
+    if reroute:
+        after = _rerouted(workspace, after, change, row)
+    values = {
+        "sync_config": json.dumps(asdict(after.settings)),
+        "upstream_conn": format_uri(after.endpoint, after.sealed_password),
+        "publication_name": after.publication.name,
+    }
+    return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
+
+
+def _rerouted(workspace: Workspace, subscription: Subscription, change: Change, row: LogRow) -> Subscription:
+    endpoint, sealed = subscription.endpoint, subscription.sealed_password
+    password = change.password
+    if change.endpoint is None:
+        password = workspace.vault.open(sealed)
+    else:
+        endpoint, sealed = change.endpoint, workspace.vault.seal(password)
+    known = subscription.publication
+    with Session.connect(endpoint, password) as session:
+        publication = choose_publication(
+            session, subscription.database, subscription.table, change.publication or known.name, known.publisher
+        )
+        check_admission(session, publication, subscription.database, subscription.table)
+        _check_same_cluster(session, publication, subscription, Context.from_text(row.context))
+    after = replace(subscription, endpoint=endpoint, sealed_password=sealed, publication=publication)
+    if _source(after) != _source(subscription):
+        _check_overlap(after, workspace.log.rows())
+    return after
+
+
+def _check_same_cluster(session: Session, publication: Publication, subscription: Subscription, context: Context) -> None:
+    """Raises UpstreamDiffers."""
+    subject = f"subscription {subscription.name}"
+    if publication.publisher_id != subscription.publication.publisher_id:
+        raise UpstreamDiffers(f"account {publication.publisher} has another number there", subject=subject)
+    if context.current is None:
+        return
+    try:
+        at = snapshots.snapshot_timestamp(session, context.current.name, publication)
+    except SnapshotGone as error:
+        raise UpstreamDiffers(f"it does not have snapshot {context.current.name} of the last point", subject=subject) from error
+    if at != context.current.at:
+        raise UpstreamDiffers(f"its snapshot {context.current.name} is of another time", subject=subject)
+
+
+def pause(workspace: Workspace, name: str) -> LogRow:
+    """Nothing of it runs or commits until it is resumed."""
+    return workspace.log.pause(name)
+
+
+def resume(workspace: Workspace, name: str) -> LogRow:
+    """It goes on from its checkpoint; an error is cleared, and a wait after failures is over."""
+    return workspace.log.resume(name)
+
+
+# ---- show
+
+
+# The columns of SHOW SUBSCRIPTIONS
+SHOWN = ("subscription_name", "upstream_conn", "database", "tables", "sync_interval", "status", "create_time", "update_time")
+
+
+def show(workspace: Workspace) -> list[dict[str, Any]]:
+    """SHOW SUBSCRIPTIONS: its 8 columns (O2). `status` is the state's code, 0 = normal; times are UTC."""
+    rows, bad = workspace.log.all_rows()
+    shown = [*map(_shown, rows), *(_unreadable(row.subscription_name) for row in bad)]
+    return sorted(shown, key=lambda row: row["subscription_name"])
+
+
+def _shown(row: LogRow) -> dict[str, Any]:
+    try:
+        subscription = Subscription.from_row(row)
+    except StateUnreadable:
+        return _unreadable(row.subscription_name)
+    cells = (
+        subscription.name,
+        subscription.endpoint.masked(),
+        subscription.database,
+        subscription.table or "*",
+        subscription.settings.sync_interval,
+        int(State(row.state)),
+        _time(row.created_at),
+        _time(row.updated_at),
+    )
+    return dict(zip(SHOWN, cells, strict=True))
+
+
+def _unreadable(name: str) -> dict[str, Any]:
+    """A row that cannot be understood counts as one in error; `ccpr status NAME` tells what is wrong."""
+    return {**dict.fromkeys(SHOWN), "subscription_name": name, "status": int(State.ERROR)}
+
+
+@repeatable
+def select(workspace: Workspace, statement: Select) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Columns and rows of the table or view, in the order of names; passwords are masked."""
+    columns = statement.columns or READABLE[statement.source]
+    source = sa.table(statement.source, *(sa.column(name) for name in READABLE[statement.source]))
+    query = sa.select(*(source.c[name] for name in columns)).where(*(source.c[name] == value for name, value in statement.where))
+    with transaction(workspace.log.engine) as connection:
+        rows = fetch(connection, query.order_by(source.c.subscription_name, source.c.created_at))
+    return columns, [tuple(_readable(columns, row)) for row in rows]
+
+
+def _readable(columns: tuple[str, ...], row: sa.Row) -> Iterator[Any]:
+    for name, value in zip(columns, row, strict=True):
+        if name == "upstream_conn":
+            yield _masked(str(value))
+        else:
+            yield _time(value) if isinstance(value, datetime) else value
+
+
+def _masked(uri: str) -> str:
+    try:
+        return parse_uri(uri)[0].masked()
+    except BadUri:
+        return "***"
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat(sep=" ")

@@ -1,0 +1,144 @@
+"""What a run holds on to: the state folder with catalog database, key and mirrors, and the way to an upstream (architecture 9, 12, 16)."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrixone.errors import CcprError
+from matrixone.upstream.retry import DEFAULT_RETRY, Policy
+from matrixone.upstream.session import READ_SECONDS, Session
+from replication.iteration.steps import FLUSH_TIMEOUT_SECONDS, OnStep, ignore
+from replication.mirror.mirror import Mirror
+from replication.mirror.open_store import open_store
+from replication.state.credentials import KEY_FILE_VARIABLE, Vault
+from replication.state.lease import TTL_SECONDS, Executor
+from replication.state.log import CcprLog
+from replication.state.migrations import open_database
+from replication.state.subscription import Subscription, check_subscription_name
+
+if TYPE_CHECKING:
+    from replication.iteration.iteration import Iteration
+    from replication.iteration.results import Resync
+
+HOME_VARIABLE = "CCPR_HOME"
+CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder
+HOME_FOLDER = ".ccpr"
+
+
+def find_home() -> Path:
+    """CCPR_HOME if it is set, else the nearest `.ccpr` upwards, else one in the working directory (made when first used)."""
+    if named := os.environ.get(HOME_VARIABLE):
+        return Path(named).absolute()
+    here = Path.cwd()
+    return next((folder / HOME_FOLDER for folder in (here, *here.parents) if (folder / HOME_FOLDER).is_dir()), here / HOME_FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an iteration bears with its upstream, in seconds; `read` is the longest silence, see `Session.connect`."""
+
+    connect: float = 10.0
+    read: float = READ_SECONDS
+    flush: float = FLUSH_TIMEOUT_SECONDS
+    retry: Policy = DEFAULT_RETRY
+
+
+PATIENT = Patience()
+
+
+class Workspace:
+    """One state folder and everything in it. What is not used is not opened."""
+
+    def __init__(self, home: Path | None = None, catalog_url: str | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.home = home.absolute() if home else find_home()
+        self._catalog_url = catalog_url or os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.home / 'catalog.db'}"
+        os.environ[KEY_FILE_VARIABLE] = str(self.vault.path)  # for the workers that copy: Spark's inherit it
+
+    @cached_property
+    def vault(self) -> Vault:
+        return Vault(self.home / "key")
+
+    @cached_property
+    def log(self) -> CcprLog:
+        return CcprLog(open_database(self._catalog_url), self.clock)
+
+    @property
+    def has_catalog(self) -> bool:
+        """Is there a catalog database to ask, without making one? One that is named by URL counts as there."""
+        return self._catalog_url != f"sqlite:///{self.home / 'catalog.db'}" or (self.home / "catalog.db").exists()
+
+    @cached_property
+    def executor(self) -> Executor:
+        return Executor(self.home / "executors")
+
+    def mirror(self, name: str, *, mended: bool = True) -> Mirror:
+        """The mirror of a subscription. What a crash left committed and unpublished is published first, unless somebody is running it: then
+        that is theirs to do. Raises SubscriptionMissing.
+        """
+        check_subscription_name(name)
+        row = self.log.row(name)
+        mirror = Mirror(open_store(Subscription.from_row(row).settings.mirror or str(self.home / "mirrors" / name)))
+        if mended and not self.log.is_held(row):
+            from replication.iteration.committing import mend
+
+            mend(self.log, name, mirror)
+        return mirror
+
+    def connect(self, subscription: Subscription, patience: Patience = PATIENT) -> Session:
+        return Session.connect(
+            subscription.endpoint,
+            self.vault.open(subscription.sealed_password),
+            connect_timeout=patience.connect,
+            read_timeout=patience.read,
+            retry=patience.retry,
+        )
+
+    @contextmanager
+    def iteration(
+        self,
+        name: str,
+        *,
+        allow_resync: bool = False,
+        resync: "Resync | None" = None,
+        patience: Patience = PATIENT,
+        on_step: OnStep = ignore,
+    ) -> "Iterator[Iteration]":
+        """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises SubscriptionBusy,
+        SubscriptionPaused, SubscriptionMissing.
+        """
+        from replication.iteration.iteration import Iteration  # with all its steps: what only looks at the state does without them
+
+        claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
+        with self.executor.holding(self.log, claim) as lease:
+            connect = partial(self.connect, Subscription.from_row(self.log.row(name)), patience)
+            mirror = self.mirror(name, mended=False)
+            iteration = Iteration(
+                self.log,
+                lease,
+                mirror,
+                connect,
+                allow_resync=allow_resync,
+                resync=resync,
+                on_step=on_step,
+                flush_timeout_seconds=patience.flush,
+                clock=self.clock,
+            )
+            try:
+                yield iteration
+            except CcprError as error:
+                iteration.fail(error)
+                raise
+            finally:
+                iteration.close()
+
+    def close(self) -> None:
+        if "executor" in self.__dict__:
+            self.executor.close()
+        if "log" in self.__dict__:
+            self.log.engine.dispose()

@@ -1,0 +1,97 @@
+"""The Spark data source "matrixone": what a person reads a mirror with. Its rows come from `replication.spark.read`.
+
+    spark.read.format("matrixone").option("mirror", "<folder or file: URL>").option("table", "db.t").load()
+
+Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names with commas between them:
+Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the same), `hidden` (true: the server's
+own key columns, too), `task_bytes` (object bytes of a task). `load(path)` stands for the option `mirror`.
+
+There is no `pushFilters`, on purpose. Spark 4.1.4 keeps the plan of a query with filters for the loaded table: a later query without
+filters on the same DataFrame or view would read what the first one had left over, and miss rows without a word. A query's filters are
+Spark's alone here; `replication.spark.read.read_table(…, filters=…)` skips objects and blocks by zone map.
+
+This module is imported where Spark is: by `pyspark_matrixone`, which Spark looks for, or by who registers the class.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253 (base classes; the module is Spark's own)
+from pyspark.sql.types import StructType  # noqa: TID253
+
+from replication.spark.read import TASK_BYTES, TableRead, plan_read
+from replication.spark.tasks import BadOption, spark_schema
+from replication.spark.worker import settle_worker
+
+_TRUTH = {"true": True, "false": False}
+_OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "task_bytes"))
+
+
+@dataclass(frozen=True)
+class Share(InputPartition):
+    """The data objects of one task, by name."""
+
+    names: tuple[str, ...]
+
+
+class MatrixOneDataSource(DataSource):
+    """A table at a point. Spark makes it once for a DataFrame, on the driver, and sends it on as it is: so the point is resolved here.
+
+    Raises BadOption, and what `replication.spark.read.plan_read` raises.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "matrixone"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        mirror, table = options.get("mirror") or options.get("path"), options.get("table")
+        if not mirror or not table:
+            raise BadOption("the options mirror and table are needed", subject='format("matrixone")')
+        unknown = sorted(name for name in options if name.lower() not in _OPTIONS and "." not in name)  # Spark's own have dots
+        if unknown:  # a misspelled `at` would read the newest point without a word
+            raise BadOption(f"there is no option {', '.join(unknown)}", subject=f"table {table}")
+        names = options.get("columns")
+        hidden = _TRUTH.get(options.get("hidden", "false").strip().lower())
+        if hidden is None:
+            raise BadOption("hidden is neither true nor false", subject=f"table {table}")
+        task_bytes = options.get("task_bytes", str(TASK_BYTES)).strip()
+        if not task_bytes.isdecimal() or int(task_bytes) == 0:
+            raise BadOption("task_bytes is not a number of bytes", subject=f"table {table}")
+        columns = [name.strip() for name in names.split(",")] if names else None
+        self._task_bytes = int(task_bytes)
+        self._read = plan_read(mirror, table, options.get("at"), columns=columns, hidden=hidden)
+
+    def schema(self) -> StructType:
+        return spark_schema(self._read.schema)
+
+    def reader(self, schema: StructType) -> "MatrixOneReader":
+        """`schema` is ours, or a choice of its columns that the caller made with `.schema(…)`."""
+        ours = {field.name: field.dataType for field in self.schema()}
+        for field in schema:
+            if ours.get(field.name) != field.dataType:
+                raise BadOption(
+                    f"column {field.name} is asked for as {field.dataType.simpleString()}, it is "
+                    f"{ours[field.name].simpleString() if field.name in ours else 'not there'}",
+                    subject=f"table {self._read.ref.qualified_name}",
+                    remedy="Leave .schema(…) away, or name columns and types as printSchema() shows them.",
+                )
+        by_name = {column.name: column for column in self._read.columns}
+        return MatrixOneReader(replace(self._read, columns=tuple(by_name[name] for name in schema.names)), self._task_bytes)
+
+
+class MatrixOneReader(DataSourceReader):
+    def __init__(self, read: TableRead, task_bytes: int) -> None:
+        self._read = read
+        self._task_bytes = task_bytes
+
+    def partitions(self) -> list[InputPartition]:
+        tasks = self._read.shares(self._task_bytes).group_by("task", use_threads=False).aggregate([("name", "list")])
+        return [Share(tuple(names)) for names in tasks.column("name_list").to_pylist()]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """One batch a block. Spark asks with None where there are no partitions."""
+        settle_worker()
+        return self._read.batches(partition.names) if isinstance(partition, Share) else iter(())

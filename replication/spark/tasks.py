@@ -1,0 +1,73 @@
+"""What every job of ours on Spark needs: rows dealt out to tasks, Arrow's types as Spark's, the errors that only Spark brings."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from matrixone.errors import Terminal, Transient
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_LONGEST_REASON = 400
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class StoreNotShared(Terminal):
+    """Spark's executors run elsewhere and cannot see a folder of this machine."""
+
+    code = "STORE_NOT_SHARED"
+    about = "store"
+    default_remedy = "Use a local Spark master, or run Spark on the machine that holds the folder."
+
+
+class BadOption(Terminal):
+    """An option of Spark's data source `matrixone` is missing or cannot be understood."""
+
+    code = "BAD_OPTION"
+    about = "option"
+    default_remedy = (
+        'spark.read.format("matrixone").option("mirror", folder).option("table", "db.table"), and if wanted at, columns, hidden.'
+    )
+
+
+class SparkJobFailed(Transient):
+    """Spark gave a job up for a reason of its own: a lost executor, a worker without memory, a broken connection."""
+
+    code = "SPARK_JOB_FAILED"
+    about = "job of Spark"
+    default_remedy = "Run it again: what is done is kept. `--engine process` copies without Spark."
+
+
+def spark_schema(schema: pa.Schema) -> "StructType":
+    """Spark's types of Arrow's. A datetime without a zone stays one: by itself Spark would read it in the session's zone."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def reason_of(error: Exception) -> str:
+    """The line of Spark's stack traces that says what happened: the first cause, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines or [type(error).__name__])[0][:_LONGEST_REASON]
+
+
+def in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
+    """The rows as a DataFrame with one partition for each number in their column `task`."""
+    highest = pc.max(rows.column("task")).as_py()
+    frame = spark.createDataFrame(rows)
+    return frame.repartitionById(highest + 1, "task") if highest else frame.coalesce(1)
+
+
+def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
+    """Raises StoreNotShared where it can be known that the session's executors are on another machine than a local store."""
+    if not store_url.startswith("file:"):
+        return
+    if type(spark).__module__.startswith("pyspark.sql.connect.") and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
+        raise StoreNotShared("the Spark Connect server is on another machine", subject=store_url)
+    master = spark.conf.get("spark.master", "") or ""
+    if not master.startswith("local"):
+        raise StoreNotShared(f"the Spark master is {master or 'unknown'}", subject=store_url)

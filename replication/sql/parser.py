@@ -1,0 +1,440 @@
+"""The statements about subscriptions as values, from text and back to text (requirement O2; grammar in docs/sql.md).
+
+Recursive descent over the words of `sql_tokens`. Which settings and columns there are is taken from `Settings` and from the tables, so that
+an unknown one is told at its place. Values are only as right as their type here; `replication.service.subscriptions` checks the rest.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from typing import TypeAlias
+
+from replication.errors import SqlSyntax
+from replication.sql.tokens import Kind, Token, quote_name, quote_string, scan, syntax_error
+from replication.state.log import mo_ccpr_log
+from replication.state.migrations import VIEW, VIEW_COLUMNS
+from replication.state.settings import Settings
+
+Value: TypeAlias = bool | int | float | str
+SETTINGS: dict[str, type] = {setting.name: type(setting.default) for setting in fields(Settings)}
+READABLE: dict[str, tuple[str, ...]] = {  # what SELECT answers from; `live_name` repeats a name
+    VIEW: VIEW_COLUMNS,
+    mo_ccpr_log.name: tuple(column.name for column in mo_ccpr_log.columns if column.name != "live_name"),
+}
+# Words that are no names without quotes, for what follows a name would be taken as one.
+RESERVED = frozenset(
+    (
+        "ALTER",
+        "AND",
+        "CREATE",
+        "DATABASE",
+        "DROP",
+        "EXISTS",
+        "FALSE",
+        "FORCE",
+        "FROM",
+        "IF",
+        "OF",
+        "PAUSE",
+        "PUBLICATION",
+        "PURGE",
+        "RESUME",
+        "SELECT",
+        "SET",
+        "SHOW",
+        "SUBSCRIPTION",
+        "TABLE",
+        "TRUE",
+        "WHERE",
+        "WITH",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`name` is that of a field of `Settings`."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSubscription:
+    """
+    Attributes
+    ----------
+    table : None for the whole database.
+    uri : as written; holds the password, or `env:NAME` in its place.
+    publication, publisher : None where they are to be looked up.
+    """
+
+    name: str
+    database: str
+    table: str | None
+    uri: str = field(repr=False)
+    publication: str | None = None
+    publisher: str | None = None
+    settings: tuple[Setting, ...] = ()
+    allow_overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSubscription:
+    """At least one of `uri`, `publication` and `settings` is said."""
+
+    name: str
+    uri: str | None = field(default=None, repr=False)
+    publication: str | None = None
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSubscription:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSubscription:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropSubscription:
+    """`purge`: the mirror and its points go, too. `force`: without the upstream, if it does not answer."""
+
+    name: str
+    if_exists: bool = False
+    purge: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSubscriptions:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`columns` empty: all. `where`: columns and the values that they must have."""
+
+    source: str
+    columns: tuple[str, ...] = ()
+    where: tuple[tuple[str, str | int], ...] = ()
+
+
+Statement: TypeAlias = (
+    CreateSubscription | AlterSubscription | PauseSubscription | ResumeSubscription | DropSubscription | ShowSubscriptions | Select
+)
+
+
+def parse(text: str) -> list[Statement]:
+    """The statements of a script, separated by ';'. Raises SqlSyntax."""
+    parser = _Parser(text)
+    statements = []
+    while not parser.at_end():
+        if parser.symbol(";"):
+            continue
+        statements.append(parser.statement())
+        if not parser.at_end():
+            parser.need(parser.symbol(";"))
+    if not statements:
+        raise parser.error("a statement")
+    return statements
+
+
+class _Parser:
+    """Reads forward only. What could have stood at the present place is collected for the error."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [token for token in scan(text) if token.kind is not Kind.COMMENT]
+        self._next = 0
+        self._expected: list[str] = []
+
+    # ---- words
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._next]
+
+    def _advance(self) -> Token:
+        token = self._token
+        self._next += 1
+        self._expected = []
+        return token
+
+    def at_end(self) -> bool:
+        return self._token.kind is Kind.END
+
+    def error(self, expected: str | None = None, at: Token | None = None) -> SqlSyntax:
+        wanted = list(dict.fromkeys(self._expected)) if expected is None else [expected]
+        token = at or self._token
+        before = self._tokens[self._next - 1] if self._next else token
+        if token.kind is Kind.BROKEN and before.kind is Kind.WORD and before.end == token.start:  # my-sub
+            wanted.append("a name in `backquotes`, if it has other characters than letters, digits, _ and $,")
+        text = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} or {wanted[-1]}"
+        return syntax_error(self._text, token, text)
+
+    def need(self, found: bool) -> None:
+        if not found:
+            raise self.error()
+
+    def symbol(self, symbol: str) -> bool:
+        return self._accept(Kind.SYMBOL, symbol, f"'{symbol}'")
+
+    def word(self, word: str) -> bool:
+        return self._accept(Kind.WORD, word, word)
+
+    def _accept(self, kind: Kind, value: str, shown: str) -> bool:
+        if self._token.kind is kind and self._token.value.upper() == value:
+            self._advance()
+            return True
+        self._expected.append(shown)
+        return False
+
+    def words(self, *words: str) -> None:
+        for word in words:
+            self.need(self.word(word))
+
+    def name(self, what: str) -> str:
+        token = self._token
+        plain = token.kind is Kind.WORD and token.value.upper() not in RESERVED
+        if not plain and token.kind is not Kind.NAME:
+            reserved = token.kind is Kind.WORD
+            raise self.error(f"{what}{' (a reserved word needs `backquotes`)' if reserved else ''}")
+        return self._advance().value
+
+    def string(self, what: str) -> str:
+        if self._token.kind is not Kind.STRING:
+            raise self.error(f"{what} in quotes")
+        return self._advance().value
+
+    def one_of(self, known: Collection[str], what: str) -> tuple[str, Token]:
+        """A name that is known; letter case does not count."""
+        token = self._token
+        found = token.value.lower() if token.kind in (Kind.WORD, Kind.NAME) else ""
+        if found not in known:
+            raise self.error(f"{what} ({', '.join(sorted(known))})")
+        return found, self._advance()
+
+    def list_of(self, item: Callable[[], None]) -> None:
+        item()
+        while self.symbol(","):
+            item()
+
+    # ---- statements
+
+    def statement(self) -> Statement:
+        kinds: dict[str, Callable[[], Statement]] = {
+            "CREATE": self._create,
+            "ALTER": self._alter,
+            "PAUSE": lambda: PauseSubscription(self._subscription()),
+            "RESUME": lambda: ResumeSubscription(self._subscription()),
+            "DROP": self._drop,
+            "SHOW": self._show,
+            "SELECT": self._select,
+        }
+        for word, rule in kinds.items():
+            if self.word(word):
+                return rule()
+        raise self.error()
+
+    def _subscription(self) -> str:
+        self.words("SUBSCRIPTION")
+        return self.name("the subscription's name")
+
+    def _create(self) -> CreateSubscription:
+        name = self._subscription()
+        self.words("DATABASE")
+        database = self.name("the database's name")
+        table = self.name("the table's name") if self.word("TABLE") else None
+        self.words("FROM")
+        uri = self.string("the upstream's URI")
+        publication = publisher = None
+        settings = _Given(self)
+        while True:
+            if publication is None and self.word("PUBLICATION"):
+                publication = self.name("the publication's name")
+                publisher = self.name("the publisher's account") if self.word("OF") else None
+            elif "sync_interval" not in settings.values and self._at_setting("SYNC_INTERVAL"):
+                settings.read(("sync_interval",))
+            elif not settings.listed and self.word("WITH"):
+                settings.read_list((*SETTINGS, "allow_overlap"))
+            else:
+                break
+        overlap = settings.values.pop("allow_overlap", False) is True
+        return CreateSubscription(name, database, table, uri, publication, publisher, settings.settings(), overlap)
+
+    def _at_setting(self, word: str) -> bool:
+        if self._token.kind is Kind.WORD and self._token.value.upper() == word:
+            return True
+        self._expected.append(word)
+        return False
+
+    def _alter(self) -> AlterSubscription:
+        name = self._subscription()
+        self.words("SET")
+        settings = _Given(self)
+        settings.read_list((*SETTINGS, "upstream", "publication"))
+        uri, publication = (settings.values.pop(key, None) for key in ("upstream", "publication"))
+        return AlterSubscription(name, _text(uri), _text(publication), settings.settings())
+
+    def _drop(self) -> DropSubscription:
+        self.words("SUBSCRIPTION")
+        if_exists = self.word("IF")
+        if if_exists:
+            self.words("EXISTS")
+        name = self.name("the subscription's name")
+        purge = force = False
+        while True:
+            if not purge and self.word("PURGE"):
+                purge = True
+            elif not force and self.word("FORCE"):
+                force = True
+            else:
+                return DropSubscription(name, if_exists, purge, force)
+
+    def _show(self) -> ShowSubscriptions:
+        self.words("SUBSCRIPTIONS")
+        return ShowSubscriptions()
+
+    def _select(self) -> Select:
+        columns: list[Token] = []
+        if not self.symbol("*"):
+            self.list_of(lambda: columns.append(self._column()))
+        self.words("FROM")
+        self._qualifier()
+        source, _ = self.one_of(READABLE, "a table")
+        for token in columns:
+            if token.value.lower() not in READABLE[source]:
+                raise self.error(f"a column of {source} ({', '.join(READABLE[source])})", token)
+        where: list[tuple[str, str | int]] = []
+        if self.word("WHERE"):
+            where.append(self._condition(source))
+            while self.word("AND"):
+                where.append(self._condition(source))
+        return Select(source, tuple(token.value.lower() for token in columns), tuple(where))
+
+    def _column(self) -> Token:
+        if self._token.kind not in (Kind.WORD, Kind.NAME) or self._token.value.upper() in RESERVED:
+            raise self.error("'*' or a column")
+        return self._advance()
+
+    def _qualifier(self) -> None:
+        following = self._tokens[self._next + 1 : self._next + 2]
+        if following and following[0].kind is Kind.SYMBOL and following[0].value == ".":
+            self.one_of(("mo_catalog",), "the database")
+            self._advance()
+
+    def _condition(self, source: str) -> tuple[str, str | int]:
+        column, _ = self.one_of(READABLE[source], f"a column of {source}")
+        self.need(self.symbol("="))
+        if self._token.kind is Kind.NUMBER and self._token.value.isdecimal():
+            return column, int(self._advance().value)
+        return column, self.string("a number, or text")
+
+    # ---- settings
+
+    def setting(self, known: Collection[str], given: Collection[str]) -> tuple[str, Value]:
+        token = self._token
+        name, _ = self.one_of(known, "a setting")
+        if name in given:
+            raise self.error(f"each setting once, and {name} is there already", token)
+        self.symbol("=")
+        if name == "publication":
+            return name, self.string("the publication's name") if self._token.kind is Kind.STRING else self.name("the publication's name")
+        if name == "upstream":
+            return name, self.string("the upstream's URI")
+        return name, self._value(SETTINGS.get(name, bool))
+
+    def _value(self, kind: type) -> Value:
+        token = self._token
+        if kind is bool:
+            if self.word("TRUE"):
+                return True
+            if self.word("FALSE"):
+                return False
+        elif kind is str:
+            if token.kind is Kind.STRING:
+                return self._advance().value
+            self._expected.append("text in quotes")
+        elif token.kind is Kind.NUMBER and (kind is float or token.value.isdecimal()):
+            return kind(self._advance().value)
+        else:
+            self._expected.append("a number" if kind is float else "a whole number")
+        raise self.error()
+
+
+class _Given:
+    """The settings of one statement, each once."""
+
+    def __init__(self, parser: _Parser) -> None:
+        self._parser = parser
+        self.values: dict[str, Value] = {}
+        self.listed = False
+
+    def read(self, known: Collection[str]) -> None:
+        name, value = self._parser.setting(known, self.values)
+        self.values[name] = value
+
+    def read_list(self, known: Collection[str]) -> None:
+        parser = self._parser
+        self.listed = True
+        parser.need(parser.symbol("("))
+        parser.list_of(lambda: self.read(known))
+        parser.need(parser.symbol(")"))
+
+    def settings(self) -> tuple[Setting, ...]:
+        return tuple(Setting(name, value) for name, value in self.values.items())
+
+
+def _text(value: Value | None) -> str | None:
+    return None if value is None else str(value)
+
+
+# ---- back to text
+
+
+def format_statement(statement: Statement) -> str:
+    """Text that `parse` reads back as the same value. It holds the password: never for people."""
+    match statement:
+        case CreateSubscription():
+            return _format_create(statement)
+        case AlterSubscription():
+            parts = [f"UPSTREAM = {quote_string(statement.uri)}"] if statement.uri is not None else []
+            parts += [f"PUBLICATION = {quote_string(statement.publication)}"] if statement.publication is not None else []
+            return f"ALTER SUBSCRIPTION {quote_name(statement.name)} SET ({', '.join([*parts, *map(_format_setting, statement.settings)])})"
+        case PauseSubscription():
+            return f"PAUSE SUBSCRIPTION {quote_name(statement.name)}"
+        case ResumeSubscription():
+            return f"RESUME SUBSCRIPTION {quote_name(statement.name)}"
+        case DropSubscription():
+            options = f"{' PURGE' if statement.purge else ''}{' FORCE' if statement.force else ''}"
+            return f"DROP SUBSCRIPTION {'IF EXISTS ' if statement.if_exists else ''}{quote_name(statement.name)}{options}"
+        case ShowSubscriptions():
+            return "SHOW SUBSCRIPTIONS"
+        case Select():
+            where = " AND ".join(f"{column} = {_format_value(value)}" for column, value in statement.where)
+            columns = ", ".join(statement.columns) or "*"
+            return f"SELECT {columns} FROM {statement.source}{f' WHERE {where}' if where else ''}"
+
+
+def _format_create(statement: CreateSubscription) -> str:
+    scope = quote_name(statement.database) + (f" TABLE {quote_name(statement.table)}" if statement.table is not None else "")
+    text = f"CREATE SUBSCRIPTION {quote_name(statement.name)} DATABASE {scope} FROM {quote_string(statement.uri)}"
+    if statement.publication is not None:
+        text += f" PUBLICATION {quote_name(statement.publication)}"
+        text += f" OF {quote_name(statement.publisher)}" if statement.publisher is not None else ""
+    settings = [*map(_format_setting, statement.settings), *(["ALLOW_OVERLAP = TRUE"] if statement.allow_overlap else [])]
+    return text + (f" WITH ({', '.join(settings)})" if settings else "")
+
+
+def _format_setting(setting: Setting) -> str:
+    return f"{setting.name.upper()} = {_format_value(setting.value)}"
+
+
+def _format_value(value: Value) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return quote_string(value) if isinstance(value, str) else format(Decimal(repr(value)), "f")

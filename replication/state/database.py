@@ -1,0 +1,211 @@
+"""The catalog database: where subscriptions, leases and checkpoints are kept. SQLite in WAL mode when nothing is configured; MySQL or
+MariaDB by URL (architecture 9). Its errors are typed here, and what may be repeated is.
+
+Isolation. SQLite: every transaction is BEGIN IMMEDIATE, so they happen one after another. MySQL and MariaDB: READ COMMITTED. Claim,
+renewal and commit are each decided by one UPDATE with its whole condition in WHERE; InnoDB evaluates that against the newest committed row
+and holds the row's lock until the end, at any isolation. A snapshot (REPEATABLE READ) would add nothing to it but gap locks, by which
+writers of two subscriptions block each other, and an old view for who reads again after waiting. What must be read at one moment is one
+statement.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import sqlalchemy as sa
+import tenacity
+from sqlalchemy import event, exc
+
+from replication.errors import StateUnavailable, StateUnreadable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+PATIENCE_SECONDS = 10.0  # for a database that is away; a restart takes a few
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60  # the answer longer than InnoDB waits for a row (50 s), which has an error of its own
+_LOCK_SECONDS = 60
+
+# Numbers of MySQL and MariaDB after which trying again may help.
+PASSING = {
+    1020: "changed by another",
+    1021: "disk full",
+    1040: "too many connections",
+    1053: "shutting down",
+    1077: "shutting down",
+    1114: "table full",
+    1152: "connection aborted",
+    1159: "connection timed out",
+    1161: "connection timed out",
+    1203: "too many connections",
+    1205: "lock wait timed out",
+    1213: "deadlock",
+    1226: "over the user's limits",
+    1290: "read-only for now",
+    1317: "interrupted",
+    1836: "read-only for now",
+    1927: "connection killed",
+    2002: "not reachable",
+    2003: "not reachable",
+    2006: "connection lost",
+    2013: "connection lost",
+    2014: "connection out of step",
+    2055: "connection lost",
+    4031: "connection idle too long",
+}
+_REMEDIES = {
+    1044: "Grant the user of CCPR_CATALOG all privileges on that database.",
+    1045: "Check user and password in CCPR_CATALOG.",
+    1698: "Check user and password in CCPR_CATALOG.",
+    1049: "CREATE DATABASE <name> CHARACTER SET utf8mb4; as an administrator of the catalog's server.",
+    1142: "Grant the user of CCPR_CATALOG all privileges on that database.",
+    1143: "Grant the user of CCPR_CATALOG all privileges on that database.",
+    1130: "Allow this machine to connect to the catalog's server.",
+    1129: "FLUSH HOSTS; as an administrator of the catalog's server.",
+}
+_SQLITE_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL}
+_SQLITE_REMEDIES = {
+    sqlite3.SQLITE_READONLY: "Give this user the right to write the file and its folder.",
+    sqlite3.SQLITE_CANTOPEN: "Check CCPR_HOME and the permissions of the files in it.",
+    sqlite3.SQLITE_NOTADB: "The file is not a database of this program: restore it from a copy, or name another CCPR_HOME.",
+    sqlite3.SQLITE_CORRUPT: "The file is damaged: restore it from a copy; the mirrors stay readable without it.",
+}
+
+
+def create_engine(url: str) -> sa.Engine:
+    """An engine for the URL; connects to nothing yet. Raises StateUnreadable, which does not repeat the URL."""
+    try:
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            engine = sa.create_engine(parsed)
+        else:
+            waits = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _ANSWER_SECONDS, "write_timeout": _ANSWER_SECONDS}
+            unsaid = {name: value for name, value in waits.items() if name not in parsed.query}
+            options = {"connect_args": unsaid} if parsed.get_driver_name() == "pymysql" else {}
+            engine = sa.create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED", **options)
+    except (exc.ArgumentError, ImportError, ValueError) as error:
+        raise StateUnreadable(
+            f"this is no URL of a catalog database that can be opened ({type(error).__name__})",
+            subject="CCPR_CATALOG",
+            remedy="Write it as mysql+pymysql://user:password@host:3306/database, or leave it away for SQLite.",
+        ) from None  # the cause's text may repeat the URL with its password
+    if engine.dialect.name == "sqlite":
+        if engine.url.database:
+            _make_folder(Path(engine.url.database).parent)
+        event.listen(engine, "connect", _sqlite_settings)
+        event.listen(engine, "begin", _sqlite_begin)
+    return engine
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateUnreadable(f"the folder of the catalog database cannot be made: {error.strerror}", subject=str(folder)) from error
+
+
+def place(engine: sa.Engine) -> str:
+    """The database for people: without password, and without options, which may hold one."""
+    return engine.url.set(query={}).render_as_string(hide_password=True)
+
+
+@contextmanager
+def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction whose failures are typed: StateUnavailable, StateUnreadable. A broken unique key stays IntegrityError."""
+    with typed(engine), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def typed(engine: sa.Engine) -> Iterator[None]:
+    """Errors of the database within the block become ours."""
+    try:
+        yield
+    except exc.IntegrityError:
+        raise
+    except exc.DBAPIError as error:
+        raise _typed(engine, error) from error
+    except exc.TimeoutError as error:  # of the pool
+        raise StateUnavailable("the catalog database has no free connection", subject=place(engine)) from error
+
+
+def repeatable(function: Callable[P, T]) -> Callable[P, T]:
+    """For what may be done twice: reads, and whole transactions that write the same again. Repeated while the database is away, for
+    PATIENCE_SECONDS at most; then StateUnavailable.
+    """
+    attempts = tenacity.retry(
+        retry=tenacity.retry_if_exception_type(StateUnavailable),
+        stop=lambda state: (state.seconds_since_start or 0.0) >= PATIENCE_SECONDS,
+        wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
+        before_sleep=tenacity.before_sleep_log(_log, logging.WARNING),
+        reraise=True,
+    )
+
+    @wraps(function)
+    def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
+        return attempts(function)(*args, **kwargs)
+
+    return repeated
+
+
+def fetch(connection: sa.Connection, query: sa.Select) -> list[sa.Row]:
+    """All rows of a query. Raises StateUnreadable for a value that is not of its column's type (SQLite stores anything)."""
+    try:
+        return list(connection.execute(query).all())
+    except (ValueError, TypeError) as error:
+        raise StateUnreadable(f"a row of the catalog database cannot be read: {error}", subject=place(connection.engine)) from error
+
+
+@contextmanager
+def alone(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
+    """A connection of which there is one at a time for `what`, across processes: the others wait up to a minute.
+
+    SQLite: one transaction, which ends with the block. MySQL: a lock by name on a connection that commits by itself, since statements that
+    change tables do so anyway; the server frees it when the connection ends. Raises StateUnavailable.
+    """
+    if engine.dialect.name == "sqlite":
+        with transaction(engine) as connection:
+            yield connection
+        return
+    name = f"ccpr {what} {engine.url.database}"[:64]
+    with typed(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if connection.scalar(sa.select(sa.func.get_lock(name, _LOCK_SECONDS))) != 1:
+            raise StateUnavailable(f"another process has held the lock '{name}' for {_LOCK_SECONDS} s", subject=place(engine))
+        try:
+            yield connection
+        finally:
+            if not connection.invalidated:
+                connection.execute(sa.select(sa.func.release_lock(name)))
+
+
+def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | StateUnreadable:
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error):
+        number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest tells more of it
+        passing, remedy, text = number in _SQLITE_PASSING, _SQLITE_REMEDIES.get(number), str(cause)
+    else:
+        parts = cause.args if cause is not None else ()
+        number = parts[0] if parts and isinstance(parts[0], int) else 0
+        passing, remedy = number in PASSING or error.connection_invalidated, _REMEDIES.get(number)
+        text = f"{number}: {parts[1] if len(parts) > 1 else cause}"
+    if passing:
+        return StateUnavailable(f"the catalog database does not answer now ({text:.500})", subject=place(engine))
+    return StateUnreadable(f"the catalog database cannot be used ({text:.500})", subject=place(engine), remedy=remedy)
+
+
+def _sqlite_settings(connection, _record) -> None:
+    connection.isolation_level = None  # we begin transactions ourselves: the driver's own begin comes too late to lock what is read first
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA busy_timeout=10000")  # first: to change the journal takes a lock, too
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")  # a committed point survives a power cut
+    cursor.close()
+
+
+def _sqlite_begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

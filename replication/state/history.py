@@ -1,0 +1,212 @@
+"""Points in the catalog database: the global points of a subscription, and each table's, written in the transaction that ends the
+iteration.
+
+A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So a point costs what
+changed, and time travel is one query. Source: architecture.md, "One commit".
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind, Table, integer_of, text_of
+from replication.errors import StateUnreadable
+from replication.mirror.points import Behind, Head, Point, TableRef
+from replication.state.database import fetch, repeatable, transaction
+from replication.state.log import mo_ccpr_log
+from replication.state.tables import points, table_points
+
+
+@dataclass(frozen=True, slots=True)
+class TablePoint:
+    """A table's state from one point on.
+
+    Attributes
+    ----------
+    ref : what the mirror's point says of it; None = the table is gone from this point on.
+    appendable : live appendable objects; they may hold rows that are committed after the point.
+    """
+
+    table: Table
+    ref: TableRef | None
+    lsn: int
+    appendable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPoint:
+    """A point as the list of points shows it. Times as in `Point`."""
+
+    lsn: int
+    at: Timestamp
+    snapshot: str
+    committed_at: datetime
+    ledger: str
+    tables_changed: int
+    objects_copied: int
+    bytes_copied: int
+
+
+class PointHistory:
+    """The points of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    @repeatable
+    def head(self) -> Head:
+        """The committed state, read at one moment: in one statement."""
+        mine = points.c.task_id == mo_ccpr_log.c.task_id
+        oldest, newest = (sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max))
+        query = sa.select(oldest, newest, mo_ccpr_log.c.iteration_lsn, mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == self.task_id)
+        with transaction(self.engine) as connection:
+            found = fetch(connection, query)
+        if not found:
+            raise StateUnreadable(
+                "its row is gone from mo_ccpr_log", subject=f"task {self.task_id}", remedy="Restore the catalog database."
+            )
+        return Head(*found[0])
+
+    @repeatable
+    def global_points(self, after: int = -1) -> list[GlobalPoint]:
+        """Those of a greater lsn, oldest first."""
+        query = sa.select(points).where(points.c.task_id == self.task_id, points.c.lsn > after).order_by(points.c.lsn)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query)
+        return [_global_point(row._mapping) for row in rows]
+
+    @repeatable
+    def newest(self) -> GlobalPoint | None:
+        with transaction(self.engine) as connection:
+            query = sa.select(points).where(points.c.task_id == self.task_id).order_by(points.c.lsn.desc()).limit(1)
+            found = fetch(connection, query)
+        return _global_point(found[0]._mapping) if found else None
+
+    @repeatable
+    def tables(self, at_lsn: int) -> dict[int, TablePoint]:
+        """The tables that exist at a point, by id."""
+        newest = (
+            sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
+            .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn)
+            .group_by(table_points.c.table_id)
+            .subquery()
+        )
+        join = table_points.join(newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn))
+        query = sa.select(table_points).select_from(join).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query)
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    @repeatable
+    def states(self) -> Iterator[TablePoint]:
+        """Every state of every table that some point shows, one manifest each."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
+        return (_table_point(row._mapping) for row in rows)
+
+    @repeatable
+    def changed(self, lsn: int) -> dict[int, TablePoint]:
+        """What one point wrote, tables that went included."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query)
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
+        """Forget the points before one, and each table's states that no point from there on shows; their manifests."""
+        later = table_points.alias()
+        replaced = (
+            sa.select(later.c.lsn)
+            .where(
+                later.c.task_id == table_points.c.task_id,
+                later.c.table_id == table_points.c.table_id,
+                later.c.lsn > table_points.c.lsn,
+                later.c.lsn <= oldest_lsn,
+            )
+            .exists()
+        )
+        unseen = (table_points.c.task_id == self.task_id, table_points.c.lsn <= oldest_lsn, replaced | table_points.c.gone.is_(True))
+        rows = connection.execute(sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)).all()
+        for row in rows:
+            key = (table_points.c.task_id == self.task_id, table_points.c.table_id == row.table_id, table_points.c.lsn == row.lsn)
+            connection.execute(table_points.delete().where(*key))
+        connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
+        return [row.manifest for row in rows if row.manifest]
+
+    def write(self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint]) -> None:
+        """Table points first, the global point last, in the caller's transaction."""
+        rows = [self._table_values(table) for table in tables]
+        for start in range(0, len(rows), 1000):
+            connection.execute(table_points.insert(), rows[start : start + 1000])
+        values = {
+            "task_id": self.task_id,
+            "lsn": point.lsn,
+            "snapshot_ts": point.at.physical,
+            "snapshot": point.snapshot,
+            "committed_at": point.committed_at.astimezone(UTC).replace(tzinfo=None),
+            "ledger": point.ledger,
+            "tables_changed": point.tables_changed,
+            "objects_copied": point.objects_copied,
+            "bytes_copied": point.bytes_copied,
+        }
+        connection.execute(points.insert().values(values))
+
+    def _table_values(self, point: TablePoint) -> dict[str, object]:
+        table, ref = point.table, point.ref
+        return {
+            "task_id": self.task_id,
+            "table_id": table.id,
+            "lsn": point.lsn,
+            "gone": ref is None,
+            "database_name": table.database,
+            "table_name": table.name,
+            "kind": table.kind.value,
+            "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
+            "manifest": ref.manifest if ref else "",
+            "objects": ref.objects if ref else 0,
+            "appendable": point.appendable,
+            "row_count": ref.rows if ref else 0,
+            "bytes": ref.bytes if ref else 0,
+        }
+
+
+def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, Behind]) -> Point:
+    """The point as the mirror publishes it: of tables that are behind, it shows nothing."""
+    refs = {table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind}
+    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind)
+
+
+def _global_point(row: Mapping) -> GlobalPoint:
+    with _understood(row):
+        committed_at = row["committed_at"].replace(tzinfo=UTC)
+        numbers = (integer_of(row["tables_changed"]), integer_of(row["objects_copied"]), integer_of(row["bytes_copied"]))
+        at = Timestamp(integer_of(row["snapshot_ts"]))
+        return GlobalPoint(integer_of(row["lsn"]), at, text_of(row["snapshot"]), committed_at, text_of(row["ledger"]), *numbers)
+
+
+def _table_point(row: Mapping) -> TablePoint:
+    with _understood(row):
+        table, lsn = Table.from_json(json.loads(row["table_schema"])), integer_of(row["lsn"])
+        if row["gone"]:
+            return TablePoint(table, None, lsn)
+        numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
+        ref = TableRef(table.id, table.database, table.name, Kind(row["kind"]), lsn, text_of(row["manifest"]), *numbers)
+        return TablePoint(table, ref, lsn, integer_of(row["appendable"]))
+
+
+@contextmanager
+def _understood(row: Mapping) -> Iterator[None]:
+    """A row that this program would not have written is told as such."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = f"table {row['table_id']}, " if "table_id" in row else ""
+        subject = f"task {row['task_id']}, {what}point {row['lsn']}"
+        raise StateUnreadable(f"a stored point cannot be read: {error}", subject=subject, remedy="Restore the catalog database.") from error

@@ -1,0 +1,128 @@
+"""Who runs what: an executor's identity, and the lease that it renews while it works (requirements O4, O5).
+
+The lease in `mo_ccpr_log` is the truth. Beside it each executor holds an operating system lock on a file of its own; the kernel frees it
+however the process ends. So an executor on the same state folder sees at once that the former owner is dead, and need not wait for the
+lease to run out; one elsewhere waits.
+"""
+
+import fcntl
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
+from replication.state.log import CcprLog, Claim
+
+TTL_SECONDS = 30.0
+_KEPT_SECONDS = 86_400.0  # an executor's lock file after its end; no lease lasts as long
+_log = structlog.get_logger(__name__)
+
+
+class Executor:
+    """This process as an owner of leases."""
+
+    def __init__(self, folder: Path) -> None:
+        self.id = str(uuid.uuid4())
+        self._folder = folder
+        self._path = folder / f"{self.id}.lock"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StateUnreadable(f"the lock of this executor cannot be made: {error.strerror}", subject=str(folder)) from error
+        self._held: set[str] = set()
+
+    @contextmanager
+    def holding(self, log: CcprLog, claim: Claim) -> Iterator["Lease"]:
+        """The claim's lease for the block."""
+        lease = Lease(log, claim)
+        self._held.add(claim.task_id)
+        try:
+            with lease:
+                yield lease
+        finally:
+            if lease.freed:
+                self._held.discard(claim.task_id)
+
+    def is_dead(self, owner: str) -> bool:
+        """True if the owner ran on this state folder and has ended; False if it lives or cannot be judged from here."""
+        try:
+            return _is_free(self._folder / f"{uuid.UUID(owner)}.lock")
+        except (FileNotFoundError, ValueError):
+            return False
+        except OSError as error:
+            raise StateUnreadable(f"cannot look at another executor's lock: {error.strerror}", subject=str(self._folder)) from error
+
+    def close(self) -> None:
+        """End. If a lease could not be freed (the database was away), the file stays, unlocked: others know by it that we are dead. What
+        those have left that ended long ago is removed.
+        """
+        if not self._held:
+            self._path.unlink(missing_ok=True)
+        self._file.close()
+        for path in self._folder.glob("*.lock"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _KEPT_SECONDS and _is_free(path):
+                    path.unlink()
+
+
+def _is_free(path: Path) -> bool:
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+class Lease:
+    """Holds a claim while work goes on; a thread renews it. `check` raises LeaseLost once somebody else has taken over."""
+
+    def __init__(self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS) -> None:
+        self.claim = claim
+        self.freed = False
+        self._log, self._ttl = log, ttl_seconds
+        self._ended, self._lost = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._renew, name=f"lease-{claim.name}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._log.release(self.claim)
+        self.freed = True
+
+    @property
+    def lost(self) -> bool:
+        return self._lost.is_set()
+
+    def check(self) -> None:
+        if self.lost:
+            raise LeaseLost("another executor has taken over", subject=f"subscription {self.claim.name}")
+
+    def confirm(self) -> None:
+        """Ask the log whether the lease is still ours, and renew it: before what no transaction guards. Raises LeaseLost."""
+        if not self._log.renew(self.claim, self._ttl):
+            self._lost.set()
+        self.check()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._ttl / 3):
+            try:
+                if not self._log.renew(self.claim, self._ttl):
+                    self._lost.set()
+                    return
+            except (StateUnavailable, StateUnreadable) as error:
+                # the guarded commit decides in the end; a database that is away for a moment is no reason to stop
+                _log.warning("lease not renewed", subscription=self.claim.name, error=error.message)

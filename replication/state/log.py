@@ -1,0 +1,350 @@
+"""`mo_ccpr_log`: one row a subscription, its lease, and the guarded commit (requirements N1, O3, O4, O5, B10).
+
+The table and its rows as values are in `replication.state.log_rows`; which state may follow which is data in `replication.state.states`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from matrixone.errors import CcprError, Terminal
+from replication.errors import (
+    CommitOutcomeUnknown,
+    LeaseLost,
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionExists,
+    SubscriptionMissing,
+)
+from replication.state.context import Context
+from replication.state.database import alone, repeatable, transaction
+from replication.state.log_rows import BadRow, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
+from replication.state.states import Event, IterationState, Pair, State, after
+from replication.state.tables import mo_ccpr_log
+
+__all__ = ["BadRow", "CcprLog", "Claim", "Failures", "IterationState", "LogRow", "State", "mo_ccpr_log"]
+
+_MOST_MESSAGE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run one subscription's iteration `lsn`, as long as nobody has raised the fence."""
+
+    task_id: str
+    name: str
+    owner: str
+    fence: int
+    lsn: int
+
+
+class CcprLog:
+    """The table and its rules.
+
+    Parameters
+    ----------
+    clock : seconds since 1970; a parameter so that tests can move it.
+    """
+
+    def __init__(self, engine: sa.Engine, clock: Callable[[], float] = time.time) -> None:
+        self.engine = engine
+        self._clock = clock
+
+    def insert(self, row: LogRow, check: Callable[[list[LogRow]], None] | None = None) -> None:
+        """A new subscription. `check` sees the others, of which none can be added meanwhile, and may raise. Raises SubscriptionExists."""
+        try:
+            with alone(self.engine, "subscriptions") as connection:
+                if check is not None:
+                    check(read_rows(connection)[0])
+                live_name = None if row.state == State.DROPPED else row.subscription_name
+                connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values_of(row)))
+        except IntegrityError as error:
+            raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {row.subscription_name}") from error
+
+    def rows(self) -> list[LogRow]:
+        """Those that are not dropped and can be read, by name."""
+        return self.all_rows()[0]
+
+    @repeatable
+    def all_rows(self) -> tuple[list[LogRow], list[BadRow]]:
+        """Those that are not dropped, by name; and apart from them those that cannot be read, of which the others must not suffer."""
+        with transaction(self.engine) as connection:
+            return read_rows(connection)
+
+    @repeatable
+    def row(self, name: str) -> LogRow:
+        """Raises SubscriptionMissing."""
+        with transaction(self.engine) as connection:
+            found = read_row(connection, mo_ccpr_log.c.live_name == name)
+        if found is None:
+            raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+        return found
+
+    @repeatable
+    def dropped_row(self, name: str) -> LogRow | None:
+        """The latest of those of this name that were dropped."""
+        with transaction(self.engine) as connection:
+            return read_latest_dropped(connection, name)
+
+    # ---- the lease
+
+    @repeatable
+    def claim(self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool]) -> Claim:
+        """Become the owner. Raises SubscriptionBusy while another living executor is, SubscriptionPaused, SubscriptionMissing.
+
+        An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its recorded snapshot, which
+        gives the same result. To claim what one holds already gives a new claim, so a repetition does no harm.
+        """
+        with transaction(self.engine) as connection:
+            row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
+            if row is None:
+                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+            pair = after(Event.CLAIM, row.pair, name)
+            now = self._now()
+            if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):
+                seconds = (row.lease_expires_at - now) / 1000
+                raise SubscriptionBusy(
+                    f"another executor ({row.cn_uuid}) is running it; its lease ends in {seconds:.0f} s unless it is renewed",
+                    subject=f"subscription {name}",
+                )
+            values = {
+                "cn_uuid": owner,
+                "fence": row.fence + 1,
+                "lease_expires_at": now + round(ttl_seconds * 1000),
+                "state": pair.state,
+                "iteration_state": pair.iteration,
+            }
+            same = (mo_ccpr_log.c.fence == row.fence, mo_ccpr_log.c.iteration_lsn == row.iteration_lsn)
+            taken = connection.execute(mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id, *same).values(values))
+            if taken.rowcount != 1:
+                raise SubscriptionBusy("another executor was faster", subject=f"subscription {name}")
+        return Claim(row.task_id, name, owner, row.fence + 1, row.iteration_lsn)
+
+    def is_held(self, row: LogRow) -> bool:
+        """See `LogRow.is_held`."""
+        return row.is_held(self._clock())
+
+    def renew(self, claim: Claim, ttl_seconds: float) -> bool:
+        """False if the claim has been taken over, or ended by a pause or a drop."""
+        with transaction(self.engine) as connection:
+            query = mo_ccpr_log.update().where(*_held(claim)).values(lease_expires_at=self._now() + round(ttl_seconds * 1000))
+            return connection.execute(query).rowcount == 1
+
+    @repeatable
+    def release(self, claim: Claim) -> None:
+        """Free the lease; nothing happens if it is somebody else's by now."""
+        with transaction(self.engine) as connection:
+            connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(lease_expires_at=0))
+
+    # ---- the iteration
+
+    def start(self, claim: Claim, context: Context) -> None:
+        """The iteration runs; its snapshot's name is recorded. State error is over."""
+        self._change(claim, {"context": context.to_text()}, Event.START)
+
+    def remember(self, claim: Claim, context: Context) -> None:
+        """A changed context within the iteration, or after it."""
+        self._change(claim, {"context": context.to_text()})
+
+    def commit_row(self, connection: sa.Connection, claim: Claim, context: Context, watermark: int) -> None:
+        """The iteration's outcome, in the transaction that writes the points (O5): one UPDATE that names what the owner believes.
+
+        Raises LeaseLost unless exactly our row is there, which must roll the whole transaction back. If the database is lost before the
+        transaction's end is answered, `has_committed` tells (B10).
+        """
+        values = {
+            "state": State.RUNNING,
+            "iteration_state": after(Event.COMMIT, Pair(State.RUNNING, IterationState.RUNNING), claim.name).iteration,
+            "iteration_lsn": claim.lsn + 1,
+            "watermark": watermark,
+            "context": context.to_text(),
+            "error_message": None,
+        }
+        running = (
+            mo_ccpr_log.c.iteration_lsn == claim.lsn,
+            mo_ccpr_log.c.state == State.RUNNING,
+            mo_ccpr_log.c.iteration_state == IterationState.RUNNING,
+        )
+        changed = connection.execute(mo_ccpr_log.update().where(*_held(claim), *running).values(self._stamped(values)))
+        if changed.rowcount != 1:
+            raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
+
+    def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
+        """Whether a commit whose answer was lost has happened. The row is locked to read it, so a commit that is still under way has ended.
+
+        Raises LeaseLost if another has taken over meanwhile, CommitOutcomeUnknown if the database does not come back.
+        """
+        try:
+            row = self._settled(claim)
+        except StateUnavailable as error:
+            raise CommitOutcomeUnknown(
+                f"the connection was lost during the commit ({lost.message})", subject=f"subscription {claim.name}, lsn {claim.lsn}"
+            ) from error
+        if row is None or row.fence != claim.fence:
+            raise _lost(row, claim)
+        return row.iteration_lsn == claim.lsn + 1
+
+    @repeatable
+    def _settled(self, claim: Claim) -> LogRow | None:
+        with transaction(self.engine) as connection:
+            return read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
+
+    def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
+        """Write down a failure: `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened, else
+        `N:<first>:<text>` and state error.
+        """
+        now = round(self._clock())
+        if isinstance(error, Terminal):
+            message, event = f"N:{now}:{error}", Event.FAIL
+        else:
+            before = Failures.of(self._message(claim))
+            count, first = (before.count, before.first) if before else (0, now)
+            message, event = f"R:{count + 1}:{first}:{now}:{error}", Event.RETRY
+        self._change(claim, {"error_message": message[:_MOST_MESSAGE], "context": context.to_text()}, event)
+
+    @repeatable
+    def _message(self, claim: Claim) -> str | None:
+        with transaction(self.engine) as connection:
+            row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id)
+        return None if row is None else row.error_message
+
+    @repeatable
+    def _change(self, claim: Claim, values: dict[str, Any], event: Event | None = None) -> None:
+        """Write what the owner says; with an event, as a step of the open iteration. Twice is as once."""
+        with transaction(self.engine) as connection:
+            row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
+            if row is None or (row.cn_uuid, row.fence) != (claim.owner, claim.fence):
+                raise _lost(row, claim)
+            if event is not None:
+                if row.iteration_lsn != claim.lsn:
+                    raise LeaseLost("the iteration has been committed", subject=f"subscription {claim.name}, lsn {claim.lsn}")
+                pair = after(event, row.pair, claim.name)
+                values = {**values, "state": pair.state, "iteration_state": pair.iteration}
+            changed = connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(self._stamped(values)))
+            if changed.rowcount != 1:
+                raise _lost(row, claim)
+
+    # ---- what a person does
+
+    def pause(self, name: str) -> LogRow:
+        """No iteration begins, and the one that runs cannot commit: the fence is raised. What is paused stays so."""
+        return self._administer(name, Event.PAUSE, lambda row: _ended(row))
+
+    def resume(self, name: str) -> LogRow:
+        """It may run again, from its checkpoint and recorded snapshot; an error is cleared."""
+        return self._administer(name, Event.RESUME, lambda row: {"error_message": None})
+
+    def alter(self, row: LogRow, values: dict[str, Any], *, reroute: bool) -> LogRow:
+        """Change a row's configuration as `row` showed it. With `reroute`, what runs at the former upstream cannot commit any more.
+
+        Raises SubscriptionBusy if somebody else has changed it since.
+        """
+
+        def change(now: LogRow) -> dict[str, Any]:
+            if (now.task_id, now.sync_config, now.upstream_conn, now.publication_name) != (
+                row.task_id,
+                row.sync_config,
+                row.upstream_conn,
+                row.publication_name,
+            ):
+                raise SubscriptionBusy(
+                    "it was altered by somebody else meanwhile", subject=f"subscription {row.subscription_name}", remedy="Alter it again."
+                )
+            return {**values, **_ended(now)} if reroute else values
+
+        return self._administer(row.subscription_name, Event.REROUTE if reroute else None, change, repeat=False)
+
+    def drop(self, name: str) -> LogRow:
+        """It is no subscription any more, its name is free. What it has recorded upstream is to be dropped; lsn and watermark stay."""
+
+        def change(row: LogRow) -> dict[str, Any]:
+            context = Context.from_text(row.context).released().to_text()
+            return {**_ended(row), "live_name": None, "drop_at": self._utc(), "context": context}
+
+        return self._administer(name, Event.DROP, change, repeat=False)
+
+    def forget(self, name: str) -> LogRow:
+        """Drop one whose row cannot be read: nothing is understood, what could be wrong is written over. Raises SubscriptionMissing."""
+        with transaction(self.engine) as connection:
+            row = connection.execute(sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)).first()
+            if row is None:
+                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+            try:
+                context = Context.from_text(row.context).released()
+            except StateUnreadable:
+                context = Context()
+            ended = {"state": State.DROPPED, "iteration_state": IterationState.CANCEL, "live_name": None, "drop_at": self._utc()}
+            nothing = dict.fromkeys(("account_id", "iteration_lsn", "watermark", "lease_expires_at"), 0)
+            values = {
+                **ended,
+                **nothing,
+                "fence": sa.cast(mo_ccpr_log.c.fence, sa.BigInteger) + 1,
+                "cn_uuid": None,
+                "created_at": self._utc(),
+            }
+            where = mo_ccpr_log.c.task_id == row.task_id
+            connection.execute(mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()})))
+            written = read_row(connection, where)
+        assert written is not None
+        return written
+
+    @repeatable
+    def settle_dropped(self, task_id: str, values: dict[str, Any]) -> None:
+        """What is left of a dropped subscription: `context`, `upstream_conn`."""
+        with transaction(self.engine) as connection:
+            where = (mo_ccpr_log.c.task_id == task_id, mo_ccpr_log.c.state == State.DROPPED)
+            connection.execute(mo_ccpr_log.update().where(*where).values(self._stamped(values)))
+
+    def _administer(self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]], *, repeat: bool = True) -> LogRow:
+        """`repeat`: the same again does no harm."""
+        write = repeatable(self._write) if repeat else self._write
+        return write(name, event, change)
+
+    def _write(self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]]) -> LogRow:
+        with transaction(self.engine) as connection:
+            row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
+            if row is None:
+                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+            pair = row.pair if event is None else after(event, row.pair, name)
+            values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
+            connection.execute(mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id).values(self._stamped(values)))
+            written = read_row(connection, mo_ccpr_log.c.task_id == row.task_id)
+        assert written is not None
+        return written
+
+    def _stamped(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "updated_at": self._utc()}
+
+    def _utc(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC).replace(tzinfo=None)
+
+    def _now(self) -> int:
+        return round(self._clock() * 1000)
+
+
+def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+    return (mo_ccpr_log.c.task_id == claim.task_id, mo_ccpr_log.c.cn_uuid == claim.owner, mo_ccpr_log.c.fence == claim.fence)
+
+
+def _ended(row: LogRow) -> dict[str, Any]:
+    """Whoever owns the row owns it no more."""
+    return {"fence": row.fence + 1, "lease_expires_at": 0, "cn_uuid": None}
+
+
+def _lost(row: LogRow | None, claim: Claim) -> LeaseLost:
+    subject = f"subscription {claim.name}, lsn {claim.lsn}"
+    state = State.DROPPED if row is None else State(row.state)
+    if state is State.DROPPED:
+        return LeaseLost("the subscription was dropped meanwhile", subject=subject, remedy="Nothing is left to do.")
+    if state is State.PAUSED:
+        remedy = f"`ccpr resume {claim.name}`: the iteration goes on where it stopped."
+        return LeaseLost("the subscription was paused meanwhile", subject=subject, remedy=remedy)
+    if row is not None and row.cn_uuid is None:
+        return LeaseLost("the subscription's upstream was altered meanwhile", subject=subject)
+    return LeaseLost("the row is no longer ours: another executor has taken over", subject=subject)

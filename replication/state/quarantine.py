@@ -1,0 +1,125 @@
+"""Tables that fail while the others go on (setting `isolated`; requirement B4).
+
+`ccpr_quarantine` has a row for each table that failed in the last iteration; it is tried again with every iteration, and the row goes in
+the commit that moves the table again. `ccpr_behind` says of each point which tables it does not show: what is known of a table that was
+not moved is the state of an older point, so nobody may read it there (`PointNotReached`). Both are written in the transaction of the
+commit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from matrixone.schema import Table
+from replication.failure import Failure
+from replication.mirror.points import Behind
+from replication.state.database import fetch, repeatable, transaction
+from replication.state.tables import behind_tables, quarantine
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A table in quarantine. Times are ours, UTC."""
+
+    table_id: int
+    database: str
+    name: str
+    since_lsn: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    attempts: int
+    failure: Failure
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+class Quarantine:
+    """Both tables for one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    @repeatable
+    def entries(self) -> list[Quarantined]:
+        """The tables in quarantine now, by id."""
+        query = sa.select(quarantine).where(quarantine.c.task_id == self.task_id).order_by(quarantine.c.table_id)
+        with transaction(self.engine) as connection:
+            return [_quarantined(row._mapping) for row in fetch(connection, query)]
+
+    @repeatable
+    def behind(self, lsn: int) -> dict[int, Behind]:
+        """The tables that a point does not show, by id."""
+        return self._behind(behind_tables.c.lsn == lsn).get(lsn, {})
+
+    @repeatable
+    def behind_by_point(self) -> dict[int, dict[int, Behind]]:
+        """Likewise for every point that does not show all."""
+        return self._behind(sa.true())
+
+    def write(self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]) -> None:
+        """The outcome of iteration `lsn`, in the caller's transaction: the tables that failed in it, and no others."""
+        mine = quarantine.c.task_id == self.task_id
+        known = {row.table_id: row for row in fetch(connection, sa.select(quarantine).where(mine))}
+        stamp = now.astimezone(UTC).replace(tzinfo=None)
+        if known:
+            connection.execute(quarantine.delete().where(mine))
+        rows = []
+        for table_id, (table, failure) in sorted(failed.items()):
+            before = known.get(table_id)
+            rows.append(
+                {
+                    "task_id": self.task_id,
+                    "table_id": table_id,
+                    "database_name": table.database,
+                    "table_name": table.name,
+                    "since_lsn": before.since_lsn if before else lsn,
+                    "first_failed_at": before.first_failed_at if before else stamp,
+                    "last_failed_at": stamp,
+                    "attempts": before.attempts + 1 if before else 1,
+                    "code": failure.code,
+                    "message": failure.message,
+                    "subject": failure.subject,
+                    "remedy": failure.remedy,
+                }
+            )
+        if rows:
+            connection.execute(quarantine.insert(), rows)
+
+    def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, Behind]) -> None:
+        """What point `lsn` does not show, in the caller's transaction."""
+        rows = [
+            {
+                "task_id": self.task_id,
+                "lsn": lsn,
+                "table_id": table_id,
+                "database_name": entry.database,
+                "table_name": entry.name,
+                "stands_at": entry.lsn,
+            }
+            for table_id, entry in sorted(behind.items())
+        ]
+        if rows:
+            connection.execute(behind_tables.insert(), rows)
+
+    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> None:
+        """Forget points that are let go."""
+        connection.execute(behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn))
+
+    def _behind(self, where: sa.ColumnElement[bool]) -> dict[int, dict[int, Behind]]:
+        query = sa.select(behind_tables).where(behind_tables.c.task_id == self.task_id, where).order_by(behind_tables.c.lsn)
+        found: dict[int, dict[int, Behind]] = {}
+        with transaction(self.engine) as connection:
+            for row in fetch(connection, query):
+                found.setdefault(row.lsn, {})[row.table_id] = Behind(row.database_name, row.table_name, row.stands_at)
+        return found
+
+
+def _quarantined(row: Mapping) -> Quarantined:
+    first, last = row["first_failed_at"].replace(tzinfo=UTC), row["last_failed_at"].replace(tzinfo=UTC)
+    failure = Failure(row["code"], row["message"], row["subject"], row["remedy"])
+    return Quarantined(row["table_id"], row["database_name"], row["table_name"], row["since_lsn"], first, last, row["attempts"], failure)

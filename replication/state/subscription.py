@@ -1,0 +1,122 @@
+"""A subscription as a value: what is replicated, from where, and how (requirements O2, O3; architecture 16)."""
+
+import json
+import re
+import uuid
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+
+from matrixone.schema import Kind, Table
+from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
+from matrixone.upstream.errors import BadUri
+from matrixone.upstream.publications import Publication
+from replication.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
+from replication.state.context import Context
+from replication.state.credentials import Vault
+from replication.state.log import IterationState, LogRow, State
+from replication.state.settings import Settings
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """
+    Attributes
+    ----------
+    table : the one table of a table-level subscription, None for the whole database.
+    sealed_password : opened by the vault only at the moment of connecting.
+    """
+
+    task_id: str
+    name: str
+    endpoint: Endpoint
+    sealed_password: str = field(repr=False)
+    publication: Publication
+    database: str
+    table: str | None
+    settings: Settings
+
+    @property
+    def uid(self) -> str:
+        """What our snapshots' names carry: random, so that a second installation never meets them."""
+        return self.task_id.replace("-", "")[:12]
+
+    @property
+    def level(self) -> str:
+        return "database" if self.table is None else "table"
+
+    @property
+    def scope(self) -> str:
+        return self.database if self.table is None else f"{self.database}.{self.table}"
+
+    def replicates(self, table: Table, indexes_of_scope: frozenset[str]) -> bool:
+        """Does the mirror record this table? Index tables belong to it; whether their objects are copied is `copies`."""
+        if table.kind is Kind.INDEX:
+            return self.table is None or table.name in indexes_of_scope
+        return table.kind is Kind.TABLE and self.table in (None, table.name)
+
+    def copies(self, table: Table) -> bool:
+        return table.kind is Kind.TABLE or self.settings.with_indexes
+
+    @classmethod
+    def new(
+        cls,
+        name: str,
+        endpoint: Endpoint,
+        password: str,
+        vault: Vault,
+        publication: Publication,
+        database: str,
+        table: str | None,
+        settings: Settings,
+    ) -> "Subscription":
+        check_subscription_name(name)
+        return cls(str(uuid.uuid4()), name, endpoint, vault.seal(password), publication, database, table, settings)
+
+    @classmethod
+    def from_row(cls, row: LogRow) -> "Subscription":
+        try:
+            settings = Settings.from_text(row.sync_config)
+            endpoint, sealed = parse_uri(row.upstream_conn)
+        except (TypeError, ValueError, RecursionError, BadUri) as error:
+            text = error.message if isinstance(error, BadUri) else error
+            name = row.subscription_name
+            remedy = BAD_ROW_REMEDY.replace("NAME", name)
+            raise StateUnreadable(f"its row cannot be read: {text}", subject=f"subscription {name}", remedy=remedy) from error
+        publication = Publication(row.publication_name, row.subscription_account_name, row.account_id)
+        return cls(row.task_id, row.subscription_name, endpoint, sealed or "", publication, row.db_name, row.table_name or None, settings)
+
+    def to_row(self, now: datetime) -> LogRow:
+        """The row of a new subscription: nothing run, nothing held."""
+        stamp = now.astimezone(UTC).replace(tzinfo=None)
+        return LogRow(
+            task_id=self.task_id,
+            subscription_name=self.name,
+            subscription_account_name=self.publication.publisher,
+            sync_level=self.level,
+            account_id=self.publication.publisher_id,
+            db_name=self.database,
+            table_name=self.table or "",
+            upstream_conn=format_uri(self.endpoint, self.sealed_password),
+            sync_config=json.dumps(asdict(self.settings)),
+            state=State.RUNNING,
+            iteration_state=IterationState.COMPLETE,
+            iteration_lsn=0,
+            watermark=0,
+            context=Context().to_text(),
+            cn_uuid=None,
+            error_message=None,
+            created_at=stamp,
+            drop_at=None,
+            updated_at=stamp,
+            publication_name=self.publication.name,
+            fence=0,
+            lease_expires_at=0,
+        )
+
+
+def check_subscription_name(name: str) -> None:
+    """The name becomes a folder and a partition key (architecture 16). Raises BadName."""
+    if not _NAME.fullmatch(name):
+        raise BadName("not a name for a subscription or a target", subject=f"name {name[:80]!r}")

@@ -1,0 +1,176 @@
+"""The tables of the catalog database, all of them: what a subscription, its points, its files and its targets are made of.
+
+What a column means is said where its rows become values: `log_rows`, `history`, `ledger`, `quarantine`, `targets`, `checkpoint.store`.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT
+
+METADATA = sa.MetaData()
+# Types and options that are the same in all the databases: text without a length (five VARCHAR(5000) are more than a row of MySQL may
+# have), times to the microsecond, names compared byte for byte as SQLite does.
+LONG_TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")
+UTC_TIME = sa.DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
+_MYSQL = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
+TABLE_OPTIONS: dict[str, Any] = {f"{dialect}_{name}": value for dialect in ("mysql", "mariadb") for name, value in _MYSQL.items()}
+mo_ccpr_log = sa.Table(
+    "mo_ccpr_log",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("subscription_name", sa.String(60), nullable=False),
+    sa.Column("subscription_account_name", sa.String(300), nullable=False),  # the publisher
+    sa.Column("sync_level", sa.String(16), nullable=False),
+    sa.Column("account_id", sa.BigInteger, nullable=False),  # the publisher's, as looked up
+    sa.Column("db_name", LONG_TEXT, nullable=False),
+    sa.Column("table_name", LONG_TEXT, nullable=False),
+    sa.Column("upstream_conn", LONG_TEXT, nullable=False),
+    sa.Column("sync_config", LONG_TEXT, nullable=False),
+    sa.Column("state", sa.SmallInteger, nullable=False),
+    sa.Column("iteration_state", sa.SmallInteger, nullable=False),
+    sa.Column("iteration_lsn", sa.BigInteger, nullable=False),
+    sa.Column("watermark", sa.BigInteger, nullable=False),
+    sa.Column("context", LONG_TEXT),
+    sa.Column("cn_uuid", sa.String(64)),
+    sa.Column("error_message", LONG_TEXT),
+    sa.Column("created_at", UTC_TIME, nullable=False),
+    sa.Column("drop_at", UTC_TIME),
+    sa.Column("updated_at", UTC_TIME, nullable=False),
+    sa.Column("publication_name", sa.String(64), nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("lease_expires_at", sa.BigInteger, nullable=False),  # milliseconds since 1970; 0 = free
+    sa.Column("live_name", sa.String(60)),  # the name, null once it was dropped: so it is free again
+    sa.UniqueConstraint("live_name", name="ccpr_live_name"),
+    **TABLE_OPTIONS,
+)
+checkpoints = sa.Table(
+    "ccpr_checkpoints",
+    METADATA,
+    sa.Column("id", sa.String(64), primary_key=True),  # whose: a task id
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),  # 0 = the global point
+    sa.Column("table_schema", LONG_TEXT, nullable=False),  # the database's name
+    sa.Column("table_name", LONG_TEXT, nullable=False),
+    sa.Column("lsn", sa.BigInteger, nullable=False),
+    sa.Column("snapshot_ts", sa.BigInteger, nullable=False),  # nanoseconds, the upstream's clock
+    sa.Column("exit_safe_lsn", sa.BigInteger),  # of the global row alone, as is the next
+    sa.Column("exit_safe_ts", sa.BigInteger),
+    sa.Column("table_info", LONG_TEXT),  # JSON
+    sa.Column("is_finished", sa.Boolean, nullable=False),  # false: changes up to a later location are waiting; the global point waits, too
+    sa.Column("is_global", sa.Boolean, nullable=False),
+    sa.Column("create_time", UTC_TIME, nullable=False),
+    sa.Column("update_time", UTC_TIME, nullable=False),
+    **TABLE_OPTIONS,
+)
+points = sa.Table(
+    "ccpr_points",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
+    sa.Column("snapshot", sa.String(64), nullable=False),
+    sa.Column("committed_at", UTC_TIME, nullable=False),
+    sa.Column("ledger", sa.String(255), nullable=False),
+    sa.Column("tables_changed", sa.BigInteger, nullable=False),
+    sa.Column("objects_copied", sa.BigInteger, nullable=False),
+    sa.Column("bytes_copied", sa.BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+table_points = sa.Table(
+    "ccpr_table_points",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("gone", sa.Boolean, nullable=False),
+    sa.Column("database_name", LONG_TEXT, nullable=False),
+    sa.Column("table_name", LONG_TEXT, nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("table_schema", LONG_TEXT, nullable=False),
+    sa.Column("manifest", sa.String(255), nullable=False),
+    sa.Column("objects", sa.BigInteger, nullable=False),
+    sa.Column("appendable", sa.BigInteger, nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+quarantine = sa.Table(
+    "ccpr_quarantine",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("database_name", LONG_TEXT, nullable=False),
+    sa.Column("table_name", LONG_TEXT, nullable=False),
+    sa.Column("since_lsn", sa.BigInteger, nullable=False),  # the first iteration that could not move it
+    sa.Column("first_failed_at", UTC_TIME, nullable=False),
+    sa.Column("last_failed_at", UTC_TIME, nullable=False),
+    sa.Column("attempts", sa.BigInteger, nullable=False),
+    sa.Column("code", sa.String(64), nullable=False),
+    sa.Column("message", LONG_TEXT, nullable=False),
+    sa.Column("subject", LONG_TEXT, nullable=False),
+    sa.Column("remedy", LONG_TEXT, nullable=False),
+    **TABLE_OPTIONS,
+)
+behind_tables = sa.Table(
+    "ccpr_behind",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),  # a point
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("database_name", LONG_TEXT, nullable=False),  # as the table is called at that point upstream
+    sa.Column("table_name", LONG_TEXT, nullable=False),
+    sa.Column("stands_at", sa.BigInteger),  # the newest point that shows it; null = none does
+    **TABLE_OPTIONS,
+)
+targets = sa.Table(
+    "ccpr_targets",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("target_name", sa.String(60), primary_key=True),
+    sa.Column("uri", LONG_TEXT, nullable=False),  # without the password
+    sa.Column("sealed_password", LONG_TEXT, nullable=False),
+    sa.Column("dialect", sa.String(16), nullable=False),
+    sa.Column("ddl_policy", sa.String(16), nullable=False),
+    sa.Column("as_text", LONG_TEXT, nullable=False),  # JSON: names `table.column`
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("created_at", UTC_TIME, nullable=False),
+    sa.Column("lsn", sa.BigInteger),  # the point to which all tables that are not behind were carried
+    sa.Column("snapshot_ts", sa.BigInteger),
+    sa.Column("needed_lsn", sa.BigInteger),  # the oldest point from which a table has still to go on
+    sa.Column("behind", LONG_TEXT, nullable=False),  # JSON: tables that did not come along
+    sa.Column("attempts", sa.BigInteger, nullable=False),  # failed ones in a row
+    sa.Column("first_failed_at", UTC_TIME),
+    sa.Column("last_failed_at", UTC_TIME),
+    sa.Column("failure", LONG_TEXT),  # JSON
+    **TABLE_OPTIONS,
+)
+objects = sa.Table(
+    "ccpr_objects",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("object_name", sa.String(42), primary_key=True),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.LargeBinary(32), nullable=False),
+    **TABLE_OPTIONS,
+)
+references = sa.Table(
+    "ccpr_object_references",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("object_name", sa.String(42), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("from_lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("until_lsn", sa.BigInteger),  # the first point that no longer names it; null = it is live
+    sa.Index("ccpr_references_by_table", "task_id", "table_id"),
+    sa.Index("ccpr_references_by_end", "task_id", "until_lsn"),
+    **TABLE_OPTIONS,
+)
+garbage = sa.Table(
+    "ccpr_garbage",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("path", sa.String(255), primary_key=True),
+    sa.Column("due_at", sa.BigInteger, nullable=False),  # seconds since 1970: readers of a dropped point have time until then
+    **TABLE_OPTIONS,
+)
+versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS)

@@ -1,0 +1,218 @@
+"""Targets of a subscription: the databases into which its points are carried, as rows of the catalog database.
+
+How far a target has come stands in the target itself, in the transaction that brought the rows; what stands here is a copy of it for
+`ccpr status`, and tells retention which points are still needed. It is written after the target's, so it is never ahead of it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from matrixone.schema import integer_of, text_of
+from replication.errors import StateUnreadable, TargetExists, TargetMissing
+from replication.failure import Failure
+from replication.schema.dialects import Dialect
+from replication.schema.policy import DdlPolicy
+from replication.state.database import fetch, repeatable, transaction
+from replication.state.tables import points, targets
+
+
+class TargetState(StrEnum):
+    ACTIVE = "active"
+    RELEASED = "released"  # all its tables are ordinary ones, nothing is carried there any more
+
+
+@dataclass(frozen=True, slots=True)
+class BehindTable:
+    """A table of a target that did not come along.
+
+    Attributes
+    ----------
+    table : its name upstream, `db.t`.
+    statements : what would change its definition, and waits for a person; empty where something else keeps it.
+    """
+
+    table: str
+    failure: Failure
+    statements: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "BehindTable":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        failure = Failure(*(text_of(value["failure"][key]) for key in ("code", "message", "subject", "remedy")))
+        return cls(text_of(value["table"]), failure, tuple(map(text_of, value["statements"])))
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Failed attempts in a row. Times are ours, UTC."""
+
+    failure: Failure
+    attempts: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target of a subscription.
+
+    Attributes
+    ----------
+    uri : without password.
+    as_text : columns that are kept as long text whatever they are, `table.column`.
+    lsn, snapshot_ts : the point to which it was carried last; None before the first.
+    needed_lsn : the oldest point from which one of its tables goes on; None if no point is needed.
+    behind : what did not come along at the last attempt.
+    """
+
+    task_id: str
+    name: str
+    uri: str
+    sealed_password: str = field(repr=False)
+    dialect: Dialect
+    policy: DdlPolicy
+    created_at: datetime
+    as_text: tuple[str, ...] = ()
+    state: TargetState = TargetState.ACTIVE
+    lsn: int | None = None
+    snapshot_ts: int | None = None
+    needed_lsn: int | None = None
+    behind: tuple[BehindTable, ...] = ()
+    failing: Failing | None = None
+
+
+class TargetBook:
+    """The targets of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    @repeatable
+    def all(self) -> list[Target]:
+        """By name."""
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name))
+        return [_target(row._mapping) for row in rows]
+
+    def get(self, name: str) -> Target:
+        """Raises TargetMissing."""
+        for target in self.all():
+            if target.name == name:
+                return target
+        raise TargetMissing("the subscription has no target of that name", subject=f"target {name}")
+
+    def add(self, target: Target) -> None:
+        """Raises TargetExists."""
+        values = {
+            "task_id": self.task_id,
+            "target_name": target.name,
+            "uri": target.uri,
+            "sealed_password": target.sealed_password,
+            "dialect": target.dialect.value,
+            "ddl_policy": target.policy.value,
+            "as_text": json.dumps(target.as_text, ensure_ascii=False),
+            "state": target.state.value,
+            "created_at": _stamp(target.created_at),
+            "behind": "[]",
+            "attempts": 0,
+        }
+        try:
+            with transaction(self.engine) as connection:
+                connection.execute(targets.insert().values(values))
+        except IntegrityError as error:
+            raise TargetExists("the subscription has a target of that name", subject=f"target {target.name}") from error
+
+    def change(self, name: str, **values: Any) -> None:
+        """Other values for columns of a row."""
+        self._update(name, values)
+
+    def remove(self, name: str) -> None:
+        with transaction(self.engine) as connection:
+            connection.execute(targets.delete().where(targets.c.task_id == self.task_id, targets.c.target_name == name))
+
+    def carried(self, name: str, lsn: int, snapshot_ts: int, needed_lsn: int, behind: Sequence[BehindTable]) -> None:
+        """The target stands at a point but for the tables that are behind."""
+        told = json.dumps([table.to_json() for table in behind], ensure_ascii=False)
+        nothing = {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
+        self._update(name, {"lsn": lsn, "snapshot_ts": snapshot_ts, "needed_lsn": needed_lsn, "behind": told, **nothing})
+
+    def failed(self, target: Target, failure: Failure, now: datetime) -> None:
+        """The target as a whole could not be carried on."""
+        before = target.failing
+        self._update(
+            target.name,
+            {
+                "attempts": before.attempts + 1 if before else 1,
+                "first_failed_at": _stamp(before.first if before else now),
+                "last_failed_at": _stamp(now),
+                "failure": failure.to_text(),
+            },
+        )
+
+    @repeatable
+    def _update(self, name: str, values: Mapping[str, Any]) -> None:
+        with transaction(self.engine) as connection:
+            connection.execute(targets.update().where(targets.c.task_id == self.task_id, targets.c.target_name == name).values(**values))
+
+
+@repeatable
+def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
+    """The lsn of each target's oldest point that is still needed: retention leaves these and all later ones."""
+    query = sa.select(targets.c.needed_lsn).where(
+        targets.c.task_id == task_id, targets.c.needed_lsn.is_not(None), targets.c.state == TargetState.ACTIVE.value
+    )
+    with transaction(engine) as connection:
+        return [row.needed_lsn for row in fetch(connection, query)]
+
+
+@repeatable
+def is_lagging(engine: sa.Engine, task_id: str) -> bool:
+    """Has a target failed, or not been carried to the newest point? Tables that wait for a person do not count."""
+    newest = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == task_id).scalar_subquery()
+    behind = targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < newest)
+    query = sa.select(targets.c.target_name).where(targets.c.task_id == task_id, targets.c.state == TargetState.ACTIVE.value, behind)
+    with transaction(engine) as connection:
+        return bool(fetch(connection, query.limit(1)))
+
+
+def _stamp(when: datetime) -> datetime:
+    return when.astimezone(UTC).replace(tzinfo=None)
+
+
+def _target(row: Mapping) -> Target:
+    """A row that this program would not have written is told as such."""
+    try:
+        failing = None
+        if row["failure"] is not None:
+            first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
+            failing = Failing(Failure.from_text(row["failure"]), integer_of(row["attempts"]), first, last)
+        return Target(
+            task_id=row["task_id"],
+            name=row["target_name"],
+            uri=row["uri"],
+            sealed_password=row["sealed_password"],
+            dialect=Dialect(row["dialect"]),
+            policy=DdlPolicy(row["ddl_policy"]),
+            created_at=row["created_at"].replace(tzinfo=UTC),
+            as_text=tuple(map(text_of, json.loads(row["as_text"]))),
+            state=TargetState(row["state"]),
+            lsn=row["lsn"],
+            snapshot_ts=row["snapshot_ts"],
+            needed_lsn=row["needed_lsn"],
+            behind=tuple(map(BehindTable.from_json, json.loads(row["behind"]))),
+            failing=failing,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        subject = f"target {row['target_name']} of task {row['task_id']}"
+        raise StateUnreadable(f"its row cannot be read: {error}", subject=subject, remedy="Restore the catalog database.") from error

@@ -1,0 +1,52 @@
+"""Where a target is: mysql://user:password@host[:port]/database[?ssl-mode=…], as a value that holds no password.
+
+Taken apart as the URI of an upstream is (`matrixone.upstream.endpoint`: the last '@' ends the password, which is taken literally), with a
+database behind the host. The port is 3306 where none is said.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
+from matrixone.upstream.errors import BadUri
+from replication.targets.errors import BadTargetUri
+
+DEFAULT_PORT = 3306
+_PLACE = re.compile(r"(?P<host>\[[^\]/]*\]|[^:/?\[\]]+)(?P<port>:\d+)?/(?P<database>[^/?]+)/?(?P<options>\?.*)?", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A target's server, login and database. `endpoint.login` is the user name as it is sent."""
+
+    endpoint: Endpoint
+    database: str
+
+    def masked(self) -> str:
+        """For people: stars for the password, no options."""
+        return f"{self.endpoint.masked()}/{self.database}"
+
+
+def parse_target_uri(uri: str) -> tuple[Address, str | None]:
+    """The address and the password (None where the URI has none). Raises BadTargetUri, whose text repeats nothing of the URI."""
+    credentials, at, place = uri.rpartition("@")
+    found = _PLACE.fullmatch(place)
+    if not at or found is None:
+        raise BadTargetUri("it is not mysql://user:password@host:port/database", subject="target URI")
+    database = unquote(found["database"])
+    if "\0" in database or len(database) > 64:
+        raise BadTargetUri("no server takes this name of a database", subject="target URI")
+    try:
+        endpoint, password = parse_uri(f"{credentials}@{found['host']}{found['port'] or f':{DEFAULT_PORT}'}{found['options'] or ''}")
+    except BadUri as error:
+        reason = error.message.partition(": ")[2] or "it cannot be taken apart"
+        raise BadTargetUri(reason, subject="target URI") from None  # the cause is about an upstream
+    return Address(endpoint, database), password
+
+
+def format_target_uri(address: Address, password: str | None = None) -> str:
+    """The URI that `parse_target_uri` reads back. It holds the password: never for people."""
+    credentials, _, place = format_uri(address.endpoint, password).rpartition("@")
+    host, mark, options = place.partition("?")
+    return f"{credentials}@{host}/{quote(address.database, safe='')}{mark}{options}"

@@ -1,0 +1,465 @@
+"""A database that speaks the MySQL protocol as a destination: MariaDB, MySQL 8; the promises are those of `replication.targets.base`.
+
+A table's rows, its checkpoint row and, if it has to be, the global one are one transaction: delete by staged keys, insert from staging,
+checkpoint last. So after a kill there is nothing to repair, and the rule is the same for a first try and a repetition: every new value is
+a delete and an insert, every delete bears a missing row. That is what safe mode (C7) asks for; what remains of it here is that in safe
+mode missing rows are not counted as a sign that somebody else wrote. It still protects where the server loses what it has acknowledged (a
+power cut with `innodb_flush_log_at_trx_commit` 0 or 2 loses whole transactions, the checkpoint with them), and where a user made the table
+one of an engine without transactions.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+from uuid import uuid4
+
+import pymysql
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from matrixone.ddl.definition import CreateTable
+from matrixone.ddl.parser import parse_create_table
+from matrixone.errors import CcprError
+from matrixone.schema import FAKE_KEY
+from replication.checkpoint.checkpoint import Checkpoint
+from replication.checkpoint.store import Location
+from replication.errors import CheckpointUnknown, PointTooOld
+from replication.schema.dialects import Dialect
+from replication.schema.render import HIDDEN_KEY
+from replication.schema.statements import drop_table, make_beside, name_beside, show_loaded
+from replication.schema.sync_mark import check_mark, release
+from replication.state.tables import checkpoints
+from replication.targets.address import Address
+from replication.targets.base import Applied, Capabilities, LoadWork, Registered, Rows, State, TargetTable
+from replication.targets.encoding import LoadColumn, load_columns
+from replication.targets.errors import (
+    TargetChangeStuck,
+    TargetOutcomeUnknown,
+    TargetTableAltered,
+    TargetTableDropped,
+    TargetTableForeign,
+    TargetTableUnknown,
+    TargetUnavailable,
+    TargetUnsupported,
+)
+from replication.targets.intents import Change, Changes, Name, all_names, quoted
+from replication.targets.registry import TARGET_METADATA, Registry
+from replication.targets.session import TargetSession
+from replication.targets.staging import InitialLoad, Staging
+
+CAPABILITIES = Capabilities(
+    kind="database",
+    takes_rows=True,
+    alters=True,
+    releases=True,
+    resumes_load=True,
+    reads_old_points=False,
+    shares_its_place=True,
+    consistent_across_tables=False,
+)
+_LOCK_SECONDS = 10.0
+_CONNECTIONS = 2
+
+
+class DatabaseTarget:
+    """A subscription's tables in one database of one server. See `replication.targets.base.Destination` for what the methods promise.
+
+    Parameters
+    ----------
+    task_id : the subscription's; whose registry, points and lock these are.
+    connections : of an initial load.
+    lock_seconds : how long `open` waits for another session to end.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self,
+        address: Address,
+        password: str | None,
+        task_id: str,
+        *,
+        connections: int = _CONNECTIONS,
+        lock_seconds: float = _LOCK_SECONDS,
+    ) -> None:
+        self.address, self.task_id = address, task_id
+        self._session = TargetSession(address, password, task_id)
+        self._registry = Registry(task_id)
+        self._changes = Changes(self._session, task_id, self._finish)
+        self._connections, self._lock_seconds = connections, lock_seconds
+        self._checkpoint: Checkpoint | None = None
+        self._tables: dict[int, tuple[TargetTable, State]] = {}
+        self._safe_until: Location | None = None
+        self._fence = ""  # of this session's initial loads
+
+    # ---- session
+
+    def open(self) -> None:
+        self._session.open(self._lock_seconds)
+        try:
+            if not self._session.dialect.speaks_mysql:
+                raise TargetUnsupported(f"{self._session.dialect} is not written to yet", subject=self._session.subject)
+            with self._session.typed(self._session.subject):
+                self._make_tables()
+                self._fence = uuid4().hex
+                self._checkpoint = Checkpoint(self._session.connection, self.task_id)
+                self._checkpoint.load()
+                self._safe_until = self._checkpoint.safe_mode_exit_point()
+                self._reload()
+                self._changes.settle()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._session.close()
+        self._checkpoint = None
+
+    def __enter__(self) -> "DatabaseTarget":
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of the server; known once the target is open."""
+        return self._session.dialect
+
+    # ---- what is known
+
+    def tables(self) -> dict[int, Registered]:
+        with self._session.typed(self._session.subject), self._session.transaction() as connection:
+            loading = self._registry.loads(connection)
+        found = {table_id: Registered(table, State.LOADING, None, location) for table_id, (location, table) in loading.items()}
+        for table_id, (table, state) in self._tables.items():
+            location = loading[table_id][0] if table_id in loading else None
+            found[table_id] = Registered(table, state, self._points.reached(table_id), location)
+        return found
+
+    def points(self) -> dict[int, Location]:
+        return {table_id: self._points.reached(table_id) for table_id, (_, state) in self._tables.items() if state is State.LIVE}
+
+    def global_point(self) -> Location:
+        return self._points.flushed_global_point()
+
+    def stuck(self) -> dict[int, str]:
+        return dict(self._changes.stuck)
+
+    def safe_mode_until(self) -> Location | None:
+        """After an unclean stop: up to where safe mode lasts (C7)."""
+        return self._safe_until
+
+    # ---- points
+
+    def begin(self, location: Location) -> None:
+        with self._session.typed(self._session.subject):
+            self._points.save_safe_mode_exit_point(max(location, self._safe_until) if self._safe_until else location)
+            try:
+                self._points.flush_safe_mode_exit_point()
+            except CheckpointUnknown as error:
+                raise TargetUnavailable("the connection was lost before anything was applied", subject=self._session.subject) from error
+
+    def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
+        def nothing(_: sa.Connection) -> None:
+            pass
+
+        points = self._points
+        try:
+            with self._session.typed(self._session.subject):
+                points.save_global_point(location)
+                for table_id in behind:
+                    table = self._tables.get(table_id)
+                    schema, name = (table[0].database, table[0].name) if table else (self.address.database, str(table_id))
+                    points.save_table_point(table_id, location, schema=schema, name=name)
+                reached = points.flush(points.snapshot(forced=True) or 0, (), [nothing])
+        except CheckpointUnknown as error:
+            raise TargetOutcomeUnknown("the connection was lost at COMMIT", subject=self._session.subject) from error
+        except BaseException:
+            self._forget_saved()
+            raise
+        if self._safe_until is not None and self._safe_until <= reached:
+            self._safe_until = None
+        return reached
+
+    # ---- rows
+
+    def apply(self, table_id: int, parts: Iterable[Rows], location: Location) -> Applied:
+        table = self._live(table_id)
+        subject = f"table {table.qualified_name}"
+        if self._has_reached(table_id, location, subject):
+            return Applied(skipped=True)
+        with self._session.typed(subject):
+            self._check_ours([table])
+            create = parse_create_table(table.create)
+            staging = Staging(self._session, create, self._columns(table, create), table_id, subject)
+            try:
+                staged = staging.fill(parts)
+                counts: list[int] = []
+                self._commit([(table, location)], lambda _: counts.append(staging.merge(staged)))
+            finally:
+                with suppress(CcprError, exc.SQLAlchemyError, pymysql.err.MySQLError):
+                    staging.drop()
+        missing = 0 if (self._safe_until is not None and location <= self._safe_until) or not counts else staged.deletes - counts[-1]
+        return Applied(upserted=staged.upserts, deleted=staged.deletes, missing=missing)
+
+    def create(
+        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+    ) -> Applied:
+        subject = f"table {table.qualified_name}"
+        known = self._tables.get(table.id)
+        if known and table.id not in replaces:
+            if known[1] is not State.LIVE:
+                raise TargetTableUnknown(f"the table is {known[1]} in the registry", subject=subject)
+            if self._has_reached(table.id, location, subject):
+                return Applied(skipped=True)
+        if not again and known and known[0].create == table.create and self._points.reached(table.id) == location:
+            return Applied(skipped=True)
+        replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is State.LIVE]
+        aside = replace(parse_create_table(table.create), name=self._aside("load", table.id))
+        with self._session.typed(subject):
+            self._check_free([table], replaced)
+            self._check_ours(replaced, missing_is_fine=True)
+            done = self._begin_load(table, aside, location, works)
+            waiting = [work for work in works if work.key not in done]
+            load = InitialLoad(
+                self._session,
+                self.task_id,
+                table.id,
+                self._fence,
+                aside.quoted_name,
+                self._columns(table, parse_create_table(table.create)),
+                subject,
+            )
+            rows = load.run(waiting, self._connections) if waiting else 0
+            self._show(table, aside, location, replaced, [table_id for table_id in replaces if table_id != table.id])
+        return Applied(upserted=rows, parts=len(waiting), parts_skipped=len(works) - len(waiting))
+
+    # ---- definitions
+
+    def alter(self, tables: Sequence[TargetTable], statements: Sequence[str]) -> None:
+        before = [self._live(table.id) for table in tables]
+        subject = ", ".join(f"table {table.qualified_name}" for table in before[:2])
+        with self._session.typed(subject):
+            self._check_ours(before)
+            self._check_free(tables, before)
+            self._changes.run(Change(tuple(statements), all_names(_names(before), _names(tables)), tuple(tables)))
+
+    def drop(self, table_ids: Sequence[int]) -> None:
+        with self._session.typed(self._session.subject):
+            with self._session.transaction() as connection:
+                loading = self._registry.loads(connection)
+            live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is State.LIVE]
+            self._check_ours(live, missing_is_fine=True)
+            names = [*_names(live), *((self.address.database, self._aside("load", one)) for one in table_ids if one in loading)]
+            self._changes.run(Change(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids)))
+
+    def forget(self, table_ids: Sequence[int]) -> None:
+        for table_id in table_ids:
+            if self._state(table_id) is State.LIVE:
+                raise TargetTableUnknown("the table is live: it can be dropped or released", subject=f"table id {table_id}")
+        with self._session.typed(self._session.subject):
+            self._finish(Change((), (), gone=tuple(table_ids)), lambda _: None)
+
+    def release(self, table_id: int) -> tuple[str, ...]:
+        table = self._live(table_id)
+        with self._session.typed(f"table {table.qualified_name}"):
+            self._check_ours([table])
+            made = release(table.create, table.erased or {}, table.suspended or {}, self.dialect)
+            change = Change(made.statements, (_name(table),), (table,), State.RELEASED, optional=tuple(made.optional))
+            refused = self._changes.run(change)
+        return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
+
+    # ----
+
+    @property
+    def _points(self) -> Checkpoint:
+        if self._checkpoint is None:
+            raise TargetUnavailable("the target is not open", subject=self._session.subject)
+        return self._checkpoint
+
+    def _make_tables(self) -> None:
+        """Those that are missing; another subscription may be making them, too."""
+        with self._session.transaction() as connection:
+            there = {name for (name,) in self._session.rows("SHOW TABLES LIKE 'ccpr\\_%'")}
+            for table in (*TARGET_METADATA.sorted_tables, checkpoints):
+                if table.name not in there:
+                    connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+
+    def _reload(self) -> None:
+        with self._session.transaction() as connection:
+            self._tables = self._registry.tables(connection)
+
+    def _state(self, table_id: int) -> State | None:
+        known = self._tables.get(table_id)
+        return known[1] if known else None
+
+    def _live(self, table_id: int) -> TargetTable:
+        """Raises TargetTableUnknown, TargetTableDropped, TargetChangeStuck."""
+        known = self._tables.get(table_id)
+        if known is None:
+            raise TargetTableUnknown("the registry has no such table", subject=f"table id {table_id}")
+        table, state = known
+        subject = f"table {table.qualified_name}"
+        if state is State.DROPPED:
+            raise TargetTableDropped("the table was dropped in the target", subject=subject)
+        if state is not State.LIVE:
+            raise TargetTableUnknown(f"the table is {state}", subject=subject)
+        if table_id in self._changes.stuck:
+            raise TargetChangeStuck(self._changes.stuck[table_id], subject=subject)
+        return table
+
+    def _has_reached(self, table_id: int, location: Location, subject: str) -> bool:
+        reached = self._points.reached(table_id)
+        if location < reached:
+            raise PointTooOld(f"{location} is before {reached}", subject=subject)
+        return location == reached
+
+    def _columns(self, table: TargetTable, create: CreateTable) -> tuple[LoadColumn, ...]:
+        return load_columns(table.source, create.columns, HIDDEN_KEY[self.dialect], FAKE_KEY)
+
+    def _check_ours(self, tables: Sequence[TargetTable], *, missing_is_fine: bool = False) -> None:
+        """Raises TargetTableDropped, and notes it, TargetTableAltered (N5); MarkEdited (D5)."""
+        with self._session.transaction():
+            shown = [(table, self._session.shown(quoted(_name(table)))) for table in tables]
+        for table, text in shown:
+            subject = f"table {table.qualified_name}"
+            if text is not None:
+                check_mark(text, self.dialect, subject)
+                self._check_columns(table, subject)
+            elif not missing_is_fine:
+                with self._session.transaction() as connection:
+                    self._registry.set_state(connection, table.id, State.DROPPED)
+                self._tables[table.id] = table, State.DROPPED
+                raise TargetTableDropped("the table is not there any more", subject=subject)
+
+    def _check_columns(self, table: TargetTable, subject: str) -> None:
+        """Columns that somebody added do not count; one that takes no default is told by the first row."""
+        with self._session.transaction() as connection:
+            made, now = self._registry.columns_there(connection, table.id), self._columns_there(table)
+        for name, was in made.items():
+            if now.get(name) != was:
+                told = " ".join(word for word in now.get(name, ["is gone"]) if word)
+                raise TargetTableAltered(f"column {name} was {' '.join(word for word in was if word)}, and is now: {told}", subject=subject)
+        more = [name for name, (_, _, key) in now.items() if key and name not in made]
+        if made and more:
+            raise TargetTableAltered(f"column {more[0]} is new in its key", subject=subject)
+
+    def _columns_there(self, table: TargetTable) -> dict[str, list[str | None]]:
+        """Name -> type, collation, and whether it is in the primary key, as the server has them now."""
+        query = (
+            "SELECT column_name, column_type, collation_name, IF(column_key = 'PRI', 'in the key', NULL) "
+            "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+        )
+        return {name: [kind, collation, key] for name, kind, collation, key in self._session.rows(query, list(_name(table)))}
+
+    def _check_free(self, tables: Sequence[TargetTable], ours: Sequence[TargetTable]) -> None:
+        """Raises TargetTableForeign if a name is somebody else's, or another table of ours has it."""
+        with self._session.transaction():
+            for table in tables:
+                if _name(table) not in _names(ours) and self._session.shown(quoted(_name(table))) is not None:
+                    raise TargetTableForeign("the target has a table of this name", subject=f"table {table.qualified_name}")
+
+    def _aside(self, purpose: Literal["load", "old"], table_id: int) -> str:
+        return name_beside(purpose, self.task_id, table_id)
+
+    def _begin_load(self, table: TargetTable, aside: CreateTable, location: Location, works: Sequence[LoadWork]) -> set[str]:
+        """The table beside, and which pieces it has. The row in `ccpr_loads` comes first: it says that the table is ours."""
+        with self._session.transaction() as connection:
+            begun = self._registry.loads(connection).get(table.id)
+            there = self._session.shown(aside.quoted_name) is not None
+            if there and begun is None:
+                raise TargetTableForeign("the target has a table of this name", subject=f"table {aside.quoted_name}")
+            if there and begun is not None and begun[0] == location and begun[1].create == table.create:
+                done = self._registry.parts_with_present_keys(connection, table.id, works)
+                if done <= {work.key for work in works}:  # else it was cut into other pieces, whose rows would come twice
+                    self._registry.take_load(connection, table.id, self._fence)
+                    return done
+            self._registry.begin_load(connection, table, location, self._fence)
+        with self._session.transaction():
+            if there:
+                self._session.run(drop_table((aside.database, aside.name)))
+            self._session.run(make_beside(aside, aside.name))
+        return set()
+
+    def _show(
+        self, table: TargetTable, aside: CreateTable, location: Location, replaced: Sequence[TargetTable], gone: Sequence[int]
+    ) -> None:
+        """Make the indexes, rename all at once, drop what was replaced."""
+        database = self.address.database
+        outgoing = [(_name(old), self._aside("old", old.id)) for old in replaced if self._is_there(old)]
+        statements = show_loaded(parse_create_table(table.create), aside.name, outgoing)
+        names = all_names(
+            [(database, aside.name), _name(table)], _names(replaced), [(database, self._aside("old", old.id)) for old in replaced]
+        )
+        change = Change(statements, names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,))
+        self._changes.run(change)
+
+    def _is_there(self, table: TargetTable) -> bool:
+        with self._session.transaction():
+            return self._session.shown(quoted(_name(table))) is not None
+
+    def _finish(self, change: Change, settled: Callable[[sa.Connection], None]) -> None:
+        """What holds when a change's statements have run, in one transaction (`Changes`)."""
+        located = dict(change.points)
+
+        def register(connection: sa.Connection) -> None:
+            self._registry.delete(connection, change.gone)
+            self._registry.put(connection, change.tables, change.state, self._columns_there)
+            for table_id in change.loaded:
+                self._registry.end_load(connection, table_id)
+            settled(connection)
+
+        points = self._points
+        try:
+            for table in change.tables:
+                self._save(table, located.get(table.id, points.reached(table.id)))
+            gone = set(change.gone) - {table.id for table in change.tables}
+            points.flush(points.snapshot(forced=True) or 0, [table.id for table in change.tables], [register], gone=gone)
+        except CheckpointUnknown as error:  # the intent tells, when it is settled
+            raise TargetUnavailable("the connection was lost at COMMIT", subject=change.subject) from error
+        except BaseException:
+            self._forget_saved()
+            raise
+        self._changes.stuck = {key: told for key, told in self._changes.stuck.items() if key not in change.table_ids}
+        for table_id in change.gone:
+            self._tables.pop(table_id, None)
+        self._tables |= {table.id: (replace(table, remarks=()), change.state) for table in change.tables}
+
+    def _commit(self, tables: Sequence[tuple[TargetTable, Location]], work: Callable[[sa.Connection], None]) -> None:
+        """Rows and points, in one transaction; an unknown outcome is looked up (B10). Raises TargetOutcomeUnknown if that cannot be."""
+        points = self._points
+        try:
+            for table, location in tables:
+                self._save(table, location)
+            points.flush(points.snapshot(forced=True) or 0, [table.id for table, _ in tables], [work])
+        except CheckpointUnknown as error:
+            subject = ", ".join(f"table {table.qualified_name}" for table, _ in tables)
+            try:
+                self.close()
+                self.open()
+            except CcprError as away:
+                raise TargetOutcomeUnknown(f"the connection was lost at COMMIT; {away.message}", subject=subject) from error
+            if not all(self._points.reached(table.id) >= location for table, location in tables):
+                raise TargetUnavailable("the connection was lost at COMMIT, and the target has not committed", subject=subject) from error
+        except BaseException:
+            self._forget_saved()
+            raise
+
+    def _save(self, table: TargetTable, location: Location) -> None:
+        self._points.save_table_point(table.id, location, schema=table.database, name=table.name, info=table.source.to_json())
+
+    def _forget_saved(self) -> None:
+        if self._checkpoint is not None:
+            with suppress(CcprError):
+                self._checkpoint.rollback()
+
+
+def _name(table: TargetTable) -> Name:
+    return table.database, table.name
+
+
+def _names(tables: Iterable[TargetTable]) -> list[Name]:
+    return [_name(table) for table in tables]

@@ -1,0 +1,102 @@
+"""What names a piece of an initial load in a target's `ccpr_load_parts`: a digest of all that decides which rows the piece brings.
+
+The encoding is written out field by field and carries a version, so that renaming anything in the code changes no key that is stored.
+Version 1 is what 0.1.0 stored: a digest of the `repr` of its classes as they were then. It is only computed for a load that 0.1.0 left
+unfinished, whose pieces get their new keys then.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from matrixone.objects.stats import ObjectStats
+from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.visibility import ListedObject
+from matrixone.schema import Column
+from replication.delta.split import DeltaWork
+
+_VERSION = "2-"
+
+
+def part_key(work: DeltaWork) -> str:
+    """At one location the same key always means the same rows. At most 64 characters."""
+    shape = work.shape
+    value = {
+        "table": shape.table,
+        "columns": [column.to_json() for column in shape.columns],
+        "key": [column.name for column in shape.key.columns],
+        "match": shape.key.match.name,
+        "dated": shape.dated,
+        "times": [_time(work.before), _time(work.after)],
+        "objects": [_objects(objects) for objects in (work.gone, work.came, work.stayed)],
+        "tombstones": [_objects(objects) for objects in (work.tombstones_before, work.tombstones_after)],
+        "range": [_bound(work.keys.low), _bound(work.keys.high)],
+    }
+    return _VERSION + _digest(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def part_key_of_version_1(work: DeltaWork) -> str:
+    """The key that 0.1.0 gave the same piece. Its text is that of dataclasses as Python shows them, with the names of that version."""
+    shape, keys = work.shape, work.keys
+    key = f"RowKey(columns={_tuple(map(_column, shape.key.columns))}, match={_column(shape.key.match)})"
+    columns = _tuple(map(_column, shape.columns))
+    listed = (
+        _tuple(map(_listed, objects)) for objects in (work.gone, work.came, work.stayed, work.tombstones_before, work.tombstones_after)
+    )
+    gone, came, stayed, tombstones_before, tombstones_after = listed
+    text = (
+        f"DeltaWork(shape=DeltaShape(table={shape.table!r}, columns={columns}, key={key}, dated={shape.dated}), "
+        f"before={_timestamp(work.before)}, after={_timestamp(work.after)}, gone={gone}, came={came}, stayed={stayed}, "
+        f"tombstones_before={tombstones_before}, tombstones_after={tombstones_after}, keys=KeyRange(low={keys.low!r}, high={keys.high!r}))"
+    )
+    return _digest(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _time(at: Timestamp) -> list[int]:
+    return [at.physical, at.logical]
+
+
+def _objects(objects: Iterable[ListedObject]) -> list[list[object]]:
+    return [
+        [one.stats.raw.hex(), _time(one.created), None if one.deleted is None else _time(one.deleted), one.tombstone] for one in objects
+    ]
+
+
+def _bound(value: int | bytes | None) -> object:
+    """Numbers and bytes are told apart, whatever digits the bytes are."""
+    return {"bytes": value.hex()} if isinstance(value, bytes) else value
+
+
+def _tuple(texts: Iterable[str]) -> str:
+    items = list(texts)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _timestamp(at: Timestamp) -> str:
+    return f"Timestamp(physical={at.physical}, logical={at.logical})"
+
+
+def _column(column: Column) -> str:
+    kind = f"SqlType(oid={column.type.oid}, width={column.type.width}, scale={column.type.scale})"
+    return (
+        f"Column(name={column.name!r}, seqnum={column.seqnum}, type={kind}, hidden={column.hidden}, labels={column.labels!r}, "
+        f"nullable={column.nullable})"
+    )
+
+
+def _listed(one: ListedObject) -> str:
+    deleted = "None" if one.deleted is None else _timestamp(one.deleted)
+    return f"ListedObject(stats={_stats(one.stats)}, created={_timestamp(one.created)}, deleted={deleted}, tombstone={one.tombstone})"
+
+
+def _stats(stats: ObjectStats) -> str:
+    meta = f"Extent(algorithm={stats.meta.algorithm}, offset={stats.meta.offset}, length={stats.meta.length}, origin={stats.meta.origin})"
+    return (
+        f"ObjectStats(raw={stats.raw!r}, object_id={stats.object_id!r}, name={stats.name!r}, meta={meta}, rows={stats.rows}, "
+        f"blocks={stats.blocks}, sort_key_zonemap={stats.sort_key_zonemap!r}, size={stats.size}, origin_size={stats.origin_size}, "
+        f"appendable={stats.appendable}, sorted={stats.sorted}, created_by_cn={stats.created_by_cn}, level={stats.level})"
+    )

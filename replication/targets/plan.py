@@ -1,0 +1,364 @@
+"""What has to be done at a target so that its tables are those of a newer point: pure, from values to values.
+
+Compared are the tables as the target has them, by id, with those of the point; what lies between the two points does not matter. Each
+table goes its own way: one that waits for a person, or that the target cannot have, stays at its point, and so does a table that wants a
+name which one of these has (B4). The order in which the steps are taken:
+
+1. names change, all in one statement, so that two tables can change places; what goes and stands in the way of one steps aside in it
+2. tables that changed in place: statements that the old rows bear, then the rows, then statements that only the new rows bear
+3. tables that are new, or cannot be altered in place (TRUNCATE, a copying ALTER, another key): filled aside, shown in one step
+4. tables that are gone
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from matrixone.ddl.definition import CreateTable, format_create_table
+from matrixone.ddl.lexer import DdlUnreadable
+from matrixone.ddl.parser import create_table_of, parse_create_table
+from matrixone.schema import Kind, Table
+from replication.errors import DdlWaits, NameTaken
+from replication.failure import Failure
+from replication.schema.dialects import Dialect
+from replication.schema.policy import DdlPolicy, Decision, decide
+from replication.schema.render import Alteration, alter_table, rename_tables, target_table
+from replication.schema.statements import drop_table, make_beside, name_beside, quoted, show_loaded
+from replication.schema.sync_mark import NotSyncable, for_sync
+from replication.schema.table_changes import ChangeKind, TableChange, diff_catalogs
+from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
+from replication.schema.types import TargetUnfit
+from replication.targets.base import Registered, State, TargetTable
+from replication.targets.errors import TargetTableDropped
+
+S = TypeVar("S", bound="Step")
+_ASIDE, _BETWEEN = "ccpr_gone_{}", "ccpr_between_{}"  # names that no table of a user has
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """How a target takes tables.
+
+    Attributes
+    ----------
+    database : all tables come into it.
+    as_text : columns kept as long text, `table.column` by their names upstream.
+    task_id : the subscription's, for the names of tables beside.
+    """
+
+    dialect: Dialect
+    database: str
+    policy: DdlPolicy
+    as_text: tuple[str, ...] = ()
+    task_id: str = ""
+
+    def columns_as_text(self, table: str) -> list[str]:
+        return [name.rpartition(".")[2] for name in self.as_text if name.rpartition(".")[0] == table]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of one table.
+
+    Attributes
+    ----------
+    table : as it is upstream at the point, or as it last was.
+    statements : for people, what is run, to the letter, or waits; not what changes names before all steps (`TargetPlan.renaming`), unless
+        it waits, nor what fills a table.
+    remarks : what is different in the target from the source.
+    destructive : what takes away values that the target holds, in words.
+    failure : why nothing is done; the table stays at its point.
+    before : the table in the target; None for a new one.
+    wanted : the table as it is to be there; None for one that goes.
+    """
+
+    table: Table
+    statements: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    destructive: tuple[str, ...] = ()
+    failure: Failure | None = None
+    before: TargetTable | None = None
+    wanted: TargetTable | None = None
+
+    @property
+    def id(self) -> int:
+        """Under which the target has the table, or is to have it."""
+        return self.before.id if self.before is not None else self.table.id
+
+
+@dataclass(frozen=True, slots=True)
+class Build(Step):
+    """Filled aside and shown in one step, in which `replaces` goes."""
+
+    replaces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alter(Step):
+    """Changed in place. Where `last` has statements, `between` is the definition until they have run; else it is what is wanted."""
+
+    between: TargetTable | None = None
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Step):
+    """Gone upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The steps of tables whose definition changes, that are to come or go, or that cannot be carried on; in the order of table ids.
+
+    Attributes
+    ----------
+    renaming : the statement that comes before all steps; none if no name changes.
+    """
+
+    steps: tuple[Step, ...]
+    renaming: tuple[str, ...] = ()
+
+    @property
+    def behind(self) -> dict[int, Step]:
+        """The steps that are not taken, by `Step.id`."""
+        return {step.id: step for step in self.steps if step.failure is not None}
+
+    def of(self, kind: type[S]) -> list[S]:
+        """The steps of one kind that are taken."""
+        return [step for step in self.steps if isinstance(step, kind) and step.failure is None]
+
+
+def plan_target(
+    rules: TargetRules,
+    registered: Mapping[int, Registered],
+    tables: Iterable[Table],
+    *,
+    kept: Mapping[int, Failure] | None = None,
+    settled: Callable[[Table], bool] = lambda _: False,
+) -> TargetPlan:
+    """Compare what the target has with the tables of a point.
+
+    Parameters
+    ----------
+    kept : tables that stay as they are whatever has changed, by id, and why.
+    settled : tables whose definition need not be looked at unless the catalog's is another: all of it was done.
+    """
+    live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+    apart = {entry.table.source.logical_id: entry for entry in registered.values() if entry.state in (State.DROPPED, State.RELEASED)}
+    wanted = [table for table in tables if table.kind is Kind.TABLE]
+    carried = [table for table in wanted if table.logical_id not in apart]
+    steps = [_dropped(table, apart[table.logical_id]) for table in wanted if table.logical_id in apart]
+    kept = kept or {}
+    steps += [Step(live[table_id].source, failure=failure, before=live[table_id]) for table_id, failure in kept.items() if table_id in live]
+    changes = diff_catalogs((entry.source for entry in live.values()), carried)
+    changed = {change.table.id for change in changes}
+    unsettled = [table for table in carried if table.id in live and table.id not in changed and not settled(table)]
+    for change in (*changes, *(TableChange(ChangeKind.ALTERED, table, table) for table in unsettled)):
+        before = live.get(change.before.id) if change.before is not None else None
+        if change.table.id not in kept and (before is None or before.id not in kept):
+            steps.append(_step(rules, change, before))
+    found = _without_conflicts([step for step in steps if step is not None], live)
+    return _with_statements(rules, TargetPlan(tuple(sorted(found, key=lambda step: step.table.id))), live)
+
+
+def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[TargetTable], list[str]]:
+    """What has to have another name first: the tables with it, and the one statement. Both empty if there is nothing."""
+    moved = _moves(plan)
+    given_up = {live[table_id].name for table_id in moved}
+    first, last = [], []
+    for table_id, name in moved.items():
+        old = live[table_id]
+        here, there = quoted((old.database, old.name)), quoted((old.database, name))
+        if name in given_up:  # another table has it before the statement
+            between = quoted((old.database, _BETWEEN.format(table_id)))
+            first.append((here, between))
+            last.append((between, there))
+        else:
+            first.append((here, there))
+    return [_named(live[table_id], name) for table_id, name in moved.items()], [rename_tables([*first, *last])] if first else []
+
+
+def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
+    """The tables that go in the step in which this one comes: its predecessor, and one that is gone upstream and left it the name."""
+    aside = _moves(plan)
+    gone = [step for step in plan.of(Drop) if step.id not in aside]
+    return (*build.replaces, *(step.id for step in gone if step.before and build.wanted and step.before.name == build.wanted.name))
+
+
+def _moves(plan: TargetPlan) -> dict[int, str]:
+    """The names that tables have after the statement which changes them, by id. One that is rebuilt gets its new name, too: so its rows
+    are seen under it from then on."""
+    moved = {
+        step.id: step.wanted.name
+        for step in (*plan.of(Alter), *plan.of(Build))
+        if step.before and step.wanted and step.before.name != step.wanted.name
+    }
+    taken = set(moved.values())
+    return moved | {step.id: _ASIDE.format(step.id) for step in plan.of(Drop) if step.before and step.before.name in taken}
+
+
+def _named(table: TargetTable, name: str) -> TargetTable:
+    return replace(table, name=name, create=format_create_table(replace(parse_create_table(table.create), name=name)))
+
+
+def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, TargetTable]) -> TargetPlan:
+    """The plan as it is shown: with every statement that is run."""
+    names = {table_id: table.name for table_id, table in live.items()} | _moves(plan)
+    with_another = {table_id for build in plan.of(Build) for table_id in replaced(plan, build)}
+    steps = []
+    for step in plan.steps:
+        match step:
+            case Build() if step.failure is None:
+                told = _told_build(rules, step, [(table_id, names[table_id]) for table_id in replaced(plan, step) if table_id in names])
+            case Build():
+                told = (
+                    *_told_rename(step),
+                    *_told_build(rules, step, [(step.id, step.wanted.name)] if step.before and step.wanted else []),
+                )
+            case Alter():
+                told = (*(() if step.failure is None else _told_rename(step)), *step.first, *step.last)
+            case Drop() if step.before and not (step.failure is None and step.id in with_another):
+                told = (drop_table((rules.database, step.before.name if step.failure else names[step.id])),)
+            case _:
+                told = ()
+        steps.append(replace(step, statements=told))
+    whole = TargetPlan(tuple(steps))
+    return replace(whole, renaming=tuple(renames(whole, live)[1]))
+
+
+def _told_rename(step: Step) -> tuple[str, ...]:
+    if step.before is None or step.wanted is None or step.before.name == step.wanted.name:
+        return ()
+    here, there = (quoted((table.database, table.name)) for table in (step.before, step.wanted))
+    return (rename_tables([(here, there)]),)
+
+
+def _told_build(rules: TargetRules, step: Build, goes: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    assert step.wanted is not None
+    create, beside = parse_create_table(step.wanted.create), name_beside("load", rules.task_id, step.wanted.id)
+    outgoing = [((rules.database, name), name_beside("old", rules.task_id, table_id)) for table_id, name in goes]
+    return (make_beside(create, beside), *show_loaded(create, beside, outgoing))
+
+
+# ---- one table
+
+
+def _dropped(table: Table, entry: Registered) -> Step | None:
+    """A table that was released is nobody's concern; one that was dropped in the target is told (N5)."""
+    if entry.state is State.RELEASED:
+        return None
+    error = TargetTableDropped("somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}")
+    return Step(table, failure=Failure.of(error), before=entry.table)
+
+
+def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -> Step | None:
+    """None if there is nothing to do after all."""
+    table = change.table
+    try:
+        if change.after is None:
+            assert before is not None
+            return _ruled(Drop(table, before=before), decide(rules.policy, change, ()))
+        wanted = wanted_table(rules, table)
+        if before is None:
+            return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
+        if before.source == table:
+            return _unsettled(rules, change, before, wanted)
+        steps = diff_tables(before.source, table, create_table_of(before.source), create_table_of(table))
+        decision = decide(rules.policy, change, steps)
+        if change.kind is ChangeKind.REPLACED:
+            return _ruled(_build(table, wanted, before), decision)
+        return _ruled(_altered(table, wanted, before) or _build(table, wanted, before), decision)
+    except (DdlUnreadable, TargetUnfit, NotSyncable) as error:
+        return Step(table, failure=Failure.of(error), before=before)
+
+
+def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
+    """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
+    return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
+
+
+def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Sequence[str] = ()) -> TargetTable:
+    """The table as a database has it, with what it cannot hold as remarks. Raises TargetUnfit, NotSyncable, DdlUnreadable."""
+    target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
+    synced = for_sync(target.create, dialect)
+    return TargetTable(source, database, source.name, synced.create, synced.erased, synced.suspended, target.remarks)
+
+
+def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> Step | None:
+    """The source is the same: statements that had to wait for the rows may be left of an attempt that was interrupted."""
+    if wanted.create == before.create:
+        return None
+    steps = diff_tables(before.source, wanted.source, parse_create_table(before.create), parse_create_table(wanted.create))
+    return _ruled(_altered(change.table, wanted, before) or _build(change.table, wanted, before), decide(rules.policy, change, steps))
+
+
+def _build(table: Table, wanted: TargetTable, before: TargetTable | None) -> Build:
+    replaces = () if before is None else (before.id,)
+    return Build(table, remarks=wanted.remarks, before=before, wanted=wanted, replaces=replaces)
+
+
+def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | None:
+    """None if it has to be built anew (N4)."""
+    old, new = replace(parse_create_table(before.create), name=wanted.name), parse_create_table(wanted.create)
+    alteration = alter_table(before.source, table, old, new)
+    if alteration is None:
+        return None
+    # Rows that are there would get the default; the source's have what they had, NULL mostly.
+    if any(isinstance(change, ColumnAdded) and change.column.default is not None for change in alteration.changes):
+        return None
+    between = replace(wanted, create=format_create_table(_between(new, alteration))) if alteration.after_rows else wanted
+    return Alter(
+        table,
+        remarks=wanted.remarks,
+        before=before,
+        wanted=wanted,
+        between=between,
+        first=alteration.before_rows,
+        last=alteration.after_rows,
+    )
+
+
+def _between(new: CreateTable, alteration: Alteration) -> CreateTable:
+    """The definition when the first statements of an alteration have run, and the last have not."""
+    bound, unique = set(), set()
+    for change in alteration.changes:
+        match change:
+            case ColumnAdded(column, _) if not column.nullable and column.default is None:
+                bound.add(column.name)
+            case ColumnNullabilityChanged() if change.after_rows:
+                bound.add(change.name)
+            case IndexAdded(index) if change.after_rows:
+                unique.add(index)
+    columns = tuple(replace(column, nullable=True) if column.name in bound else column for column in new.columns)
+    return replace(new, columns=columns, indexes=tuple(index for index in new.indexes if index not in unique))
+
+
+def _ruled(step: S, decision: Decision) -> S:
+    """The step, kept back if the policy says so."""
+    if decision.applies:
+        return replace(step, destructive=decision.destructive)
+    error = DdlWaits(f"the DDL policy lets it wait: {'; '.join(decision.waiting)}", subject=f"table {step.table.qualified_name}")
+    return replace(step, destructive=decision.destructive, failure=Failure.of(error))
+
+
+def _without_conflicts(steps: Sequence[Step], live: Mapping[int, TargetTable]) -> list[Step]:
+    """A table cannot have the name of one that stays where it is. Each one that stays for that may keep another, so look again."""
+    found = {(step.table.id, step.id): step for step in steps}
+    while True:
+        taken = {step.id for step in found.values() if step.failure is None}
+        holders = {table.name: table for table_id, table in live.items() if table_id not in taken}
+        blocked = [
+            (key, holders[step.wanted.name])
+            for key, step in found.items()
+            if step.failure is None and step.wanted is not None and step.wanted.name in holders
+        ]
+        if not blocked:
+            return list(found.values())
+        for key, holder in blocked:
+            step = found[key]
+            error = NameTaken(
+                f"its name in the target is that of {holder.source.qualified_name}, which stays",
+                subject=f"table {step.table.qualified_name}",
+            )
+            found[key] = replace(step, failure=Failure.of(error))

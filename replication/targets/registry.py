@@ -1,0 +1,208 @@
+"""What a target database knows of the tables that are ours: four tables beside `ccpr_checkpoints`, in that database.
+
+    ccpr_registry     a row for each table that is, or was, synced: the statement it was made by, and what that lacks (D5)
+    ccpr_intents      changes of definitions that were begun (`replication.destinations.intents`)
+    ccpr_loads        tables that are being loaded beside
+    ccpr_load_parts   pieces of these that are there, each written in the transaction of its rows
+
+They have a MetaData of their own: the catalog database has none of them.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from matrixone.schema import Table, integer_of, text_of
+from replication.checkpoint.store import Location
+from replication.errors import StateUnreadable
+from replication.state.tables import LONG_TEXT, TABLE_OPTIONS
+from replication.targets.base import LoadWork, State, TargetTable
+
+TARGET_METADATA = sa.MetaData()
+
+registry = sa.Table(
+    "ccpr_registry",
+    TARGET_METADATA,
+    sa.Column("task_id", sa.String(64), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("table_schema", sa.String(64), nullable=False),  # in the target
+    sa.Column("table_name", sa.String(64), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("source", LONG_TEXT, nullable=False),  # JSON: the table as the source had it
+    sa.Column("create_text", LONG_TEXT, nullable=False),
+    sa.Column("erased", LONG_TEXT, nullable=False),  # JSON
+    sa.Column("suspended", LONG_TEXT, nullable=False),  # JSON
+    sa.Column("columns_there", LONG_TEXT, nullable=False),  # JSON: name -> type, collation, key, as the server told when it was made
+    **TABLE_OPTIONS,
+)
+intents = sa.Table(
+    "ccpr_intents",
+    TARGET_METADATA,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("task_id", sa.String(64), nullable=False),
+    sa.Column("change", LONG_TEXT, nullable=False),  # JSON: statements, and what is registered when they have run
+    sa.Column("next_statement", sa.Integer, nullable=False),
+    sa.Column("before", LONG_TEXT, nullable=False),  # digest of the definitions before the next statement
+    sa.Column("problem", LONG_TEXT, nullable=False),  # why the next statement failed; empty
+    **TABLE_OPTIONS,
+)
+loads = sa.Table(
+    "ccpr_loads",
+    TARGET_METADATA,
+    sa.Column("task_id", sa.String(64), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("lsn", sa.BigInteger, nullable=False),
+    sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
+    sa.Column("definition", LONG_TEXT, nullable=False),  # JSON of the table as it is to be
+    sa.Column("fence", sa.String(64), nullable=False),  # of the session that loads
+    **TABLE_OPTIONS,
+)
+load_parts = sa.Table(
+    "ccpr_load_parts",
+    TARGET_METADATA,
+    sa.Column("task_id", sa.String(64), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("part", sa.String(64), primary_key=True),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+
+def table_json(table: TargetTable) -> dict[str, Any]:
+    return {
+        "source": table.source.to_json(),
+        "database": table.database,
+        "name": table.name,
+        "create": table.create,
+        "erased": dict(table.erased or {}),
+        "suspended": dict(table.suspended or {}),
+    }
+
+
+def table_from_json(value: Mapping[str, Any]) -> TargetTable:
+    """Raises ValueError, KeyError or TypeError for what `table_json` would not have written."""
+    database, name, create = (text_of(value[key]) for key in ("database", "name", "create"))
+    erased, suspended = value["erased"], value["suspended"]
+    if not isinstance(erased, dict) or not isinstance(suspended, dict):
+        raise TypeError("what is erased and suspended are JSON objects")
+    return TargetTable(Table.from_json(value["source"]), database, name, create, erased, suspended)
+
+
+class Registry:
+    """The rows of one subscription. Reads and writes on the connection that it is given, in its transaction."""
+
+    def __init__(self, task_id: str) -> None:
+        self._task_id = task_id
+
+    def tables(self, connection: sa.Connection) -> dict[int, tuple[TargetTable, State]]:
+        """Raises StateUnreadable."""
+        found = {}
+        for row in connection.execute(sa.select(registry).where(registry.c.task_id == self._task_id)):
+            value = {"database": row.table_schema, "name": row.table_name, "create": row.create_text}
+            try:
+                parts = {key: json.loads(getattr(row, key)) for key in ("source", "erased", "suspended")}
+                found[integer_of(row.table_id)] = table_from_json({**value, **parts}), State(row.state)
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                subject = f"table {row.table_schema}.{row.table_name} in ccpr_registry"
+                raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+        return found
+
+    def columns_there(self, connection: sa.Connection, table_id: int) -> dict[str, list[str | None]]:
+        """What `put` was given for a table. Raises StateUnreadable."""
+        text = connection.scalar(sa.select(registry.c.columns_there).where(*self._of(registry, table_id)))
+        try:
+            found = json.loads(text) if text is not None else {}
+            return {text_of(name): [value if value is None else text_of(value) for value in values] for name, values in found.items()}
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            subject = f"table {table_id} in ccpr_registry"
+            raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+
+    def put(
+        self,
+        connection: sa.Connection,
+        tables: Sequence[TargetTable],
+        state: State,
+        columns_there: Callable[[TargetTable], Mapping[str, Sequence[str | None]]],
+    ) -> None:
+        """Another subscription that had a live table of such a name has it no more: it was dropped there, or the name were not free."""
+        self.delete(connection, [table.id for table in tables])
+        for table in tables:
+            lost = registry.update().where(registry.c.task_id != self._task_id, registry.c.state == State.LIVE.value)
+            named = (registry.c.table_schema == table.database, registry.c.table_name == table.name)
+            connection.execute(lost.where(*named).values(state=State.DROPPED.value))
+            value = table_json(table)
+            connection.execute(
+                registry.insert().values(
+                    task_id=self._task_id,
+                    table_id=table.id,
+                    table_schema=table.database,
+                    table_name=table.name,
+                    state=state.value,
+                    create_text=table.create,
+                    columns_there=json.dumps(columns_there(table), ensure_ascii=False),
+                    **{key: json.dumps(value[key], ensure_ascii=False) for key in ("source", "erased", "suspended")},
+                )
+            )
+
+    def set_state(self, connection: sa.Connection, table_id: int, state: State) -> None:
+        connection.execute(registry.update().where(*self._of(registry, table_id)).values(state=state.value))
+
+    def delete(self, connection: sa.Connection, table_ids: Collection[int]) -> None:
+        for table_id in table_ids:
+            connection.execute(registry.delete().where(*self._of(registry, table_id)))
+
+    # ---- loads
+
+    def loads(self, connection: sa.Connection) -> dict[int, tuple[Location, TargetTable]]:
+        """Loads that were begun, by table id. Raises StateUnreadable."""
+        found = {}
+        for row in connection.execute(sa.select(loads).where(loads.c.task_id == self._task_id)):
+            try:
+                table = table_from_json(json.loads(row.definition))
+                found[integer_of(row.table_id)] = Location(integer_of(row.lsn), integer_of(row.snapshot_ts)), table
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                subject = f"table {row.table_id} in ccpr_loads"
+                raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+        return found
+
+    def take_load(self, connection: sa.Connection, table_id: int, fence: str) -> None:
+        """Go on with a load: waits for a piece that is being written, and no other one of its session comes after it."""
+        connection.execute(loads.update().where(*self._of(loads, table_id)).values(fence=fence))
+
+    def begin_load(self, connection: sa.Connection, table: TargetTable, location: Location, fence: str) -> None:
+        self.end_load(connection, table.id)
+        connection.execute(
+            loads.insert().values(
+                task_id=self._task_id,
+                table_id=table.id,
+                lsn=location.lsn,
+                snapshot_ts=location.snapshot_ts,
+                definition=json.dumps(table_json(table), ensure_ascii=False),
+                fence=fence,
+            )
+        )
+
+    def end_load(self, connection: sa.Connection, table_id: int) -> None:
+        for place in (load_parts, loads):
+            connection.execute(place.delete().where(*self._of(place, table_id)))
+
+    def parts(self, connection: sa.Connection, table_id: int) -> set[str]:
+        """Keys of the pieces that are there."""
+        return set(connection.scalars(sa.select(load_parts.c.part).where(*self._of(load_parts, table_id))))
+
+    def parts_with_present_keys(self, connection: sa.Connection, table_id: int, works: Sequence[LoadWork]) -> set[str]:
+        """As `parts`; keys that an earlier release stored are written anew as the pieces' present ones."""
+        there = self.parts(connection, table_id)
+        unknown = there - {work.key for work in works}
+        if unknown:
+            former = {work.former_key(): work.key for work in works if work.former_key is not None}
+            for key in unknown & former.keys():
+                mine = (*self._of(load_parts, table_id), load_parts.c.part == key)
+                connection.execute(load_parts.update().where(*mine).values(part=former[key]))
+                there = there - {key} | {former[key]}
+        return there
+
+    def _of(self, place: sa.Table, table_id: int) -> tuple[sa.ColumnElement[bool], ...]:
+        return place.c.task_id == self._task_id, place.c.table_id == table_id

@@ -1,0 +1,172 @@
+"""A session with a target's server: one connection that holds the subscription's lock, and whose errors are typed."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pymysql
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from matrixone.errors import CcprError
+from replication.errors import CheckpointUnknown, StateUnavailable
+from replication.schema.dialects import Dialect
+from replication.state.database import PASSING
+from replication.targets.address import Address
+from replication.targets.errors import TargetBusy, TargetDenied, TargetRefused, TargetUnavailable, TargetUnsupported, TargetValueRefused
+from replication.targets.loading import LoadingConnection
+
+_DENIED = {1044, 1045, 1129, 1130, 1142, 1143, 1148, 1227, 1410, 1698, 3948, 4166}
+_VALUES = {1048, 1062, 1118, 1138, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1441, 1586, 3140, 4025}
+_REMEDIES = {
+    1049: "Make the database: CREATE DATABASE <name> CHARACTER SET utf8mb4; as an administrator of the target.",
+    1062: "Two rows have the same key in the target. If nobody else wrote to the table, report it with this text; `ccpr verify` compares.",
+}
+_OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0, 23)}
+NO_SUCH_TABLE = 1146
+
+
+class TargetSession:
+    """Used by one thread at a time. After TargetUnavailable it has to be closed, and can be opened again.
+
+    Statements are run within `transaction`; those that define tables end it, as the servers have it.
+    """
+
+    def __init__(self, address: Address, password: str | None, task_id: str) -> None:
+        self.address, self._password, self._task_id = address, password, task_id
+        self._engine: sa.Engine | None = None
+        self._connection: sa.Connection | None = None
+        self.dialect = Dialect.MARIADB
+
+    @property
+    def subject(self) -> str:
+        return f"target {self.address.masked()}"
+
+    def open(self, lock_seconds: float) -> None:
+        """Connect and take the lock. Raises TargetUnavailable, TargetDenied, TargetUnsupported, TargetBusy."""
+        self.close()
+        made: list[LoadingConnection] = []
+
+        def connect() -> LoadingConnection:
+            if made:  # a new connection would be without the lock
+                raise TargetUnavailable("the connection was lost", subject=self.subject)
+            made.append(LoadingConnection(self.address, self._password))
+            return made[0]
+
+        with self.typed(self.subject):
+            self._engine = sa.create_engine(
+                "mysql+pymysql://",
+                creator=connect,
+                poolclass=sa.NullPool,
+                pool_reset_on_return=None,  # a connection is ended after its use, and the server undoes what was open
+            )
+            try:
+                self._connection = self._engine.connect()
+                with self.transaction():
+                    self.dialect = dialect_of(str(self.rows("SELECT VERSION()")[0][0]), self.subject)
+                    # The end of a transaction does not free it; the end of the connection does.
+                    if self.rows("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds])[0][0] != 1:
+                        holder = self.rows("SELECT IS_USED_LOCK(%s)", [self._lock_name()])[0][0]
+                        raise TargetBusy(f"connection {holder} of the target holds the subscription's lock", subject=self.subject)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        engine, self._engine = self._engine, None
+        with suppress(exc.SQLAlchemyError, pymysql.err.MySQLError, CcprError):
+            if connection is not None:
+                connection.close()
+        if engine is not None:
+            engine.dispose()
+
+    @property
+    def connection(self) -> sa.Connection:
+        if self._connection is None or self._connection.invalidated:
+            raise TargetUnavailable("there is no open session", subject=self.subject)
+        return self._connection
+
+    @property
+    def raw(self) -> LoadingConnection:
+        return self.connection.connection.dbapi_connection  # pyright: ignore[reportReturnType]  # what `open` made
+
+    def beat(self) -> None:
+        """Raises TargetUnavailable if the connection, and with it the lock, is lost; a network that forgets silent ones hears of it."""
+        with self.typed(self.subject), self.transaction():
+            self.rows("SELECT 1")
+
+    def another(self) -> LoadingConnection:
+        """A further connection, for rows that are loaded beside; it has no lock."""
+        return LoadingConnection(self.address, self._password)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        with self.connection.begin():
+            yield self.connection
+
+    def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
+        """One statement; how many rows it changed."""
+        with self.raw.cursor() as cursor:
+            return cursor.execute(statement, arguments)
+
+    def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        with self.raw.cursor() as cursor:
+            cursor.execute(statement, arguments)
+            return list(cursor.fetchall())
+
+    def shown(self, quoted_name: str) -> str | None:
+        """CREATE TABLE as the server shows it; None if there is no such table."""
+        try:
+            return str(self.rows(f"SHOW CREATE TABLE {quoted_name}")[0][1])
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] == NO_SUCH_TABLE:
+                return None
+            raise
+
+    @contextmanager
+    def typed(self, subject: str) -> Iterator[None]:
+        """Errors of the server within the block become ours. CheckpointUnknown stays: the caller looks the outcome up."""
+        try:
+            yield
+        except CheckpointUnknown:
+            raise
+        except StateUnavailable as error:
+            raise TargetUnavailable(error.message.replace("catalog database", "target"), subject=subject) from error
+        except exc.DBAPIError as error:
+            raise typed_error(error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated) from error
+        except exc.SQLAlchemyError as error:  # a connection that was lost before
+            raise TargetUnavailable(f"the session cannot go on ({error!s:.200})", subject=subject) from error
+        except pymysql.err.MySQLError as error:
+            raise typed_error(error, subject) from error
+
+    def _lock_name(self) -> str:
+        """One lock for a subscription and database: 64 characters at most."""
+        database = hashlib.sha256(self.address.database.encode()).hexdigest()[:16]
+        return f"ccpr:{hashlib.sha256(self._task_id.encode()).hexdigest()[:32]}:{database}"
+
+
+def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> CcprError:
+    """What an error of PyMySQL's means."""
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = f"{number}: {error.args[1] if len(error.args) > 1 else error}"
+    if lost or number in PASSING or isinstance(error, pymysql.err.InterfaceError):
+        return TargetUnavailable(f"the target does not answer now ({text:.500})", subject=subject)
+    if number in _DENIED:
+        return TargetDenied(f"the target does not permit it ({text:.500})", subject=subject)
+    if number in _VALUES:
+        return TargetValueRefused(f"the target does not take a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
+    return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
+
+
+def dialect_of(version: str, subject: str) -> Dialect:
+    """Raises TargetUnsupported."""
+    lower = version.lower()
+    if "matrixone" in lower:
+        return Dialect.MATRIXONE
+    dialect = Dialect.MARIADB if "mariadb" in lower else Dialect.MYSQL8
+    numbers = lower.removeprefix("5.5.5-").split("-")[0].split(".")[:3]
+    if not all(number.isdecimal() for number in numbers) or tuple(map(int, numbers)) < _OLDEST[dialect]:
+        raise TargetUnsupported(f"the server is of version {version:.60}", subject=subject)
+    return dialect

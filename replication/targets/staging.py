@@ -1,0 +1,209 @@
+"""Rows on their way into a table: a delta over temporary tables in one session, an initial load straight in, over several.
+
+A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for keys that are gone. They
+are not written to the log, end no transaction when they are made, and are gone with the session, however that ends.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+import pyarrow as pa
+import pymysql
+
+from matrixone.ddl.definition import CreateTable, format_create_table
+from matrixone.ddl.lexer import quote_name, quote_names
+from replication.targets.base import LoadWork, Rows
+from replication.targets.encoding import LoadColumn
+from replication.targets.errors import TargetUnavailable
+from replication.targets.registry import load_parts, loads
+from replication.targets.session import TargetSession, typed_error
+
+_BATCH_BYTES = 16 << 20  # parts are put together up to here: a statement costs as much as some thousand rows
+_DUPLICATE = 1062
+_BEAT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """How many rows are staged; `merge` statements bring them into the table."""
+
+    upserts: int
+    deletes: int
+
+
+class Staging:
+    """The temporary tables for one table's delta.
+
+    Parameters
+    ----------
+    create : the table's definition in the target.
+    columns : of `create`, in its order.
+    """
+
+    def __init__(self, session: TargetSession, create: CreateTable, columns: tuple[LoadColumn, ...], table_id: int, subject: str) -> None:
+        self._session, self._create, self._columns, self._subject = session, create, columns, subject
+        self._key_columns = tuple(column for column in columns if column.name in create.primary_key)
+        self._names = f"ccpr_stage_{table_id}", f"ccpr_stage_{table_id}_keys"
+
+    def fill(self, parts: Iterable[Rows]) -> Staged:
+        """Make the tables and send the rows, in a transaction of their own. Raises what `parts` and `LoadingConnection.load` raise."""
+        with self._session.transaction():
+            for name, columns in self._tables():
+                self._session.run(f"DROP TEMPORARY TABLE IF EXISTS {quote_name(name)}")
+                self._session.run(self._definition(name, columns))
+            upserts, deletes = _Batches(), _Batches()
+            counts = [0, 0]
+            for part in parts:
+                for place, (batches, rows) in enumerate(((upserts, part.upserts), (deletes, part.deletes))):
+                    if batches.add(rows):
+                        counts[place] += self._send(place, batches)
+            for place, batches in enumerate((upserts, deletes)):
+                counts[place] += self._send(place, batches)
+        return Staged(*counts)
+
+    def merge(self, staged: Staged) -> int:
+        """Delete by staged keys, then insert: the order allows rows that swap the values of a unique column. In the caller's transaction.
+
+        Returns how many of the keys that were to be deleted were there.
+        """
+        table, key = self._create.quoted_name, self._create.primary_key
+        found = 0
+        for count, name in ((staged.upserts, self._names[0]), (staged.deletes, self._names[1])):
+            if count:
+                on = " AND ".join(f"t.{quote_name(column)} = s.{quote_name(column)}" for column in key)
+                found = self._session.run(f"DELETE t FROM {quote_name(name)} s STRAIGHT_JOIN {table} t ON {on}")
+        if staged.upserts:
+            columns = quote_names([column.name for column in self._columns])
+            self._session.run(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {quote_name(self._names[0])}")
+        return found if staged.deletes else 0
+
+    def drop(self) -> None:
+        with self._session.transaction():
+            for name in self._names:
+                self._session.run(f"DROP TEMPORARY TABLE IF EXISTS {quote_name(name)}")
+
+    def _tables(self) -> Iterator[tuple[str, tuple[LoadColumn, ...]]]:
+        return zip(self._names, (self._columns, self._key_columns), strict=True)
+
+    def _send(self, place: int, batches: "_Batches") -> int:
+        rows = batches.take()
+        if not rows:
+            return 0
+        columns = self._columns if place == 0 else self._key_columns
+        return self._session.raw.load(quote_name(self._names[place]), columns, rows, self._subject)
+
+    def _definition(self, name: str, columns: tuple[LoadColumn, ...]) -> str:
+        plain = tuple(replace(column.target, default=None, invisible=False, comment="") for column in columns)
+        text = format_create_table(CreateTable(name, plain, options=self._create.options))
+        return text.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1)
+
+
+class _Batches:
+    def __init__(self) -> None:
+        self._rows: list[pa.Table] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> bool:
+        """True when there are enough to be sent."""
+        if rows.num_rows:
+            self._rows.append(rows)
+            self._bytes += rows.nbytes
+        return self._bytes >= _BATCH_BYTES
+
+    def take(self) -> list[pa.Table]:
+        rows, self._rows, self._bytes = self._rows, [], 0
+        return rows
+
+
+class InitialLoad:
+    """Pieces of an initial load into a table that nobody sees yet, over several connections; each with its row in `ccpr_load_parts`.
+
+    These connections have no lock. So that none of them goes on when the lock is lost and another session fills the table, each piece's
+    transaction holds the load's row in `ccpr_loads`, and finds `fence` in it; who takes the load over writes another one there first.
+    """
+
+    def __init__(
+        self, session: TargetSession, task_id: str, table_id: int, fence: str, table: str, columns: tuple[LoadColumn, ...], subject: str
+    ) -> None:
+        self._session, self._columns, self._table, self._subject = session, columns, table, subject
+        self._fence = fence
+        self._place = task_id, table_id
+        self._stop = threading.Event()
+        self._problems: list[BaseException] = []
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    def run(self, works: Sequence[LoadWork], connections: int) -> int:
+        """All pieces, or an error: then those that are whole are there, and no half of one. Returns the rows."""
+        waiting: SimpleQueue[LoadWork] = SimpleQueue()
+        for work in works:
+            waiting.put(work)
+        threads = [threading.Thread(target=self._drain, args=(waiting,), daemon=True) for _ in range(min(connections, len(works)))]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join(_BEAT_SECONDS)
+                while thread.is_alive():
+                    self._session.beat()
+                    thread.join(_BEAT_SECONDS)
+        finally:  # also for an interrupt of this thread: the others end with the piece that they are at
+            self._stop.set()
+        if self._problems:
+            raise self._problems[0]
+        return self._rows
+
+    def _drain(self, waiting: "SimpleQueue[LoadWork]") -> None:
+        try:
+            with closing(self._session.another()) as connection:
+                while not self._stop.is_set():
+                    rows = self._piece(connection, waiting.get_nowait())
+                    with self._lock:
+                        self._rows += rows
+        except Empty:
+            pass
+        except pymysql.err.MySQLError as error:
+            self._fail(typed_error(error, self._subject))
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._stop.set()
+        self._problems.append(error)
+
+    def _piece(self, connection, work: LoadWork) -> int:
+        """The piece's own row comes first: its unique key keeps a second writer of the same piece waiting, and then out."""
+        with connection.cursor() as cursor:
+            query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s LOCK IN SHARE MODE"
+            cursor.execute(query, self._place)
+            if cursor.fetchall() != ((self._fence,),):
+                raise TargetUnavailable("another session has taken the load over", subject=self._subject)
+            try:
+                cursor.execute(
+                    f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)", [*self._place, work.key]
+                )
+            except pymysql.err.IntegrityError as error:
+                if error.args[0] != _DUPLICATE:
+                    raise
+                connection.rollback()
+                return 0
+            rows = connection.load(self._table, self._columns, self._while_wanted(work.read()), self._subject)
+            cursor.execute(
+                f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
+                [rows, *self._place, work.key],
+            )
+        self._check_wanted()
+        connection.commit()
+        return rows
+
+    def _while_wanted(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table | pa.RecordBatch]:
+        for batch in rows:
+            self._check_wanted()
+            yield batch
+
+    def _check_wanted(self) -> None:
+        if self._stop.is_set():
+            raise TargetUnavailable("another piece of the load failed", subject=self._subject)

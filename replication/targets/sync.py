@@ -1,0 +1,354 @@
+"""A target is carried from where it stands to the mirror's newest point, table by table; the points between are skipped.
+
+The steps and their order are `replication.targets.plan`'s; rows come as deltas of the mirror. How far each table is stands in the target, in
+the transaction that brought its rows, so that a carry which ended anywhere is simply done again. A failure of one table is kept, and the
+others go on; a failure of the target is raised.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from matrixone.errors import Terminal
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
+from replication.checkpoint.store import NOWHERE, Location
+from replication.delta.delta import Delta, TableAt, run_work, table_delta
+from replication.errors import TableBehindInMirror, TargetPointGone
+from replication.failure import Failure
+from replication.mirror.mirror import Mirror
+from replication.state.history import GlobalPoint, PointHistory, TablePoint
+from replication.state.quarantine import Quarantine
+from replication.state.targets import BehindTable
+from replication.targets.base import Applied, Destination, LoadWork, Registered, State, TargetTable
+from replication.targets.errors import FileRequestRefused, TargetAhead, TargetChangeStuck, TargetTableUnknown
+from replication.targets.part_keys import part_key, part_key_of_version_1
+from replication.targets.plan import Alter, Build, Drop, Step, TargetPlan, TargetRules, plan_target, renames, replaced, wanted_table
+
+LOAD_ROWS = 1 << 17  # of a piece of an initial load: several connections have work, and what an interruption costs is little
+OnRows = Callable[[int, int], None]  # hears of rows and bytes that were read for the target
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTable:
+    """What was done to one table.
+
+    Attributes
+    ----------
+    action : ``created``, ``rebuilt``, ``altered``, ``changed`` (rows only) or ``dropped``.
+    upserted, deleted : rows written, and keys that were to be deleted.
+    missing : keys to be deleted that were not there: somebody else has written to the table.
+    """
+
+    table: str
+    action: str
+    upserted: int = 0
+    deleted: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """
+    Attributes
+    ----------
+    lsn, snapshot_ts : the point.
+    needed_lsn : the oldest point from which one of the tables goes on.
+    remarks : `db.t` -> what is different in the target, of the tables that were made or altered.
+    """
+
+    lsn: int
+    snapshot_ts: int
+    needed_lsn: int
+    tables: tuple[CarriedTable, ...]
+    behind: tuple[BehindTable, ...]
+    remarks: dict[str, tuple[str, ...]]
+
+
+def _ignore_rows(rows: int, size: int) -> None:
+    return
+
+
+def _confirmed() -> None:
+    return
+
+
+class Carrier:
+    """One way of one target to the newest point. The destination is open; one thread.
+
+    Parameters
+    ----------
+    confirm : raises if the subscription is no longer ours; asked before each table.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        mirror: Mirror,
+        history: PointHistory,
+        point: GlobalPoint,
+        rules: TargetRules,
+        *,
+        confirm: Callable[[], None] = _confirmed,
+        on_rows: OnRows = _ignore_rows,
+    ) -> None:
+        self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
+        self._confirm, self._on_rows = confirm, on_rows
+        self._at = point.at
+        self.location = Location(point.lsn, point.at.physical)
+        self._tables = {table_id: table for table_id, table in history.tables(point.lsn).items() if table.table.kind is Kind.TABLE}
+        self._behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
+        self._older: dict[int, dict[int, TablePoint]] = {}
+        self._done: list[CarriedTable] = []
+        self._failed: dict[int, BehindTable] = {}
+        self._kept: dict[int, Failure] = {}
+
+    def plan(self) -> TargetPlan:
+        """What is to be done, but for the rows. Nothing is changed."""
+        return self._plan(self._destination.tables())
+
+    def carry(self) -> Carried:
+        """Raises TargetUnavailable, TargetOutcomeUnknown, TargetAhead, and what else concerns the target as a whole."""
+        self._begin()
+        return self._carry()
+
+    def rebuild(self, name: str) -> Carried:
+        """Make one table anew from the mirror, be it there, dropped or released, and carry the others. `name` is `t` or `db.t`.
+
+        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises TargetTableUnknown,
+        TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as `carry`.
+        """
+        self._begin()
+        tables = [point.table for point in self._tables.values() if name in (point.table.name, point.table.qualified_name)]
+        if not tables or tables[0].id in self._behind:
+            raise TargetTableUnknown(
+                "the mirror's newest point shows no such table", subject=f"table {name}", remedy="See `ccpr tables` for those it shows."
+            )
+        (table,) = tables
+        earlier = {
+            table_id: entry
+            for table_id, entry in self._destination.tables().items()
+            if entry.state is not State.LOADING and entry.table.source.logical_id == table.logical_id
+        }
+        if stuck := [text for table_id, text in self._destination.stuck().items() if table_id in earlier]:
+            raise TargetChangeStuck(stuck[0], subject=f"table {table.qualified_name}")
+        before = next((entry.table for entry in earlier.values() if entry.state is State.LIVE), None)
+        self._confirm()
+        self._build(Build(table, before=before, wanted=wanted_table(self._rules, table)), tuple(earlier), again=True)
+        return self._carry()
+
+    # ----
+
+    def _begin(self) -> None:
+        """Raises TargetAhead: whoever carries a target from an old copy of the state would set its definitions back, and take wrong rows
+        for what it has.
+        """
+        reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
+        times = self._times(min(reached, default=self.location).lsn)
+        for location in sorted(reached):
+            if location > self.location or times.get(location.lsn, location.snapshot_ts) != location.snapshot_ts:
+                raise TargetAhead(
+                    f"it stands at a point of lsn {location.lsn} which is not of this history; the newest here is {self.location.lsn}",
+                    subject="target",
+                )
+        self._destination.begin(self.location)
+
+    def _carry(self) -> Carried:
+        registered, plan = self._renamed()
+        live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+        self._failed = {table_id: _told(step) for table_id, step in plan.behind.items()}
+        for step in plan.of(Alter):
+            with self._of(step):
+                self._alter(step)
+        stepped = {step.id for step in plan.steps}
+        points = self._destination.points()
+        for table_id, table in live.items():
+            if table_id not in stepped and table_id in self._tables and points[table_id].lsn < self._tables[table_id].lsn:
+                with self._of(Step(self._tables[table_id].table, before=table)):
+                    applied = self._rows(table_id, points[table_id])
+                    if applied.upserted or applied.deleted:  # its objects were merged, else
+                        self._note(table, "changed", applied)
+        going = {step.id for step in plan.of(Drop)}
+        for step in plan.of(Build):
+            with self._of(step):
+                self._build(step, replaced(plan, step))
+                going.difference_update(replaced(plan, step))
+        for step in plan.of(Drop):
+            if step.id in going:
+                with self._of(step):
+                    self._destination.drop([step.id])
+            if step.id not in self._failed:
+                self._done.append(CarriedTable(step.table.qualified_name, "dropped"))
+        self._clear(registered)
+        here = self._destination.tables()
+        self._destination.advance(self.location, [table_id for table_id in self._failed if table_id in here])
+        return self._outcome(plan, here)
+
+    def _times(self, first_lsn: int) -> dict[int, int]:
+        """Snapshot times of the points from one on, by lsn."""
+        return {point.lsn: point.at.physical for point in self._history.global_points(first_lsn - 1)}
+
+    def _renamed(self) -> tuple[dict[int, Registered], TargetPlan]:
+        """Give all tables their new names, and the plan for what is left. Names change together: if that fails, these tables stay, unless
+        it has shown that one of them is gone; then the others are tried without it.
+        """
+        while True:
+            registered = self._destination.tables()
+            plan = self._plan(registered)
+            live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+            moved, statements = renames(plan, live)
+            if not statements:
+                return registered, plan
+            self._confirm()
+            try:
+                self._destination.alter(moved, statements)
+            except FileRequestRefused:
+                raise
+            except Terminal as error:
+                states = {table_id: entry.state for table_id, entry in self._destination.tables().items()}
+                if states == {table_id: entry.state for table_id, entry in registered.items()}:
+                    self._kept |= {table.id: Failure.of(error) for table in moved}
+
+    def _plan(self, registered: dict[int, Registered]) -> TargetPlan:
+        stuck = {table_id: self._stuck(registered[table_id].table, text) for table_id, text in self._destination.stuck().items()}
+        kept = {**self._kept, **stuck}
+        for table_id, entry in self._behind.items():
+            error = TableBehindInMirror("the mirror's point does not show it", subject=f"table {entry.qualified_name}")
+            kept[table_id] = Failure.of(error)
+        settled = self._destination.global_point().lsn
+        return plan_target(
+            self._rules,
+            registered,
+            (point.table for table_id, point in self._tables.items() if table_id not in self._behind),
+            kept=kept,
+            settled=lambda table: self._tables[table.id].lsn <= settled,
+        )
+
+    def _stuck(self, table: TargetTable, text: str) -> Failure:
+        return Failure.of(TargetChangeStuck(text, subject=f"table {table.qualified_name}"))
+
+    @contextmanager
+    def _of(self, step: Step) -> Iterator[None]:
+        """What a person has to settle for this one table keeps no other."""
+        self._confirm()
+        try:
+            yield
+        except FileRequestRefused:
+            raise
+        except Terminal as error:
+            self._failed[step.id] = BehindTable(step.table.qualified_name, Failure.of(error))
+
+    def _alter(self, step: Alter) -> None:
+        assert step.between is not None
+        assert step.wanted is not None
+        self._destination.alter([step.between], step.first)
+        applied = self._rows(step.id, self._destination.points()[step.id])
+        if step.last:
+            self._destination.alter([step.wanted], step.last)
+        self._note(step.wanted, "altered", applied)
+
+    def _build(self, step: Build, replaces: Sequence[int], *, again: bool = False) -> None:
+        assert step.wanted is not None
+        location = self._loading(step.wanted)
+        delta = table_delta(self._mirror, None, self._then(step.wanted.id, location), work_rows=LOAD_ROWS)
+        loaded = self._destination.create(step.wanted, self._works(delta), location, replaces=replaces, again=again)
+        since = self._rows(step.wanted.id, location)
+        applied = replace(loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing)
+        self._note(step.wanted, "created" if step.before is None else "rebuilt", applied)
+
+    def _loading(self, table: TargetTable) -> Location:
+        """Where the rows are to be loaded: at the point, or at the earlier one at which an interrupted load stands, so that it goes on."""
+        entry = self._destination.tables().get(table.id)
+        begun = entry.loading if entry is not None else None
+        if begun is None or begun >= self.location or self._times(begun.lsn).get(begun.lsn) != begun.snapshot_ts:
+            return self.location
+        if entry is not None and entry.location is not None and entry.location > begun:  # it has been carried on meanwhile
+            return self.location
+        then = self._history.tables(begun.lsn).get(table.id)
+        return begun if then is not None and then.ref is not None and then.table == table.source else self.location
+
+    def _rows(self, table_id: int, reached: Location) -> Applied:
+        """Bring a table from where it stands to the point. It may have nothing to bring: then the location moves alone."""
+        if reached >= self.location:
+            return Applied(skipped=True)
+        delta = table_delta(self._mirror, self._then(table_id, reached), self._now(table_id))
+        return self._destination.apply(table_id, self._counted(delta), self.location)
+
+    def _now(self, table_id: int) -> TableAt:
+        ref = self._tables[table_id].ref
+        assert ref is not None
+        return TableAt(ref, self._at)
+
+    def _then(self, table_id: int, reached: Location) -> TableAt:
+        """Raises TargetPointGone."""
+        if reached == self.location:
+            return self._now(table_id)
+        if reached.lsn not in self._older:
+            self._older[reached.lsn] = self._history.tables(reached.lsn)
+        found = self._older[reached.lsn].get(table_id)
+        if found is None or found.ref is None:
+            table = self._tables[table_id].table
+            raise TargetPointGone(
+                f"the mirror does not know the table at lsn {reached.lsn} any more", subject=f"table {table.qualified_name}"
+            )
+        return TableAt(found.ref, Timestamp(reached.snapshot_ts))
+
+    def _works(self, delta: Delta) -> list[LoadWork]:
+        def read(work) -> Iterator[pa.Table]:
+            for part in run_work(self._mirror, work):
+                self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
+                yield part.upserts
+
+        return [LoadWork(part_key(work), partial(read, work), partial(part_key_of_version_1, work)) for work in delta.works()]
+
+    def _counted(self, delta: Delta) -> Iterable:
+        for part in delta.parts():
+            self._on_rows(part.rows, part.upserts.nbytes + part.deletes.nbytes)
+            yield part
+
+    def _clear(self, registered: dict[int, Registered]) -> None:
+        """What was being filled and is not wanted any more, and what was dropped both here and there."""
+        logical = {point.table.logical_id for point in self._tables.values()}
+        unfinished = [table_id for table_id, entry in registered.items() if entry.state is State.LOADING and table_id not in self._tables]
+        if unfinished:
+            self._destination.drop(unfinished)
+        lost = [
+            table_id
+            for table_id, entry in registered.items()
+            if entry.state is State.DROPPED and entry.table.source.logical_id not in logical and table_id not in self._behind
+        ]
+        if lost:
+            self._destination.forget(lost)
+
+    def _note(self, table: TargetTable, action: str, applied: Applied) -> None:
+        name = table.source.qualified_name
+        self._done.append(CarriedTable(name, action, applied.upserted, applied.deleted, applied.missing))
+
+    def _outcome(self, plan: TargetPlan, here: dict[int, Registered]) -> Carried:
+        points = self._destination.points()
+        waiting = [table_id for table_id in self._failed if table_id in here and here[table_id].state is State.LIVE]
+        loading = [here[table_id].loading for table_id in self._failed if table_id in here]
+        needed = min(
+            [
+                self.location.lsn,
+                *(points[table_id].lsn for table_id in waiting if table_id in points),
+                *(location.lsn for location in loading if location is not None),
+            ]
+        )
+        made = {table.table for table in self._done if table.action != "changed"}
+        return Carried(
+            lsn=self.location.lsn,
+            snapshot_ts=self.location.snapshot_ts,
+            needed_lsn=needed,
+            tables=tuple(self._done),
+            behind=tuple(self._failed[table_id] for table_id in sorted(self._failed)),
+            remarks={step.table.qualified_name: step.remarks for step in plan.steps if step.remarks and step.table.qualified_name in made},
+        )
+
+
+def _told(step: Step) -> BehindTable:
+    assert step.failure is not None
+    return BehindTable(step.table.qualified_name, step.failure, step.statements)

@@ -1,0 +1,70 @@
+"""A living upstream's replica carried into a database: iterate, carry, compare the target with the engine's rows."""
+
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from emulator.simulated_upstream import LivingEmulator
+from matrixone.ddl.lexer import quote_name
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
+from replication.schema.policy import DdlPolicy
+from replication.service.targets import TargetOutcome, add, carry_targets
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
+from tests.histories.history import DATABASE, History
+from tests.histories.replicating import NAME, iterate, rows, subscribed
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.mariadb import MariaDb
+from tests.support.target_rows import target_rows
+
+ITERATIONS, STEPS = 5, 9
+
+
+def carry(seed: int, folder: Path, server: MariaDb) -> None:
+    """A history into a database of its own. Raises AssertionError, or what the product raises, with the history as a note."""
+    history = History(seed)
+    publisher = (history.account, history.storage.accounts[history.account])
+    try:
+        with (
+            LivingEmulator(history.storage) as emulator,
+            new_database(server) as place,
+            closing(subscribed(emulator.port, folder, DATABASE, publisher=publisher)) as workspace,
+        ):
+            add(workspace, NAME, "db", place.address, server.password, DdlPolicy.FULL)
+            for _ in range(ITERATIONS):
+                for _ in range(history.rng.randint(0, STEPS)):
+                    history.step()
+                outcome = iterate(workspace)
+                history.done.append(f"iteration {outcome.lsn}: point {outcome.point} at {outcome.at}")
+                if history.rng.random() < 0.3:  # the target skips this point
+                    continue
+                with workspace.iteration(NAME) as iteration:
+                    (carried,) = carry_targets(workspace, iteration)
+                _assert_carried(carried)
+                _assert_equal(workspace, place, history, outcome.at)
+    except Exception as error:
+        error.add_note("\n  ".join((f"history of seed {seed}:", *history.done)))
+        raise
+
+
+def _assert_carried(outcome: TargetOutcome) -> None:
+    assert outcome.failure is None
+    if outcome.carried is not None:
+        assert outcome.carried.behind == ()
+        assert sum(table.missing for table in outcome.carried.tables) == 0, "a key to be deleted was not there"
+
+
+def _assert_equal(workspace: Workspace, place: Place, history: History, at: Timestamp) -> None:
+    row = workspace.log.row(NAME)
+    tables = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
+    columns = {point.table.name: point.table.user_columns for point in tables if point.table.kind is Kind.TABLE}
+    names = [definition.name for _, definition in history.storage.tables_at(at, account=history.account)]
+    there = {name for (name,) in place.query("SHOW TABLES") if not name.startswith("ccpr_")}
+    assert there == set(names)
+    for name in names:
+        expected = history.storage.rows_at(DATABASE, name, at, account=history.account)
+        found = target_rows(place.server, place.database, name, columns[name])
+        assert found.schema == expected.schema, name
+        surplus, missing = Counter(rows(found)), Counter(rows(expected))
+        assert surplus == missing, f"{quote_name(name)}: in the target {surplus - missing}, upstream {missing - surplus}"

@@ -1,0 +1,412 @@
+"""What a delta reads, and what it makes of objects that no recording has: hand-made ones, two rows at most."""
+
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from matrixone.errors import CcprError
+from matrixone.objects import types
+from matrixone.objects.errors import ObjectMismatch
+from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE, object_name
+from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import ObjectStats
+from matrixone.objects.timestamp import TIMESTAMP_DTYPE, Timestamp
+from matrixone.objects.types import arrow_schema
+from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
+from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
+from replication.delta.delta import TableAt, table_delta
+from replication.delta.keys import KeyRange, TableWithoutKey, Zone, key_zone, partners, row_key, same
+from replication.delta.split import DeltaPart, run_work
+from replication.errors import MirrorDamaged
+from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path, object_path
+from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import TableRef
+from tests.support.delta_truth import together
+from tests.support.spark_fixtures import RecordedMirror
+
+INT, TEXT = SqlType(types.INT32, 32, -1), SqlType(types.VARCHAR, 10, 0)
+K, V, W = Column("k", 0, INT, nullable=False), Column("v", 1, TEXT), Column("w", 2, INT)
+DDL = "CREATE TABLE `t` (\n  `k` int NOT NULL,\n  `v` varchar(10) DEFAULT NULL,\n  PRIMARY KEY (`k`)\n)"
+DDL_W = DDL.replace("DEFAULT NULL,\n", "DEFAULT NULL,\n  `w` int DEFAULT NULL,\n")
+TABLE = Table(1, 1, "db", "t", Kind.TABLE, (K, V), DDL)
+THEN, NOW = Timestamp(100), Timestamp(200)
+BY_CN = 0x04
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Scene:
+    """A table of (k, v) with two points, at 100 and 200."""
+
+    root: Path
+    table: Table = TABLE
+    written: int = 0
+    refs: list[TableRef] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mirror = Mirror(LocalStore(self.root))
+
+    def rows(self, rows: Iterable[Row], committed: Iterable[int] | None, *, appendable: bool = False, table: Table | None = None) -> bytes:
+        """A data object; its stats."""
+        table = table or self.table
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), arrow_schema(table.columns).types, strict=True)],
+            schema=arrow_schema(table.columns),
+        )
+        commits = None if committed is None else [np.array([(0, at) for at in committed], TIMESTAMP_DTYPE)]
+        return self._put(
+            write_data(table, [batch], name=self._name(), appendable=appendable, by_cn=False, commit_ts=commits, primary_key=K.seqnum)
+        )
+
+    def tombstones(self, target: bytes, deleted: Iterable[tuple[int, int, int]]) -> bytes:
+        """Rows of a data object are deleted: row, key, time."""
+        numbers, keys, times = (list(values) for values in zip(*deleted, strict=True))
+        rowids = np.zeros(len(numbers), ROWID_DTYPE)
+        rowids["object"], rowids["row"] = np.void(ObjectStats.parse(target).object_id), numbers
+        raw = pa.Array.from_buffers(pa.binary(ROWID_SIZE), len(rowids), [None, pa.py_buffer(rowids)])
+        commits = [np.array([(0, at) for at in times], TIMESTAMP_DTYPE)]
+        made = write_tombstones([raw], [pa.array(keys, pa.int32())], K, name=self._name(), appendable=False, by_cn=False, commit_ts=commits)
+        return self._put(made)
+
+    def point(self, *objects: bytes, tombstones: Iterable[bytes] = (), table: Table | None = None) -> None:
+        rows = [(stats, 1, 0, False) for stats in objects] + [(stats, 1, 0, True) for stats in tombstones]
+        columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA)]
+        name = manifest_path(1, len(self.refs), 1)
+        self.mirror.write_manifest(table or self.table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), name)
+        self.refs.append(TableRef(1, "db", "t", Kind.TABLE, len(self.refs), name, len(rows), 0, 0))
+
+    def delta(self, **options: Any) -> tuple[list[Row], list[Row]]:
+        delta = table_delta(self.mirror, TableAt(self.refs[0], THEN), TableAt(self.refs[1], NOW), **options)
+        change = together(delta.parts(), delta.shape)
+        return rows_of(change.upserts), rows_of(change.deletes)
+
+    def _name(self) -> str:
+        self.written += 1
+        return object_name(self.written.to_bytes(16, "big") + bytes(2))
+
+    def _put(self, made: WrittenObject) -> bytes:
+        self.mirror.store.put(object_path(made.stats.name), [made.content])
+        return made.stats.raw
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "mirror")
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def by_cn(stats: bytes) -> bytes:
+    return stats[:-1] + bytes([stats[-1] | BY_CN])
+
+
+# ---- what commit times tell
+
+
+def test_a_moved_row_with_an_old_commit_time_is_no_change(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a"), (2, "b")], [10, 20]))
+    scene.point(scene.rows([(1, "a"), (2, "B"), (3, "c")], [10, 150, 160]))
+    assert scene.delta() == ([(2, "B"), (3, "c")], [])
+
+
+def test_a_row_with_a_new_commit_time_and_the_same_values_is_no_change(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a"), (2, None)], [10, 20]))
+    scene.point(scene.rows([(1, "a"), (2, None)], [150, 150]))
+    assert scene.delta() == ([], [])
+
+
+def test_commit_times_in_an_object_of_a_cn_are_not_believed(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a")], [10]))
+    scene.point(by_cn(scene.rows([(1, "b")], [5])))
+    assert scene.delta() == ([(1, "b")], [])
+
+
+def test_without_commit_times_values_are_compared(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a"), (2, "b")], None))
+    scene.point(scene.rows([(1, "a"), (2, "c")], None))
+    assert scene.delta() == ([(2, "c")], [])
+
+
+def test_a_row_that_claims_to_be_old_and_was_not_there_is_written(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a")], [10]))
+    scene.point(scene.rows([(2, "b")], [5]))
+    assert scene.delta() == ([(2, "b")], [(1,)])
+
+
+def test_an_old_row_that_a_merge_gave_a_value_in_an_added_column_is_written(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a"), (2, "b")], [10, 20]))
+    wide = replace(scene.table, columns=(K, V, W), ddl=DDL_W)
+    scene.point(scene.rows([(1, "a", None), (2, "b", 7)], [10, 20], table=wide), table=wide)
+    assert scene.delta() == ([(2, "b", 7)], [])
+
+
+def test_a_row_whose_time_has_come_in_an_object_of_both_points_is_written(scene: Scene) -> None:
+    data = scene.rows([(1, "a"), (2, "b")], [100, 200], appendable=True)
+    scene.point(data)
+    scene.point(data)
+    assert scene.delta() == ([(2, "b")], [])
+
+
+# ---- tombstones of an object that stays
+
+
+def test_a_row_deleted_and_written_again_with_the_same_values_is_no_change(scene: Scene) -> None:
+    data = scene.rows([(1, "a"), (2, "b"), (3, "c")], [10, 10, 10])
+    scene.point(data)
+    scene.point(
+        data, scene.rows([(1, "a"), (2, "B")], [150, 150]), tombstones=[scene.tombstones(data, [(0, 1, 150), (1, 2, 150), (2, 3, 150)])]
+    )
+    assert scene.delta() == ([(2, "B")], [(3,)])
+
+
+def test_tombstones_that_were_merged_delete_nothing_anew(scene: Scene) -> None:
+    data = scene.rows([(1, "a"), (2, "b"), (3, "c")], [10, 10, 10])
+    scene.point(data, tombstones=[scene.tombstones(data, [(0, 1, 50)]), scene.tombstones(data, [(1, 2, 60)])])
+    scene.point(data, tombstones=[scene.tombstones(data, [(0, 1, 50), (1, 2, 60)])])
+    assert scene.delta() == ([], [])
+
+
+def test_a_tombstone_object_that_is_gone_without_a_successor_brings_its_rows_back(scene: Scene) -> None:
+    data = scene.rows([(1, "a"), (2, "b")], [10, 10])
+    scene.point(data, tombstones=[scene.tombstones(data, [(0, 1, 50)])])
+    scene.point(data)
+    assert scene.delta() == ([(1, "a")], [])
+
+
+def test_a_change_that_was_undone_is_no_change(scene: Scene) -> None:
+    scene.point()
+    data = scene.rows([(1, "a")], [150])
+    scene.point(data, tombstones=[scene.tombstones(data, [(0, 1, 160)])])
+    assert scene.delta() == ([], [])
+
+
+# ---- what cannot be
+
+
+def test_two_visible_rows_of_one_key_are_told(scene: Scene) -> None:
+    scene.point(scene.rows([(1, "a")], None))
+    scene.point(scene.rows([(1, "a")], None), scene.rows([(1, "b")], None))
+    with pytest.raises(ObjectMismatch, match=r"two visible rows have the same key \[table db\.t\]"):
+        scene.delta()
+
+
+def test_a_missing_object_is_told_with_the_tables_name(scene: Scene) -> None:
+    old = scene.rows([(1, "a")], None)
+    scene.point(old)
+    scene.point(scene.rows([(1, "b")], None))
+    scene.mirror.store.delete(object_path(ObjectStats.parse(old).name))
+    with pytest.raises(MirrorDamaged, match=r"table db\.t.*ccpr resync"):
+        scene.delta()
+
+
+def test_tables_of_two_ids_have_no_delta(scene: Scene) -> None:
+    scene.point()
+    other = replace(scene.refs[0], table_id=2)
+    with pytest.raises(ValueError, match="table 2 is not table 1"):
+        table_delta(scene.mirror, TableAt(other, THEN), TableAt(scene.refs[0], NOW))
+
+
+def test_a_table_without_any_key_is_refused(scene: Scene) -> None:
+    index = replace(scene.table, kind=Kind.INDEX, ddl="")
+    scene.point(table=index)
+    with pytest.raises(TableWithoutKey, match=r"TABLE_WITHOUT_KEY.*table db\.t"):
+        table_delta(scene.mirror, None, TableAt(scene.refs[0], NOW))
+
+
+# ---- what is read
+
+
+@dataclass
+class Watch:
+    """Columns read, by object name and seqnum."""
+
+    read: list[tuple[str, int]] = field(default_factory=list)
+
+    def objects(self) -> set[str]:
+        return {name for name, _ in self.read}
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    seen = Watch()
+    original: Callable[..., Any] = ObjectFile._vector
+
+    def vector(self: ObjectFile, block: int, seqnum: int, *others: Any) -> Any:
+        seen.read.append((object_name(self.object_id), seqnum))
+        return original(self, block, seqnum, *others)
+
+    monkeypatch.setattr(ObjectFile, "_vector", vector)
+    return seen
+
+
+def test_what_stayed_as_it_was_is_not_opened(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, touched = scene.rows([(1, "a")], [10]), scene.rows([(2, "b"), (3, "c")], [10, 10])
+    old = scene.tombstones(touched, [(1, 3, 50)])
+    scene.point(kept, touched, tombstones=[old])
+    scene.point(kept, touched, tombstones=[old, scene.tombstones(touched, [(0, 2, 150)])])
+    opened: list[str] = []
+    original = Mirror.open_object
+
+    def open_object(self: Mirror, name: str) -> ObjectFile:
+        opened.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(Mirror, "open_object", open_object)
+    assert scene.delta() == ([], [(2,)])
+    assert ObjectStats.parse(kept).name not in opened
+    assert ObjectStats.parse(touched).name in opened
+    opened.clear()
+    delta = table_delta(scene.mirror, TableAt(scene.refs[1], NOW), TableAt(scene.refs[1], Timestamp(300)))
+    assert (delta.works(), list(delta.parts()), delta.bytes, opened) == ([], [], 0, [])
+
+
+def test_of_a_merge_by_the_transaction_node_only_keys_and_times_are_read(scene: Scene, watch: Watch) -> None:
+    scene.point(scene.rows([(1, "a")], [10]), scene.rows([(2, "b")], [20]))
+    merged = scene.rows([(1, "a"), (2, "b")], [10, 20])
+    scene.point(merged)
+    assert scene.delta() == ([], [])
+    commit = V.seqnum + 1
+    assert {seqnum for _, seqnum in watch.read} == {K.seqnum, commit}
+    assert {name for name, seqnum in watch.read if seqnum == commit} == {ObjectStats.parse(merged).name}
+
+
+def test_the_column_that_told_the_difference_is_asked_first(scene: Scene, watch: Watch) -> None:
+    wide = scene.table = replace(scene.table, columns=(K, V, W), ddl=DDL_W)
+    old = [scene.rows([(key, "v", 0)], [10], table=wide) for key in range(5)]
+    scene.point(*old, table=wide)
+    scene.point(scene.rows([(key, "v", 1) for key in range(5)], [150] * 5, table=wide), table=wide)
+    assert len(scene.delta()[0]) == 5
+    names = [ObjectStats.parse(stats).name for stats in old]
+    assert [(name, V.seqnum) in watch.read for name in names] == [True] + [False] * 4
+    assert all((name, W.seqnum) in watch.read for name in names)
+
+
+def test_an_initial_load_streams_every_row_once_in_bounded_parts(recorded_mirror: RecordedMirror) -> None:
+    mirror = recorded_mirror("wide_and_large")
+    point = mirror.point()
+    ref = max(point.tables.values(), key=lambda ref: ref.rows)
+    delta = table_delta(mirror, None, TableAt.of(point, ref.table_id), work_rows=1)
+    works = [pickle.loads(pickle.dumps(work)) for work in delta.works()]
+    assert len(works) > 1
+    parts = [part for work in works for part in run_work(mirror.store.url, work)]
+    assert max(part.rows for part in parts) < 50_000
+    assert not any(part.deletes.num_rows for part in parts)
+    keys = [column.name for column in delta.shape.key.columns]
+    rows = pa.concat_tables([part.upserts for part in parts])
+    assert rows.num_rows == sum(batch.num_rows for batch in mirror.read(point, ref.qualified_name, columns=[])[1])
+    assert rows.group_by(keys).aggregate([]).num_rows == rows.num_rows
+
+
+# ---- keys and values
+
+
+def test_the_key_is_the_users_or_the_hidden_one() -> None:
+    composite = Column(COMPOSITE_KEY, 2, SqlType(types.VARCHAR, 65535, 0), hidden=True)
+    fake = Column(FAKE_KEY, 2, SqlType(types.UINT64), hidden=True)
+    two = DDL.replace("PRIMARY KEY (`k`)", "PRIMARY KEY (`v`,`k`)")
+    none = DDL.replace(",\n  PRIMARY KEY (`k`)", "")
+    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V), DDL))
+    assert (key.columns, key.match, key.hidden) == ((K,), K, False)
+    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V, composite), two))
+    assert (key.columns, key.match, key.hidden) == ((V, K), composite, False)
+    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V, fake), none))
+    assert (key.columns, key.match, key.hidden) == ((fake,), fake, True)
+    for ddl in (none, two, DDL.replace("(`k`)", "(`nope`)")):
+        with pytest.raises(TableWithoutKey):
+            row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V), ddl))
+
+
+NAN = float("nan")
+OTHER_NAN = np.array([0x7FF8_0000_0000_0001], np.uint64).view(np.float64)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "expected"),
+    [
+        (pa.float64(), [NAN, 0.0, None, 1.5, OTHER_NAN], [NAN, -0.0, None, None, NAN], [True, False, True, False, True]),
+        (pa.float32(), [NAN, 0.0, 1.5], [NAN, -0.0, 1.5], [True, False, True]),
+        (
+            pa.list_(pa.float32()),
+            [[1.0, NAN], [0.0], [], None, [1.0]],
+            [[1.0, NAN], [-0.0], None, None, [1.0, 2.0]],
+            [True, False, False, True, False],
+        ),
+        (pa.string(), ["a", None, "a "], ["a", None, "a"], [True, True, False]),
+        (pa.decimal128(38, 10), [Decimal("1.5"), None], [Decimal("1.50"), Decimal(0)], [True, False]),
+        (pa.duration("us"), [1, None], [1, 1], [True, False]),
+        (pa.bool_(), [True, None], [True, None], [True, True]),
+    ],
+)
+def test_values_are_equal_by_their_bits(kind: pa.DataType, left: list[Any], right: list[Any], expected: list[bool]) -> None:
+    assert same(pa.array(left, kind), pa.array(right, kind)).tolist() == expected
+    sliced = pa.array([left[0], *left], kind).slice(1), pa.array([right[0], right[0], *right], kind).slice(2)
+    assert same(*sliced).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("oid", "keys"),
+    [
+        (types.INT64, pa.array([-(2**63), 0, 5])),
+        (types.UINT64, pa.array([0, 2**63, 2**64 - 1], pa.decimal128(20, 0))),
+        (types.DECIMAL128, pa.array([Decimal("-1.5"), Decimal("1e20"), Decimal(0)], pa.decimal128(38, 2))),
+        (types.FLOAT64, pa.array([0.0, -0.0, 1.5])),
+        (types.VARCHAR, pa.array(["", "a", "a\x00"])),
+        (types.VARBINARY, pa.array([b"", b"\xff", b"\x00"])),
+        (types.UUID, pa.array(["0" * 36, "1" * 36, "f" * 36])),
+        (types.DATE, pa.array([0, -1, 5], pa.date32())),
+        (types.DATETIME, pa.array([0, -1, 5], pa.timestamp("us"))),
+        (types.TIMESTAMP, pa.array([0, -1, 5], pa.timestamp("us", "UTC"))),
+        (types.TIME, pa.array([0, -1, 5], pa.duration("us"))),
+        (types.BOOL, pa.array([True, False])),
+    ],
+)
+def test_keys_of_every_type_find_their_partner(oid: int, keys: pa.Array) -> None:
+    column = Column("k", 0, SqlType(oid))
+    order = np.arange(len(keys))[::-1].copy()
+    one, rest = keys.take(pa.array(order[:1])), keys.take(pa.array(order[1:]))
+    assert partners([keys], [one, rest], column, "t").tolist() == order.tolist()
+    assert partners([keys.slice(1)], [keys.slice(0, 1), keys.slice(1)], column, "t").tolist() == [-1, *range(len(keys) - 1)]
+    assert partners([], [keys], column, "t").tolist() == [-1] * len(keys)
+    for two in (([keys, keys], [keys]), ([keys], [keys, keys])):
+        with pytest.raises(ObjectMismatch, match="same key"):
+            partners(*two, column, "t")
+    with pytest.raises(CcprError, match="1 keys are null"):
+        partners([keys], [pa.nulls(1, keys.type)], column, "t")
+
+
+def test_ranges_leave_out_what_lies_beyond_and_only_that() -> None:
+    keys = KeyRange(10, 20)
+    assert [keys.excludes(zone) for zone in (Zone(1, 9), Zone(1, 10), Zone(19, 30), Zone(20, 30), Zone(1, None), None)] == [
+        True, False, False, True, False, False,
+    ]  # fmt: skip
+    assert [keys.holds(zone) for zone in (Zone(10, 19), Zone(9, 19), Zone(10, 20), Zone(10, None), None)] == [True] + [False] * 4
+    assert KeyRange().holds(None)
+    assert keys.mask(pa.array([9, 10, 19, 20], pa.int32()), K).tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("length", "flag", "bounded"), [(30, 0, False), (30, 0x80, False), (29, 0, True)])
+def test_a_zone_whose_greatest_key_was_cut_short_may_have_no_end(length: int, flag: int, bounded: bool) -> None:
+    raw = b"a".ljust(30, b"\0") + bytes([1]) + (b"\xff" * length).ljust(30, b"\0") + bytes([length | flag, 0x80, types.VARBINARY])
+    zone = key_zone(raw, Column("k", 0, SqlType(types.VARBINARY, 100, 0)))
+    assert zone is not None
+    assert (zone.low, zone.high) == (b"a", b"\xff" * length if bounded else None)
+    assert key_zone(raw, Column("k", 0, SqlType(types.VARCHAR, 100, 0))) is None
+
+
+def test_parts_are_joined_until_they_are_worth_it(scene: Scene) -> None:
+    scene.point()
+    scene.point(*(scene.rows([(key, "a")], [150]) for key in range(4)))
+    delta = table_delta(scene.mirror, TableAt(scene.refs[0], THEN), TableAt(scene.refs[1], NOW), work_rows=1)
+    assert len(delta.works()) == 4
+    parts: list[DeltaPart] = list(delta.parts())
+    assert [part.rows for part in parts] == [4]

@@ -1,0 +1,42 @@
+"""What makes an iteration idle: no row became visible, also none in an object that had been copied before."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from matrixone.objects.stats import ObjectStats
+from matrixone.objects.timestamp import Timestamp
+from replication.iteration.applying import holds_later_rows, write_table
+from replication.mirror.layout import MANIFEST_SCHEMA, object_path
+from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import as_listed
+from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
+from tests.replication.values import a_table
+
+LAST, NOW = Timestamp(100), Timestamp(200)
+
+
+@pytest.mark.parametrize(
+    ("committed", "later"),
+    [
+        (Timestamp(99, 7), False),
+        (Timestamp(100), False),
+        (Timestamp(100, 1), True),
+        (Timestamp(150), True),
+        (Timestamp(200), True),
+        (Timestamp(200, 1), False),
+    ],
+)
+def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: bool, tmp_path: Path) -> None:
+    mirror = Mirror(LocalStore(tmp_path))
+    times = [Timestamp(1), committed]
+    raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
+    file = object_file([(2, {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))})], appendable=True)
+    stats = stats_bytes(file, rows=2, blocks=1, flags=0x01)
+    mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
+    rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
+    table = a_table(1, "t")
+    point = write_table(mirror, 0, 1, table, as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA)))
+    assert holds_later_rows(mirror, point, LAST, NOW) is later

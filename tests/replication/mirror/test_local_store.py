@@ -1,0 +1,114 @@
+"""The local store's own, beside the contract that all stores keep (test_store_contract): what lies on the disk, names, URLs."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrixone.objects.content import Content
+from replication.errors import BadName, StoreFailed
+from replication.mirror.local_store import LocalStore
+from replication.mirror.open_store import open_store
+from replication.mirror.store import check_name
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "mirror")
+
+
+def test_a_refused_content_leaves_nothing(store: LocalStore) -> None:
+    def refuse(content: Content) -> None:
+        assert content.slice(0, content.size).to_pybytes() == b"bad"
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        store.put("objects/a", [b"bad"], check=refuse)
+    assert store.size("objects/a") is None
+    assert list(store.root.rglob("*.*")) == [store.root / ".unfinished"]
+    assert store.sweep() == 0
+
+
+def test_what_a_killed_writer_left_is_swept(store: LocalStore) -> None:
+    store.put("objects/a", [b"x"])
+    (store.root / ".unfinished" / "left").write_bytes(b"half")
+    assert store.sweep() == 1
+    assert list(store.names("objects")) == ["objects/a"]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_no_name_appears_before_its_file_is_on_the_disk(store: LocalStore, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    synced: set[int] = set()
+    placed: list[str] = []
+    rename, fsync = Path.rename, os.fsync
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    def place(self: Path, target: Path) -> Path:
+        assert self.stat().st_ino in synced
+        assert self.stat().st_size == 5
+        placed.append(rename(self, target).name)
+        return target
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(Path, "rename", place)
+    if together:
+        store.put_together([("objects/a", b"12345"), ("objects/b", b"67890")])
+    else:
+        store.put("objects/a", [b"12", b"345"])
+        store.put("objects/b", [b"67890"])
+    assert placed == ["a", "b"]
+
+
+def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync, calls = os.fsync, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreFailed, match="No space left"):
+        store.put_together([(f"objects/{number}", b"12345") for number in range(5)])
+    assert [store.size(name) for name in store.names("objects")] == [5, 5]
+    assert store.sweep() == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreFailed):
+        LocalStore(tmp_path / "file").put("a", [b"x"])
+    with pytest.raises(StoreFailed):
+        LocalStore(tmp_path / "file").put_together([("a", b"x")])
+
+
+@given(st.text())
+def test_a_name_that_passes_stays_below_the_root(name: str) -> None:
+    root = Path("/mirror")
+    try:
+        check_name(name)
+    except BadName:
+        return
+    path = Path(f"{root}/{name}")
+    assert path.is_relative_to(root)
+    assert ".." not in path.parts
+
+
+def test_urls_and_paths_open_the_same_store(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    LocalStore(folder).put("a", [b"x"])
+    assert open_store(LocalStore(folder).url).size("a") == 1
+    assert open_store(str(folder)).size("a") == 1
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/x", "file://host/x", "http://x"])
+def test_a_store_of_an_unknown_kind_is_refused(url: str) -> None:
+    with pytest.raises(BadName):
+        open_store(url)

@@ -1,0 +1,126 @@
+"""A short life of one table in a database target, run again and again, by processes that are killed in between.
+
+`carry` brings a target from wherever it stands to the end, as whoever carries points does: it looks where the target is, and goes on.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pymysql
+from pymysql.constants import CR
+
+from replication.checkpoint.store import Location
+from replication.schema.dialects import Dialect
+from replication.targets.address import parse_target_uri
+from replication.targets.base import LoadWork
+from replication.targets.database import DatabaseTarget
+from replication.targets.loading import LoadingConnection
+from replication.targets.plan import target_of
+from tests.replication.targets.target_database import Part, source_table
+
+FIRST = "CREATE TABLE `t` (`id` bigint NOT NULL, `v` varchar(20) DEFAULT NULL, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
+WIDER = FIRST.replace("DEFAULT NULL,", "DEFAULT NULL, `w` int DEFAULT NULL,")
+RENAMED = WIDER.replace("`t`", "`t2`")
+KEYS = pa.schema([("id", pa.int64())])
+END = Location(4, 50)
+AT_THE_END = [(7, "again", None), (8, "new", 8)]
+
+
+def rows(ids: list[int], texts: list[str | None], numbers: list[int | None] | None = None) -> pa.Table:
+    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64()), "v": pa.array(texts, pa.string())}
+    return pa.table(columns if numbers is None else columns | {"w": pa.array(numbers, pa.int32())})
+
+
+def keys(*ids: int) -> pa.Table:
+    return pa.table([pa.array(ids, pa.int64())], schema=KEYS)
+
+
+def carry(target: DatabaseTarget, database: str) -> None:
+    def table(ddl: str, table_id: int = 1):
+        return target_of(source_table(ddl, table_id), Dialect.MARIADB, database)
+
+    works = [LoadWork(str(one), lambda one=one: [rows([one, one + 10], [f"a{one}", None])]) for one in range(3)]
+    again = LoadWork("again", lambda: [rows([7], ["again"], [None])])
+    steps: list[tuple[Location, Callable[[Location], Any]]] = [
+        (Location(0, 10), lambda at: target.create(table(FIRST), works, at)),
+        (
+            Location(1, 20),
+            lambda at: target.apply(1, [Part(rows([1, 2], ["a2", "a1"]), keys(10)), Part(rows([5], ["five"]), keys(11))], at),
+        ),
+        (Location(2, 30), lambda at: widen(target, database, at)),
+        (
+            Location(3, 40),
+            lambda at: target.create(table(RENAMED, 2), [again], at, replaces=[1]),
+        ),
+        (END, lambda at: target.apply(2, [Part(rows([8], ["new"], [8]), keys())], at)),
+    ]
+    for location, step in steps:
+        if target.global_point() < location:
+            target.begin(location)
+            step(location)
+            target.advance(location)
+
+
+def widen(target: DatabaseTarget, database: str, at: Location) -> None:
+    wider = target_of(source_table(RENAMED), Dialect.MARIADB, database)
+    if target.tables()[1].table.name != wider.name:
+        statements = [
+            f"RENAME TABLE `{database}`.`t` TO `{database}`.`t2`",
+            f"ALTER TABLE `{database}`.`t2` ADD COLUMN `w` int DEFAULT NULL",
+        ]
+        target.alter([wider], statements)
+    target.apply(1, [Part(rows([1], ["one"], [1]), keys(0))], at)
+
+
+class Statements:
+    """Counts what connections send; `strike` happens before or after the one of a number was sent. With `lost` all connections end
+    there, and none is answered any more.
+    """
+
+    def __init__(
+        self, number: int | None = None, strike: Callable[[], None] = lambda: None, *, after: bool = False, lost: bool = False
+    ) -> None:
+        self.count, self.sent = 0, list[str]()
+        self._connections: list[LoadingConnection] = []
+        self._number, self._strike, self._after, self._lost = number, strike, after, lost
+
+    def __enter__(self) -> "Statements":
+        original = LoadingConnection._execute_command
+
+        def counted(connection: LoadingConnection, command: int, sql: Any) -> Any:
+            number, self.count = self.count, self.count + 1
+            self.sent.append((sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql))[:60])
+            if number == self._number and not self._after:
+                self._strike()
+            lost = self._lost and self._number is not None and number >= self._number
+            if not lost or (number == self._number and self._after):
+                original(connection, command, sql)
+            if number == self._number and self._after:
+                self._strike()
+            self._connections.append(connection)
+            if lost:
+                for one in self._connections:
+                    one._force_close()
+                raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "lost for a test")
+
+        self._patch = patch.object(LoadingConnection, "_execute_command", counted)
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.stop()
+
+
+def kill_me() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def carry_and_die(uri: str, database: str, number: int, after: bool) -> None:
+    """For a process of its own."""
+    address, password = parse_target_uri(uri)
+    with Statements(number, kill_me, after=after), DatabaseTarget(address, password, "task") as target:
+        carry(target, database)

@@ -1,0 +1,74 @@
+"""A database of a test's own as a destination, and tables to put into it."""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from matrixone.ddl.lexer import quote_name
+from matrixone.ddl.parser import parse_create_table
+from matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
+from replication.targets.address import Address, format_target_uri, parse_target_uri
+from replication.targets.database import DatabaseTarget
+from tests.support.mariadb import MariaDb
+
+_names = itertools.count()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a change, as `replication.delta.delta.DeltaPart` has them."""
+
+    upserts: pa.Table
+    deletes: pa.Table = field(default_factory=lambda: pa.table({}))
+
+
+@dataclass(frozen=True)
+class Place:
+    """An empty database of a server."""
+
+    server: MariaDb = field(repr=False)
+    database: str
+    address: Address
+
+    def target(self, task_id: str = "task", **options: Any) -> DatabaseTarget:
+        return DatabaseTarget(self.address, self.server.password, task_id, **options)
+
+    @property
+    def uri(self) -> str:
+        """With the password."""
+        return format_target_uri(self.address, self.server.password)
+
+    def query(self, sql: str, arguments: Sequence[object] | None = None, **options: Any) -> list[tuple[Any, ...]]:
+        with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:
+            cursor.execute(sql, arguments)
+            return list(cursor.fetchall())
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        return sorted(self.query(f"SELECT * FROM {quote_name(name)}"), key=repr)
+
+
+@contextmanager
+def new_database(server: MariaDb) -> Iterator[Place]:
+    name = f"target_{os.getpid()}_{next(_names)}"  # processes share the server
+    server.create_database(name)
+    address, _ = parse_target_uri(f"mysql://{server.user}:x@{server.host}:{server.port}/{name}")
+    yield Place(server, name, address)
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {quote_name(name)}")
+
+
+def source_table(ddl: str, table_id: int = 1) -> Table:
+    """The table that a CREATE TABLE text of MatrixOne makes, as its catalog has it."""
+    create = parse_create_table(ddl)
+    columns = []
+    for number, column in enumerate(create.columns):
+        kind = column.type.sql_type or SqlType(67)
+        columns.append(Column(column.name, number, kind, False, column.type.members, column.nullable))
+    if not create.primary_key:
+        columns.append(Column(FAKE_KEY, len(columns), SqlType(28, 64, -1), True, (), False))
+    return Table(table_id, table_id, create.database or "src", create.name, Kind.TABLE, tuple(columns), ddl)

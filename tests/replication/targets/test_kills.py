@@ -1,0 +1,103 @@
+"""kill -9 of the process, and of the server, at any statement: what is there afterwards is a point, and going on gives the same rows.
+
+KILLS=all takes every statement, else a sample of them is taken (`make target-kills`).
+"""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from matrixone.errors import CcprError, Terminal
+from replication.targets.database import DatabaseTarget
+from tests.replication.targets.history import AT_THE_END, END, Statements, carry, carry_and_die
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.mariadb import MariaDb
+
+pytestmark = pytest.mark.kills
+ALL = os.environ.get("KILLS") == "all"
+OURS = ["ccpr_checkpoints", "ccpr_intents", "ccpr_load_parts", "ccpr_loads", "ccpr_registry"]
+
+
+def assert_at_the_end(place: Place, target: DatabaseTarget) -> None:
+    assert place.rows("t2") == AT_THE_END
+    assert (target.points(), target.global_point(), target.stuck()) == ({2: END}, END, {})
+    assert sorted(name for (name,) in place.query("SHOW TABLES")) == [*OURS, "t2"]
+    for name in ("ccpr_intents", "ccpr_loads", "ccpr_load_parts"):
+        assert place.query(f"SELECT COUNT(*) FROM {name}") == [(0,)]
+    indexes = place.query("SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 't2'")
+    assert {name for (name,) in indexes} == {"PRIMARY", "u"}
+    assert target.tables()[2].table.qualified_name == f"{place.database}.t2"
+
+
+def whole_history(mariadb: MariaDb) -> list[str]:
+    """What it sends, where nothing happens."""
+    with new_database(mariadb) as place, Statements() as statements, place.target() as target:
+        carry(target, place.database)
+        assert_at_the_end(place, target)
+    return statements.sent
+
+
+def problem_of(place: Place) -> CcprError | None:
+    """What comes of going on; nothing if the answer to the last statement was there already."""
+    try:
+        with place.target() as target:
+            carry(target, place.database)
+    except CcprError as error:
+        return error
+    return None
+
+
+def test_a_process_that_is_killed_between_any_two_statements(mariadb: MariaDb):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.replication.targets.history"])
+    count = len(whole_history(mariadb))
+    step = 1 if ALL else 41
+    for after in (False, True):
+        for number in range(int(after) * step // 2, count, step):
+            with new_database(mariadb) as place:
+                process = context.Process(target=carry_and_die, args=(place.uri, place.database, number, after))
+                process.start()
+                process.join(60)
+                if process.exitcode == 0:  # threads of the initial load take turns, so that there may be some statements fewer
+                    assert number > count - 20
+                    continue
+                assert process.exitcode == -signal.SIGKILL
+                with place.target() as target:
+                    carry(target, place.database)
+                    assert_at_the_end(place, target)
+
+
+def test_a_connection_that_is_lost_at_any_definition(mariadb: MariaDb):
+    """Whether it ran is told by the definitions themselves, and it runs once."""
+    sent = whole_history(mariadb)
+    definitions = ("RENAME", "ALTER", "DROP TABLE", "CREATE TABLE `")
+    chosen = [number for number, sql in enumerate(sent) if sql.startswith(definitions)]
+    assert len(chosen) > 6
+    for number in chosen if ALL else chosen[1::4]:
+        for after in (False, True):
+            with new_database(mariadb) as place:
+                with Statements(number, after=after, lost=True):
+                    error = problem_of(place)
+                assert error is not None
+                assert not isinstance(error, Terminal), (sent[number], error)
+                with place.target() as target:
+                    carry(target, place.database)
+                    assert_at_the_end(place, target)
+
+
+def test_a_server_that_is_killed_at_a_statement(mariadb: MariaDb):
+    sent = whole_history(mariadb)
+    commits = [number for number, sql in enumerate(sent) if sql == "COMMIT"]
+    merges = [number for number, sql in enumerate(sent) if sql.startswith(("DELETE t", "INSERT INTO `target", "RENAME", "ALTER", "LOAD"))]
+    chosen = [*commits, *merges] if ALL else [*commits[-8:-1:3], *merges[1::5]]
+    for number in chosen:
+        with new_database(mariadb) as place:
+            with Statements(number, mariadb.kill, after=sent[number] == "COMMIT"):
+                error = problem_of(place)
+            assert not isinstance(error, Terminal), (sent[number], error)
+            mariadb.start()
+            with place.target() as target:
+                carry(target, place.database)
+                assert_at_the_end(place, target)

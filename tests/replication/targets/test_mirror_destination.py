@@ -1,0 +1,122 @@
+"""The mirror as a destination: the contract, over real iterations of a living upstream."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import LivingEmulator
+from matrixone.upstream.endpoint import parse_uri
+from replication.checkpoint.checkpoint import Checkpoint
+from replication.checkpoint.store import Location
+from replication.iteration.copying import copy_in_process
+from replication.iteration.steps import Step
+from replication.service.subscriptions import Wanted, create
+from replication.service.workspace import Workspace
+from replication.state.settings import Settings
+from replication.targets.base import LoadWork
+from replication.targets.errors import TargetUnsupported
+from replication.targets.mirror_destination import MirrorDestination
+from tests.histories.replicating import NAME, subscribed
+from tests.replication.targets.contract import Contract, Interrupted, Row, state_at
+
+
+class MirrorScene:
+    def __init__(self, storage: Storage, workspace: Workspace) -> None:
+        self.storage, self.workspace = storage, workspace
+        self.table_id = storage.table("src", "t").id
+        self.reached: dict[int, Location] = {}
+        self.steps_left: int | None = None
+
+    def session(self) -> MirrorDestination:
+        return MirrorDestination(self.workspace.mirror(NAME))
+
+    def bring(self, destination: MirrorDestination, lsn: int, *, cut: bool = False) -> bool:
+        after, before = state_at(lsn), self.rows() if self.reached else None
+        rows = pa.table({"id": pa.array(list(after), pa.int64()), "v": pa.array(list(after.values()), pa.string())})
+        with self.storage.begin() as transaction:
+            if dict(sorted(self._pairs(transaction.rows("src", "t")))) != dict(sorted(after.items())):
+                transaction.delete("src", "t")
+                transaction.insert("src", "t", rows)
+
+        def on_step(step: Step) -> None:
+            if cut and step is Step.APPLY:
+                raise Interrupted
+            if self.steps_left is not None:
+                self.steps_left -= 1
+                if self.steps_left < 0:
+                    raise Interrupted
+
+        with self.workspace.iteration(NAME, on_step=on_step) as iteration:
+            iteration.take_snapshot()
+            iteration.diff_catalog()
+            iteration.diff_objects()
+            iteration.copy_objects(copy_in_process)
+            iteration.apply()
+        self.reached[lsn] = destination.points()[self.table_id]
+        return self.rows() != before  # objects may have changed without their rows
+
+    @contextmanager
+    def breaking(self, number: int, *, after: bool) -> Iterator[Callable[[], bool]]:
+        """Before a step begins is after the one before it: steps have no answers that could be lost."""
+        self.steps_left = number
+        broken = False
+        try:
+            yield lambda: broken
+        finally:
+            broken, self.steps_left = self.steps_left < 0, None
+
+    def bring_older(self, destination: MirrorDestination, lsn: int) -> None:
+        """No iteration asks for an older snapshot; every commit goes through the checkpoint, which refuses."""
+        checkpoint = Checkpoint(self.workspace.log.engine, self.workspace.log.row(NAME).task_id)
+        checkpoint.load()
+        checkpoint.save_table_point(self.table_id, self.reached[lsn], schema="src", name="t")
+
+    def location(self, lsn: int) -> Location:
+        return self.reached[lsn]
+
+    def rows(self, lsn: int | None = None) -> list[Row]:
+        mirror = self.workspace.mirror(NAME)
+        schema, batches = mirror.read(mirror.point(None if lsn is None else self.reached[lsn].lsn), "src.t")
+        return sorted(self._pairs(pa.Table.from_batches(batches, schema)))
+
+    def bystander(self) -> Callable[[], bool]:
+        """A place that is not empty: no subscription can be made that would write there."""
+        store = self.workspace.mirror(NAME).store
+        store.put("points/000000000000.json", [b"theirs"])
+        endpoint, _ = parse_uri("mysql://sys#dump@127.0.0.1:1")
+        create(self.workspace, Wanted("second", endpoint, "", "src", settings=Settings(mirror=store.url)))
+        return lambda: False
+
+    @staticmethod
+    def _pairs(rows: pa.Table) -> Iterator[Row]:
+        return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+class TestMirror(Contract):
+    @pytest.fixture
+    def scene(self, tmp_path: Path) -> Iterator[MirrorScene]:
+        storage = Storage()
+        storage.create_database("src")
+        storage.create_table("src", "t", {"id": "bigint not null", "v": "varchar(20)"}, primary_key=["id"])
+        storage.create_publication("p", "src")
+        with LivingEmulator(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "src")) as workspace:
+            yield MirrorScene(storage, workspace)
+
+    def test_rows_are_refused(self, scene: MirrorScene) -> None:
+        destination = scene.session()
+        scene.bring(destination, 0)
+        table = destination.tables()[scene.table_id].table
+        for act in (
+            lambda: destination.create(table, [LoadWork("x", lambda: [])], Location(9, 9)),
+            lambda: destination.apply(table.id, [], Location(9, 9)),
+            lambda: destination.alter([table], []),
+            lambda: destination.drop([table.id]),
+            lambda: destination.forget([table.id]),
+            lambda: destination.release(table.id),
+        ):
+            with pytest.raises(TargetUnsupported):
+                act()

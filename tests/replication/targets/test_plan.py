@@ -1,0 +1,192 @@
+"""What has to be done at a target, as values: who waits for whom, and which names change places how."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrixone.ddl.parser import create_table_of
+from matrixone.schema import Column, Kind, SqlType, Table
+from replication.checkpoint.store import Location
+from replication.failure import Failure
+from replication.schema.dialects import Dialect
+from replication.schema.policy import DdlPolicy
+from replication.schema.render import target_table
+from replication.schema.statements import name_beside
+from replication.schema.sync_mark import for_sync
+from replication.targets.base import Registered, State, TargetTable
+from replication.targets.plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
+
+FULL = TargetRules(Dialect.MARIADB, "t", DdlPolicy.FULL)
+ADDITIVE = replace(FULL, policy=DdlPolicy.ADDITIVE)
+INT = SqlType(22, 32, -1)
+
+
+def table(table_id: int, name: str, columns: Mapping[str, int] | None = None, *, logical_id: int = 0, unique: bool = False) -> Table:
+    """`columns`: names with their sequence numbers; the first is the key."""
+    columns = columns or {"k": 0, "v": 1}
+    key = next(iter(columns))
+    lines = [f"`{column}` int {'NOT NULL' if column == key else 'DEFAULT NULL'}" for column in columns]
+    lines += [f"PRIMARY KEY (`{key}`)"] + (["UNIQUE KEY `u` (`v`)"] if unique else [])
+    stored = tuple(Column(column, seqnum, INT, nullable=column != key) for column, seqnum in columns.items())
+    ddl = f"CREATE TABLE `d`.`{name}` (\n" + ",\n".join(lines) + "\n)"
+    return Table(table_id, logical_id or table_id, "d", name, Kind.TABLE, stored, ddl)
+
+
+def registered(*tables: Table, state: State = State.LIVE) -> dict[int, Registered]:
+    found = {}
+    for one in tables:
+        synced = for_sync(target_table(create_table_of(one), Dialect.MARIADB, database="t").create, Dialect.MARIADB)
+        entry = TargetTable(one, "t", one.name, synced.create, synced.erased, synced.suspended)
+        found[one.id] = Registered(entry, state, Location(0, 1))
+    return found
+
+
+def codes(plan: TargetPlan) -> dict[int, str]:
+    return {table_id: step.failure.code for table_id, step in plan.behind.items() if step.failure}
+
+
+def live(entries: Mapping[int, Registered]) -> dict[int, TargetTable]:
+    return {table_id: entry.table for table_id, entry in entries.items()}
+
+
+def test_nothing_has_changed():
+    tables = [table(1, "a"), table(2, "b")]
+    assert plan_target(FULL, registered(*tables), tables).steps == ()
+
+
+def test_two_names_that_change_places_go_by_way_of_a_third():
+    there = registered(table(1, "a"), table(2, "b"))
+    plan = plan_target(FULL, there, [table(1, "b"), table(2, "a")])
+    moved, (statement,) = renames(plan, live(there))
+    assert {one.id: one.name for one in moved} == {1: "b", 2: "a"}
+    assert all(f"`{one.name}`" in one.create for one in moved)
+    assert statement == (
+        "RENAME TABLE `t`.`a` TO `t`.`ccpr_between_1`, `t`.`b` TO `t`.`ccpr_between_2`, "
+        "`t`.`ccpr_between_1` TO `t`.`b`, `t`.`ccpr_between_2` TO `t`.`a`"
+    )
+
+
+@given(st.permutations(range(6)), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
+def test_renames_take_every_name_that_is_free_at_that_moment(order: list[int], gone: set[int], truncated: set[int]):
+    there = registered(*(table(1 + number, f"n{number}") for number in range(6)))
+    after = [
+        table((11 if number in truncated else 1) + number, f"n{place}", logical_id=1 + number)
+        for number, place in enumerate(order)
+        if number not in gone
+    ]
+    plan = plan_target(FULL, there, after)
+    assert plan.behind == {}
+    moved, statements = renames(plan, live(there))
+    names = {entry.table.name: table_id for table_id, entry in there.items()}
+    for statement in statements:
+        for pair in statement.removeprefix("RENAME TABLE ").split(", "):
+            old, new = (side.strip("`").removeprefix("t`.`") for side in pair.split(" TO "))
+            assert new not in names
+            names[new] = names.pop(old)
+    assert {one.name: one.id for one in moved}.items() <= names.items()
+    for build in plan.of(Build):
+        assert build.wanted is not None
+        for table_id in replaced(plan, build):
+            names = {name: held for name, held in names.items() if held != table_id}
+        assert build.wanted.name not in names
+        names[build.wanted.name] = build.wanted.id
+    for drop in plan.of(Drop):
+        names = {name: held for name, held in names.items() if held != drop.id}
+    assert names == {one.name: one.id for one in after}
+
+
+def test_who_wants_the_name_of_one_that_waits_waits_too_and_so_on():
+    there = registered(table(1, "a"), table(2, "b"), table(3, "c"))
+    after = [table(2, "a"), table(3, "b"), table(4, "c"), table(5, "new")]
+    kept = {1: Failure("CODE", "", "", "")}
+    plan = plan_target(FULL, there, after, kept=kept)
+    assert codes(plan) == {1: "CODE", 2: "TARGET_NAME_TAKEN", 3: "TARGET_NAME_TAKEN", 4: "TARGET_NAME_TAKEN"}
+    assert [step.table.name for step in plan.of(Build)] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("after", "waits"),
+    [
+        ([], True),
+        ([table(9, "a", logical_id=1)], True),  # TRUNCATE
+        ([table(1, "b")], True),
+        ([table(1, "a", {"k": 0, "v": 1, "w": 2})], False),
+        ([table(9, "a", {"k": 0, "v": 1, "w": 2}, logical_id=1)], False),  # a copying ALTER
+        ([table(9, "a", logical_id=1, unique=True)], True),  # TRUNCATE, and an index beside
+        ([table(1, "a", {"k": 0})], True),
+    ],
+)
+def test_what_takes_something_away_waits_under_the_policy_additive(after: list[Table], waits: bool):
+    plan = plan_target(ADDITIVE, registered(table(1, "a")), after)
+    assert codes(plan) == ({1: "TARGET_DDL_WAITS"} if waits else {})
+    assert all(step.statements for step in plan.steps), "what waits is shown"
+
+
+def test_a_copying_alter_is_built_and_one_in_place_is_altered():
+    wider = {"k": 0, "v": 1, "w": 2}
+    (build,) = plan_target(FULL, registered(table(1, "a")), [table(9, "a", wider, logical_id=1)]).of(Build)
+    assert (build.id, build.replaces) == (1, (1,))
+    (alter,) = plan_target(FULL, registered(table(1, "a")), [table(1, "a", wider)]).of(Alter)
+    assert alter.first == ("ALTER TABLE `t`.`a` ADD COLUMN `w` int DEFAULT NULL AFTER `v`",)
+    assert alter.between == alter.wanted
+
+
+def test_a_plan_has_each_statement_once_and_in_the_place_where_it_is_run():
+    there = registered(table(1, "a"), table(2, "b"), table(3, "c"), table(4, "d"))
+    plan = plan_target(FULL, there, [table(9, "b", logical_id=1), table(2, "a"), table(5, "c", unique=True)])
+    assert plan.renaming == (
+        "RENAME TABLE `t`.`b` TO `t`.`ccpr_between_2`, `t`.`a` TO `t`.`ccpr_between_1`, "
+        "`t`.`ccpr_between_2` TO `t`.`a`, `t`.`ccpr_between_1` TO `t`.`b`",
+    )
+    beside = {number: [f"`t`.`{name_beside(purpose, '', number)}`" for purpose in ("load", "old")] for number in (1, 3, 5, 9)}
+    told = {step.table.id: step.statements for step in plan.steps}
+    assert told[2] == ()
+    assert told[9][0].startswith(f"CREATE TABLE {beside[9][0]} (")
+    assert told[9][1:] == (
+        f"RENAME TABLE `t`.`b` TO {beside[1][1]}, {beside[9][0]} TO `t`.`b`",
+        f"DROP TABLE IF EXISTS {beside[1][1]}",
+    )
+    assert told[3] == (), "it goes in the step of the table that takes its name"
+    assert told[5][1:] == (
+        f"ALTER TABLE {beside[5][0]} ADD UNIQUE KEY `u` (`v`)",
+        f"RENAME TABLE `t`.`c` TO {beside[3][1]}, {beside[5][0]} TO `t`.`c`",
+        f"DROP TABLE IF EXISTS {beside[3][1]}",
+    )
+    assert told[4] == ("DROP TABLE IF EXISTS `t`.`d`",)
+
+
+def test_what_waits_is_told_with_the_rename_that_it_needs():
+    there = registered(table(1, "a"), table(2, "b"))
+    plan = plan_target(ADDITIVE, there, [table(9, "c", logical_id=1), table(2, "d")])
+    assert plan.renaming == ()
+    truncated, renamed = plan.steps[1].statements, plan.steps[0].statements
+    assert (truncated[0], renamed) == ("RENAME TABLE `t`.`a` TO `t`.`c`", ("RENAME TABLE `t`.`b` TO `t`.`d`",))
+    assert truncated[-1] == f"DROP TABLE IF EXISTS `t`.`{name_beside('old', '', 1)}`"
+
+
+def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
+    before, after = table(1, "a"), table(1, "a", unique=True)
+    (alter,) = plan_target(FULL, registered(before), [after]).of(Alter)
+    assert (alter.first, alter.last) == ((), ("ALTER TABLE `t`.`a` ADD UNIQUE KEY `u` (`v`)",))
+    assert alter.between is not None
+    between = {1: Registered(alter.between, State.LIVE, Location(1, 2))}
+    (again,) = plan_target(FULL, between, [after]).of(Alter)
+    assert again.last == alter.last
+    assert plan_target(FULL, between, [after], settled=lambda _: True).steps == ()
+
+
+def test_released_and_dropped_tables_are_known_by_what_they_were():
+    after = [table(9, "a", logical_id=1), table(2, "b")]
+    assert plan_target(FULL, registered(table(1, "a"), state=State.RELEASED) | registered(table(2, "b")), after).steps == ()
+    plan = plan_target(FULL, registered(table(1, "a"), state=State.DROPPED) | registered(table(2, "b")), after)
+    assert codes(plan) == {1: "TARGET_TABLE_DROPPED"}
+
+
+def test_a_table_whose_definition_cannot_be_read_keeps_no_other():
+    unreadable = replace(table(1, "a"), ddl="CREATE TABLE what")
+    plan = plan_target(FULL, {}, [unreadable, table(2, "b")])
+    assert codes(plan) == {1: "DDL_UNREADABLE"}
+    assert [step.table.name for step in plan.of(Build)] == ["b"]

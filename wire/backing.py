@@ -1,0 +1,199 @@
+"""What stands behind the statements: an upstream's state, as a recording or a living engine gives it.
+
+`wire.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know nothing else. `emulator.replay.state` plays
+a recording, `emulator.simulated_upstream` an engine.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from wire.server import Cell, Column, Result, StatementError
+
+INDEX_COLUMNS: Final = (Column("table_id", 8), Column("name", 15), Column("algo_table_type", 15), Column("index_table_name", 15))
+
+
+def internal(text: str) -> StatementError:
+    return StatementError(20101, f"internal error: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What an account publishes. `tables` is empty for a whole database; `database` is `*` for a whole account; `accounts` may be `all`."""
+
+    name: str
+    database: str
+    tables: tuple[str, ...]
+    accounts: tuple[str, ...]
+    comment: str = ""
+
+    def admits(self, account: str) -> bool:
+        return account in self.accounts or any(name.lower() == "all" for name in self.accounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One result set; cells are bytes, int or None."""
+
+    columns: tuple[str, ...]
+    types: tuple[int, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def result(self, charset: int = 0) -> Result:
+        return Result(tuple(Column(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)), self.rows)
+
+    def position(self, column: str) -> int:
+        return self.columns.index(column)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A row of `mo_tables`, as far as serving needs it."""
+
+    id: int
+    logical_id: int
+    database: bytes
+    name: bytes
+    kind: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """An account's catalog at a time, as the answers that statements give of it."""
+
+    databases: Answer
+    ddl: Answer
+    indexes: Mapping[int, Answer]
+    mo_database: Answer
+    mo_tables: Answer
+    mo_columns: Answer
+    tables: tuple[CatalogTable, ...] = field(default=())
+
+    @property
+    def id_of(self) -> dict[tuple[bytes, bytes], int]:
+        return {(table.database, table.name): table.id for table in self.tables}
+
+    def index_table_names(self, table_id: int) -> set[bytes]:
+        answer = self.indexes.get(table_id)
+        if answer is None:
+            return set()
+        names = (row[answer.position("index_table_name")] for row in answer.rows)
+        return {name for name in names if isinstance(name, bytes) and name}
+
+    def table(self, database: str, name: str) -> CatalogTable | None:
+        key = (database.encode(), name.encode())
+        return next((table for table in self.tables if (table.database, table.name) == key), None)
+
+    def has_database(self, database: str) -> bool:
+        name = database.encode()
+        return any(row[self.mo_database.position("datname")] == name for row in self.mo_database.rows)
+
+    def database_id(self, database: str) -> Cell:
+        name, id_ = self.mo_database.position("datname"), self.mo_database.position("dat_id")
+        return next((row[id_] for row in self.mo_database.rows if row[name] == database.encode()), 0)
+
+    def indexes_of(self, table_id: int) -> Result:
+        answer = self.indexes.get(table_id)
+        return Result(INDEX_COLUMNS, ()) if answer is None else answer.result()
+
+    def scope(self, level: str, database: str, table: str) -> set[tuple[bytes, bytes]] | None:
+        """(database, table) names that a snapshot of this level covers; None for all."""
+        if level in ("account", "cluster"):
+            return None
+        if level == "database":
+            return {(entry.database, entry.name) for entry in self.tables if entry.database == database.encode()}
+        found = self.table(database, table)
+        indexes = self.index_table_names(found.id) if found is not None else set()
+        return {(database.encode(), table.encode())} | {(database.encode(), name) for name in indexes}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that a client took.
+
+    Attributes
+    ----------
+    name : in lower case.
+    ts : nanoseconds since 1970.
+    index : the state that it shows: a recorded snapshot's number, or a tick of a living upstream.
+    level : cluster, account, database or table; `database` and `table` are empty where the level has none.
+    object_id : what `obj_id` of `mo_snapshots` says; None where it follows from the catalog.
+    """
+
+    name: str
+    ts: int
+    index: int
+    level: str
+    database: str = ""
+    table: str = ""
+    object_id: int | None = None
+
+
+class Backing(Protocol):
+    """The state of an upstream. Thread-safe. Accounts go by name; names of snapshots, publications and accounts are in lower case."""
+
+    @property
+    def name(self) -> str:
+        """What this is, for people."""
+        ...
+
+    @property
+    def snapshots_created(self) -> int: ...
+
+    def accounts(self) -> Mapping[str, int]: ...
+
+    def owns_data(self, account: str) -> bool:
+        """Whether the account's own databases are known here."""
+        ...
+
+    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, Publication]]:
+        """(publisher, publication) of all accounts; `asked` are names that a statement asks for."""
+        ...
+
+    def publication(self, publisher: str, name: str) -> Publication | None: ...
+
+    def catalog(self, account: str, snapshot: Snapshot | None = None) -> Catalog:
+        """An account's catalog at a snapshot, or now."""
+        ...
+
+    def catalog_at(self, account: str | None, ts: int | None) -> Catalog | None:
+        """An account's catalog (None: that of all accounts) at a time, or now. None before there was any."""
+        ...
+
+    def snapshots(self, account: str) -> Sequence[Snapshot]: ...
+
+    def find_snapshot(self, account: str, name: str) -> Snapshot:
+        """Raises the error by which a client knows that a snapshot is gone (spec/upstream-interface.md 5.2)."""
+        ...
+
+    def create_snapshot(self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool) -> None:
+        """Raises 20101 if the name is taken (with `if_not_exists` the old snapshot stays) or the database or table is not there."""
+        ...
+
+    def drop_snapshot(self, account: str, name: str, *, if_exists: bool) -> None: ...
+
+    def flush(self, table_ids: set[int]) -> None: ...
+
+    def flushable(self) -> Set[int]:
+        """Ids of tables that a flush can name."""
+        ...
+
+    def checkpoint(self) -> None:
+        """Flush all tables."""
+        ...
+
+    def collect(self) -> int:
+        """Collect garbage now; how many objects went. Raises StatementError where there is none."""
+        ...
+
+    def is_flushed(self, account: str, snapshot: Snapshot) -> bool: ...
+
+    def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
+        """Rows of the object list in the target's scope. Raises StatementError where the upstream has none."""
+        ...
+
+    def object_size(self, name: str) -> int | None:
+        """Bytes of an object's file; None if there is no such file."""
+        ...
+
+    def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview: ...

@@ -1,0 +1,195 @@
+"""`mo_catalog`: databases, tables and columns as the backing has them, and the few tables that follow from it.
+
+Without `{mo_ts = …}` a statement sees the present; of a recording that is the state of the newest snapshot taken, or of the first one
+before any was taken.
+"""
+
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from wire.access import Login
+from wire.backing import Answer, Catalog, internal
+from wire.server import BIGINT, BLOB_TEXT, INT, STRING, TIMESTAMP, TINY, VAR_STRING, Cell, Column, Result, StatementError
+from wire.statements import Condition, Literal_, Select
+from wire.upstream import Upstream
+
+UTF8: Final = 33
+BINARY: Final = 63
+CREATED: Final = "2026-01-01 00:00:00"
+MO_ACCOUNT: Final = {"account_id": INT, "account_name": VAR_STRING}
+MO_PUBS: Final = {
+    "account_id": INT,
+    "account_name": VAR_STRING,
+    "pub_name": VAR_STRING,
+    "database_name": VAR_STRING,
+    "database_id": BIGINT,
+    "all_table": TINY,
+    "table_list": BLOB_TEXT,
+    "account_list": BLOB_TEXT,
+    "created_time": TIMESTAMP,
+    "update_time": TIMESTAMP,
+    "owner": INT,
+    "creator": INT,
+    "comment": BLOB_TEXT,
+}
+MO_SNAPSHOTS: Final = {
+    "snapshot_id": VAR_STRING,
+    "sname": VAR_STRING,
+    "ts": BIGINT,
+    "level": STRING,
+    "account_name": VAR_STRING,
+    "database_name": VAR_STRING,
+    "table_name": VAR_STRING,
+    "obj_id": BIGINT,
+    "kind": VAR_STRING,
+}
+TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots")
+
+
+def select(upstream: Upstream, login: Login, current_database: str, statement: Select) -> Result:
+    """Raises 1146 for a table that is not served and 20101 for a column that the table has not."""
+    database = statement.database or current_database.lower()
+    if database != "mo_catalog" or statement.table not in TABLES:
+        raise StatementError(
+            1146, f"no such table {database}.{statement.table}: the emulator serves these of mo_catalog: {', '.join(TABLES)}", "42S02"
+        )
+    answer = _table(upstream, login, statement)
+    rows = [row for row in answer.rows if all(_holds(row[_position(answer, c.column)], c) for c in statement.conditions)]
+    for column, descending in reversed(statement.order):
+        position = _position(answer, column)
+        rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
+    rows = rows[statement.offset :][: statement.limit]
+    if statement.count:
+        return Result((Column(statement.columns[0][1], BIGINT, BINARY),), ((len(rows),),))
+    wanted = statement.columns or tuple((name, name) for name in answer.columns)
+    places = [_position(answer, column) for column, _ in wanted]
+    columns = tuple(_column(shown, answer.types[place]) for place, (_, shown) in zip(places, wanted, strict=True))
+    return Result(columns, [tuple(row[place] for place in places) for row in rows])
+
+
+def _column(name: str, kind: int) -> Column:
+    return Column(name, kind, UTF8 if kind in (BLOB_TEXT, VAR_STRING, STRING) else BINARY)
+
+
+def _position(answer: Answer, column: str) -> int:
+    if column not in answer.columns:
+        raise StatementError(20301, f"invalid input: column {column} does not exist")
+    return answer.position(column)
+
+
+def _table(upstream: Upstream, login: Login, statement: Select) -> Answer:
+    if statement.table == "mo_pubs":
+        return _mo_pubs(upstream, login, statement)
+    makers: dict[str, Callable[[Upstream, Login], Answer]] = {"mo_account": _mo_account, "mo_snapshots": _mo_snapshots}
+    if statement.table in makers:
+        return makers[statement.table](upstream, login)
+    catalog = _catalog(upstream, login, statement)
+    if catalog is None:
+        catalog = upstream.backing.catalog(login.account)
+        return Answer(_named(catalog, statement.table).columns, _named(catalog, statement.table).types, ())
+    return _named(catalog, statement.table)
+
+
+def _named(catalog: Catalog, table: str) -> Answer:
+    return {"mo_database": catalog.mo_database, "mo_tables": catalog.mo_tables, "mo_columns": catalog.mo_columns}[table]
+
+
+def _catalog(upstream: Upstream, login: Login, statement: Select) -> Catalog | None:
+    """An account sees its own rows, sys sees all."""
+    backing = upstream.backing
+    if statement.snapshot is None:
+        return backing.catalog_at(None if login.is_sys else login.account, statement.mo_ts)
+    if not backing.owns_data(login.account):
+        raise internal(f"find 0 snapshot records by name({statement.snapshot}), expect only 1")
+    return backing.catalog(login.account, backing.find_snapshot(login.account, statement.snapshot.lower()))
+
+
+def _mo_account(upstream: Upstream, login: Login) -> Answer:
+    if not login.is_sys:
+        raise internal("do not have privilege to execute the statement")
+    return _answer(MO_ACCOUNT, sorted((number, name) for name, number in upstream.backing.accounts().items()))
+
+
+def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> Answer:
+    if not login.is_sys:
+        raise internal("do not have privilege to execute the statement")
+    asked = [v for c in statement.conditions if c.column == "pub_name" and c.test in ("=", "in") for v in c.values if isinstance(v, str)]
+    accounts = upstream.backing.accounts()
+    rows: list[tuple[Cell, ...]] = []
+    for publisher, publication in upstream.backing.publications(asked):
+        database_id = 0 if publication.database == "*" else upstream.backing.catalog(publisher).database_id(publication.database)
+        tables = ",".join(publication.tables) or "*"
+        rest = (int(not publication.tables), tables, ",".join(publication.accounts), CREATED, None, 0, 0, "")
+        rows.append((accounts[publisher], publisher, publication.name, publication.database, database_id, *rest))
+    return _answer(MO_PUBS, rows)
+
+
+def _mo_snapshots(upstream: Upstream, login: Login) -> Answer:
+    """Each account has a table of its own, and a publication's snapshots are in the publisher's (spec 4.3): other logins see none."""
+    rows: list[tuple[Cell, ...]] = []
+    for snapshot in upstream.backing.snapshots(login.account):
+        object_id: Cell = snapshot.object_id
+        if object_id is None:
+            catalog = upstream.backing.catalog(login.account, snapshot)
+            table = catalog.table(snapshot.database, snapshot.table)
+            object_id = table.logical_id if table is not None else upstream.backing.catalog(login.account).database_id(snapshot.database)
+        unique = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{snapshot.name} {snapshot.ts}"))
+        whose = next((name for name, number in upstream.backing.accounts().items() if number == object_id), login.account)
+        owner = whose if snapshot.level == "account" and login.is_sys else login.account  # sys may take one of another account
+        names = (owner, snapshot.database, snapshot.table)
+        rows.append((unique, snapshot.name, snapshot.ts, snapshot.level, *names, object_id, "user"))
+    return _answer(MO_SNAPSHOTS, rows)
+
+
+def _answer(columns: dict[str, int], rows: Sequence[tuple[Cell, ...]]) -> Answer:
+    cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
+    return Answer(tuple(columns), tuple(columns.values()), cells)
+
+
+def _holds(cell: Cell, condition: Condition) -> bool:
+    """NULL satisfies nothing but `is null`. A number compares with a text that spells it, and texts byte by byte."""
+    if condition.test == "is null":
+        return cell is None
+    if condition.test == "is not null":
+        return cell is not None
+    if cell is None:
+        return False
+    if condition.test in ("like", "not like"):
+        matches = re.fullmatch(like_pattern(str(condition.values[0])), _text(cell), re.DOTALL) is not None
+        return matches == (condition.test == "like")
+    if condition.test in ("=", "in"):
+        return any(_compare(cell, value) == 0 for value in condition.values if value is not None)
+    if None in condition.values:
+        return False
+    if condition.test in ("!=", "not in"):
+        return all(_compare(cell, value) != 0 for value in condition.values)
+    order = _compare(cell, condition.values[0])
+    return {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[condition.test]
+
+
+def _compare(cell: Cell, value: Literal_) -> int:
+    if isinstance(cell, int) and (isinstance(value, int) or re.fullmatch(r"-?[0-9]{1,40}", str(value))):
+        number = int(str(value))
+        return (cell > number) - (cell < number)
+    left = bytes(cell) if isinstance(cell, bytes | memoryview) else str(cell).encode()
+    right = str(value).encode("utf-8", "surrogateescape")
+    return (left > right) - (left < right)
+
+
+def _text(cell: Cell) -> str:
+    return bytes(cell).decode("utf-8", "replace") if isinstance(cell, bytes | memoryview) else str(cell)
+
+
+def _order_key(cell: Cell) -> tuple[int, int, bytes]:
+    """NULLs first, then numbers, then texts."""
+    if cell is None:
+        return 0, 0, b""
+    return (1, cell, b"") if isinstance(cell, int) else (2, 0, _text(cell).encode("utf-8", "surrogateescape"))
+
+
+def like_pattern(pattern: str) -> str:
+    """A LIKE pattern as a regular expression."""
+    parts = re.findall(r"\\.|%+|.", pattern, re.DOTALL)
+    return "".join(".*" if part[0] == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts)

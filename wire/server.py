@@ -1,0 +1,438 @@
+"""The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection, loopback only.
+
+`Server(engine)` serves any `Engine`: an engine opens a session per login, and a session answers statements with a `Result`, with None (OK
+without rows) or by raising `StatementError`. Nothing here knows MatrixOne. Text protocol only; prepared statements get a clean error, as
+MatrixOne's internal statements cannot be prepared anyway (spec/upstream-interface.md 5.1). DEPRECATE_EOF, compression and session tracking
+are not advertised.
+"""
+
+import hashlib
+import hmac
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+from wire.packets import Buffer, Channel, CutByFault, Fields, ProtocolError, length_prefix, prefixed
+
+SERVER_VERSION: Final = "8.0.30-MatrixOne-v1.3.0"
+NATIVE_PASSWORD: Final = b"mysql_native_password"
+LOGIN_LIMIT_BYTES: Final = 64 * 1024
+LOGIN_SECONDS: Final = 10.0
+FAREWELL_SECONDS: Final = 0.5
+FAREWELL_BYTES: Final = 1024 * 1024
+JOIN_SECONDS: Final = 5.0
+ACCEPT_PAUSE_SECONDS: Final = 0.05
+
+# capability bits
+CONNECT_WITH_DB: Final = 1 << 3
+PROTOCOL_41: Final = 1 << 9
+SSL: Final = 1 << 11
+SECURE_CONNECTION: Final = 1 << 15
+PLUGIN_AUTH: Final = 1 << 19
+LENENC_AUTH: Final = 1 << 21
+# LONG_PASSWORD, FOUND_ROWS, LONG_FLAG, TRANSACTIONS, MULTI_STATEMENTS (advertised by the real one, answered with a syntax error),
+# MULTI_RESULTS, CONNECT_ATTRS
+OFFERED: Final = (
+    1 | 2 | 4 | CONNECT_WITH_DB | PROTOCOL_41 | 1 << 13 | SECURE_CONNECTION | 1 << 16 | 1 << 17 | PLUGIN_AUTH | 1 << 20 | LENENC_AUTH
+)
+
+IN_TRANSACTION: Final = 1
+AUTOCOMMIT: Final = 2
+OK: Final = b"\x00\x00\x00" + AUTOCOMMIT.to_bytes(2, "little") + b"\x00\x00"
+EOF: Final = b"\xfe\x00\x00" + AUTOCOMMIT.to_bytes(2, "little")
+
+QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS, PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = (
+    1,
+    2,
+    3,
+    4,
+    9,
+    14,
+    22,
+    25,
+    27,
+    31,
+)
+
+TINY, SMALL, INT, TIMESTAMP, BIGINT, VARCHAR, BLOB_TEXT, VAR_STRING, STRING = 1, 2, 3, 7, 8, 15, 252, 253, 254
+_DISPLAY_LENGTH = {TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
+
+Cell: TypeAlias = bytes | memoryview | str | int | None
+
+
+class StatementError(Exception):
+    """A statement's error as it goes over the wire: any number, five letters of SQLSTATE, a text."""
+
+    def __init__(self, number: int, text: str, state: str = "HY000") -> None:
+        super().__init__(number, text)
+        self.number = number
+        self.text = text
+        self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One result column: its name, MySQL type code and character set (0 as MatrixOne's internal statements send it, 33 = UTF-8 text, 63 =
+    binary)."""
+
+    name: str
+    type: int
+    charset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where an answer breaks off on purpose: after `rows` whole rows and `bytes` bytes of the next one, counted on the wire."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result set. Large cells may be memoryviews; they are sent without a copy."""
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Cell]]
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a statement without rows: how many rows it changed, and in what state the session is after it."""
+
+    affected: int = 0
+    autocommit: bool = True
+    in_transaction: bool = False
+
+
+class Session(Protocol):
+    """One login. Its methods are called from one thread."""
+
+    def use(self, database: str) -> None: ...
+    def query(self, text: bytes) -> Result | Done | None: ...
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    def open(self, user: str, connection_id: int) -> Session:
+        """A session for a login whose password was right. Raises `StatementError` to refuse it."""
+        ...
+
+
+class Server:
+    """Listens on 127.0.0.1 from construction on; `start` serves, `stop` ends every connection and joins the threads.
+
+    Parameters
+    ----------
+    engine : what answers.
+    port : 0 takes a free one; see `port` afterwards.
+    password : what every login must know; None admits any password.
+    tls : a server-side context; TLS is then offered, and taken by clients that ask for it.
+    max_packet_bytes : of one incoming statement.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        port: int = 0,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        max_packet_bytes: int = 64 * 1024 * 1024,
+        max_connections: int = 512,
+    ) -> None:
+        self.engine = engine
+        self.password = password
+        self.tls = tls
+        self.max_packet_bytes = max_packet_bytes
+        self.max_connections = max_connections
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[socket.socket, threading.Thread]] = {}
+        self._last_id = 0
+        self._stopping = False
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=256)
+        self._wake, self._alarm = socket.socketpair()
+        self._acceptor = threading.Thread(target=self._accept, name="emulator-accept", daemon=True)
+        self.port: int = self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        self._acceptor.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._alarm.send(b"x")
+        if self._acceptor.ident is not None:
+            self._acceptor.join(JOIN_SECONDS)
+        self.disconnect_all()
+        for _, thread in self._connections():
+            thread.join(JOIN_SECONDS)
+        for sock in (self._listener, self._wake, self._alarm):
+            sock.close()
+
+    def crash(self) -> None:
+        """Stop without a farewell and without waiting: connections break, new ones are refused. `stop` does the rest."""
+        self._stopping = True
+        self._alarm.send(b"x")
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self.disconnect_all()
+
+    def disconnect_all(self) -> int:
+        """Break every open connection, as a restart of the upstream would. Returns how many."""
+        connections = self._connections()
+        for sock, _ in connections:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it ended by itself
+        return len(connections)
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections())
+
+    def replace_socket(self, connection_id: int, sock: socket.socket) -> None:
+        """The connection goes on over TLS: `stop` must break the new socket, the old one has given up its descriptor."""
+        with self._lock:
+            self._open[connection_id] = (sock, self._open[connection_id][1])
+
+    def _connections(self) -> list[tuple[socket.socket, threading.Thread]]:
+        with self._lock:
+            return list(self._open.values())
+
+    def _accept(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while not self._stopping:
+                if not any(key.fileobj is self._listener for key, _ in selector.select()):
+                    continue
+                try:
+                    sock, _ = self._listener.accept()
+                except OSError:  # the client went away before it was accepted, or no descriptor is left
+                    time.sleep(ACCEPT_PAUSE_SECONDS)
+                    continue
+                self._take(sock)
+
+    def _take(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self._last_id += 1
+            connection_id = self._last_id
+            thread = threading.Thread(target=self._serve, args=(sock, connection_id), name=f"emulator-{connection_id}", daemon=True)
+            self._open[connection_id] = (sock, thread)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left
+            with self._lock:
+                del self._open[connection_id]
+            sock.close()
+
+    def _serve(self, sock: socket.socket, connection_id: int) -> None:
+        connection = _Connection(self, sock, connection_id)
+        try:
+            connection.run()
+        except OSError:
+            return  # the client is gone (`Hangup`, a reset, a TLS alert), or a fault wanted it so (`CutByFault`): only this thread ends
+        finally:
+            with self._lock:
+                self._open.pop(connection_id, None)
+            connection.channel.sock.close()
+
+
+class _Connection:
+    def __init__(self, server: Server, sock: socket.socket, connection_id: int) -> None:
+        self.server = server
+        self.id = connection_id
+        self.channel = Channel(sock)
+        # Not a byte of the salt may be 0: clients read it as text.
+        self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
+
+    def run(self) -> None:
+        try:
+            session = self._log_in()
+        except (ProtocolError, StatementError) as error:
+            self._part(error.number, error.state, error.text)
+            return
+        try:
+            self.channel.sock.settimeout(None)
+            self._obey(session)
+        except ProtocolError as error:
+            self._part(error.number, error.state, error.text)
+        finally:
+            session.close()
+
+    def _part(self, number: int, state: str, text: str) -> None:
+        """Say why, then close so that the peer can still read it: a close with unread bytes would reset the connection and lose the
+        text."""
+        self._error(number, state, text)
+        sock = self.channel.sock
+        sock.settimeout(FAREWELL_SECONDS)
+        sock.shutdown(socket.SHUT_WR)
+        drained = 0
+        while drained < FAREWELL_BYTES:
+            piece = sock.recv(65536)
+            if not piece:
+                break
+            drained += len(piece)
+
+    def _log_in(self) -> Session:
+        channel = self.channel
+        channel.sock.settimeout(LOGIN_SECONDS)
+        if self.server.open_connections > self.server.max_connections:
+            raise StatementError(1040, "too many connections", "08004")
+        capabilities = OFFERED | (SSL if self.server.tls else 0)
+        channel.write(
+            b"\x0a" + SERVER_VERSION.encode() + b"\0" + self.id.to_bytes(4, "little") + self.salt[:8] + b"\0",
+            (capabilities & 0xFFFF).to_bytes(2, "little") + b"\x2d" + AUTOCOMMIT.to_bytes(2, "little"),
+            (capabilities >> 16).to_bytes(2, "little") + b"\x15" + bytes(10) + self.salt[8:] + b"\0" + NATIVE_PASSWORD + b"\0",
+        )
+        channel.flush()
+        payload = channel.read(LOGIN_LIMIT_BYTES)
+        fields = Fields(payload)
+        flags = fields.number(4)
+        if not flags & PROTOCOL_41:
+            raise ProtocolError(1043, "08S01", "bad handshake: protocol 4.1 is needed")
+        if flags & SSL and len(payload) == 32:
+            if self.server.tls is None:
+                raise ProtocolError(1043, "08S01", "bad handshake: TLS is not offered here")
+            self._encrypt(self.server.tls)
+            fields = Fields(channel.read(LOGIN_LIMIT_BYTES))
+            flags = fields.number(4)
+        fields.take(4 + 1 + 23)
+        user = fields.until_zero().decode("utf-8", "replace")
+        if flags & LENENC_AUTH:
+            proof = fields.length_encoded()
+        elif flags & SECURE_CONNECTION:
+            proof = fields.take(fields.number(1))
+        else:
+            proof = fields.until_zero()
+        database = fields.until_zero().decode("utf-8", "replace") if flags & CONNECT_WITH_DB and fields.left else ""
+        plugin = fields.until_zero() if flags & PLUGIN_AUTH and fields.left else NATIVE_PASSWORD
+        if plugin != NATIVE_PASSWORD:
+            channel.write(b"\xfe" + NATIVE_PASSWORD + b"\0" + self.salt + b"\0")
+            channel.flush()
+            proof = channel.read(LOGIN_LIMIT_BYTES)
+        self._check_password(user, proof)
+        session = self.server.engine.open(user, self.id)
+        try:
+            if database:
+                session.use(database)
+        except StatementError:
+            session.close()
+            raise
+        channel.write(OK)
+        channel.flush()
+        return session
+
+    def _encrypt(self, context: ssl.SSLContext) -> None:
+        # The handshake packet was read to the byte, so the TLS hello is still unread in the socket.
+        self.channel.sock = context.wrap_socket(self.channel.sock, server_side=True)
+        self.channel.vectored = False
+        self.server.replace_socket(self.id, self.channel.sock)
+
+    def _check_password(self, user: str, proof: bytes) -> None:
+        if self.server.password is None:
+            return
+        password = self.server.password.encode()
+        expected = native_scramble(password, self.salt) if password else b""
+        if not hmac.compare_digest(proof.rstrip(b"\0") if not expected else proof, expected):
+            used = "YES" if proof else "NO"
+            raise StatementError(1045, f"Access denied for user '{user}'@'127.0.0.1' (using password: {used})", "28000")
+
+    def _obey(self, session: Session) -> None:
+        channel = self.channel
+        while True:
+            channel.sequence = 0
+            payload = channel.read(self.server.max_packet_bytes)
+            if not payload:
+                raise ProtocolError(1047, "08S01", "an empty command")
+            command = payload[0]
+            if command == QUIT:
+                return
+            if command == STMT_CLOSE:
+                continue  # has no answer
+            try:
+                self._command(session, command, payload)
+            except StatementError as error:
+                self._error(error.number, error.state, error.text)
+            channel.flush()
+
+    def _command(self, session: Session, command: int, payload: bytes) -> None:
+        if command == QUERY:
+            self._answer(session.query(payload[1:]))
+        elif command in (PING, RESET_CONNECTION):
+            self.channel.write(OK)
+        elif command == INIT_DB:
+            session.use(payload[1:].decode("utf-8", "replace"))
+            self.channel.write(OK)
+        elif command == SET_OPTION:
+            self.channel.write(EOF)
+        elif command == STATISTICS:
+            self.channel.write(b"emulator")
+        elif command == STMT_PREPARE:
+            raise StatementError(1295, "prepared statements are not served here: send the statement as text")
+        elif command == FIELD_LIST:
+            raise StatementError(1047, "field lists are not served here: ask mo_catalog.mo_columns", "08S01")
+        else:
+            raise StatementError(1047, f"unknown command {command}", "08S01")
+
+    def _answer(self, result: Result | Done | None) -> None:
+        channel = self.channel
+        if not isinstance(result, Result):
+            channel.write(_ok(result or Done()))
+            return
+        channel.write(length_prefix(len(result.columns)))
+        for column in result.columns:
+            channel.write(_column_definition(column))
+        channel.write(EOF)
+        for number, row in enumerate(result.rows):
+            if result.cut is not None and result.cut.rows == number:
+                channel.flush()
+                channel.allowance = result.cut.bytes
+            channel.write(*_row(row))
+        if result.cut is not None and channel.allowance is not None:
+            channel.flush()
+            raise CutByFault("cut at the end of the rows")
+        channel.write(EOF)
+
+    def _error(self, number: int, state: str, text: str) -> None:
+        self.channel.write(b"\xff" + number.to_bytes(2, "little") + b"#" + state.encode().ljust(5)[:5] + text.encode("utf-8", "replace"))
+        self.channel.flush()
+
+
+def _ok(done: Done) -> bytes:
+    state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction
+    return b"\x00" + length_prefix(done.affected) + b"\x00" + state.to_bytes(2, "little") + b"\x00\x00"
+
+
+def native_scramble(password: bytes, salt: bytes) -> bytes:
+    """What mysql_native_password sends: SHA1(password) XOR SHA1(salt + SHA1(SHA1(password)))."""
+    once = hashlib.sha1(password).digest()
+    mask = hashlib.sha1(salt + hashlib.sha1(once).digest()).digest()
+    return bytes(a ^ b for a, b in zip(once, mask, strict=True))
+
+
+def _column_definition(column: Column) -> bytes:
+    name = column.name.encode()
+    length = _DISPLAY_LENGTH.get(column.type, 65535)
+    tail = column.charset.to_bytes(2, "little") + length.to_bytes(4, "little") + bytes((column.type,)) + bytes(5)
+    return prefixed(b"def") + b"\0\0\0" + prefixed(name) + prefixed(name) + b"\x0c" + tail
+
+
+def _row(cells: Sequence[Cell]) -> list[Buffer]:
+    parts: list[Buffer] = []
+    for cell in cells:
+        if cell is None:
+            parts.append(b"\xfb")
+            continue
+        value = cell if isinstance(cell, bytes | memoryview) else str(cell).encode()
+        parts.append(length_prefix(len(value)))
+        parts.append(value)
+    return parts

@@ -1,0 +1,73 @@
+"""What every served upstream can be asked and told, whatever stands behind it."""
+
+import ssl
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+
+from wire.faults import Fault
+from wire.server import Server
+from wire.session import Logins
+from wire.status import Logged, Status
+from wire.upstream import Upstream
+
+
+class Served:
+    """A server for an upstream, on 127.0.0.1. A context manager (see the subclasses); or call `start` and `stop`.
+
+    `crashed` is set when the fault `Crash` has stopped it; `stop` and `restart` bring it back. Raises OSError if the port is taken.
+    """
+
+    def __init__(self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None) -> None:
+        self._upstream = upstream
+        self._serve = partial(Server, Logins(upstream), password=password, tls=tls)
+        self._server = self._serve(port=port)
+        self.crashed = threading.Event()
+        upstream.on_crash.append(self._crash)
+
+    def _crash(self) -> None:
+        self._server.crash()
+        self.crashed.set()
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def on_crash(self, act: Callable[[], object]) -> None:
+        """Call `act` after the fault `Crash` has stopped the server."""
+        self._upstream.on_crash.append(act)
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        """Clears the faults, ends every connection and waits for the threads."""
+        self._upstream.faults.clear()
+        self._server.stop()
+
+    def restart(self) -> None:
+        """After `stop`: the same upstream at the same port, with its snapshots and what was flushed."""
+        self.crashed.clear()
+        self._server = self._serve(port=self.port)
+        self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def status(self) -> Status:
+        return self._upstream.status()
+
+    def log(self) -> tuple[Logged, ...]:
+        """The last 10,000 statements, oldest first."""
+        return self._upstream.counters.log()
+
+    def inject(self, *faults: Fault) -> None:
+        self._upstream.faults.put(*faults)
+
+    def clear_faults(self) -> None:
+        self._upstream.faults.clear()
+
+    def disconnect_all(self) -> int:
+        """Break every open connection; returns how many. New ones are served."""
+        return self._server.disconnect_all()

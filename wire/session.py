@@ -1,0 +1,380 @@
+"""One login on an upstream: what kind a statement is, and who answers it."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from wire import catalog, faults, internal
+from wire.access import Login, parse_login, require_admin, require_publication
+from wire.backing import internal as internal_error
+from wire.packets import CutByFault
+from wire.server import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Cut, Done, Result, StatementError
+from wire.statements import CreateSnapshot, DropSnapshot, Plain, Select, SelectValues, SetFault, SetRole, Show, Statement, Use, Value, parse
+from wire.upstream import Upstream
+
+SYSTEM_DATABASES: Final = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
+# What clients read when they connect.
+VARIABLES: Final[dict[str, str | int]] = {
+    "auto_increment_increment": 1,
+    "autocommit": 1,
+    "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4",
+    "character_set_database": "utf8mb4",
+    "character_set_results": "utf8mb4",
+    "character_set_server": "utf8mb4",
+    "collation_connection": "utf8mb4_0900_ai_ci",
+    "collation_database": "utf8mb4_bin",
+    "collation_server": "utf8mb4_bin",
+    "init_connect": "",
+    "interactive_timeout": 28800,
+    "license": "APACHE",
+    "lower_case_table_names": 1,
+    "max_allowed_packet": 67108864,
+    "net_buffer_length": 16384,
+    "net_write_timeout": 60,
+    "performance_schema": 0,
+    "sql_mode": "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES",
+    "system_time_zone": "UTC",
+    "time_zone": "SYSTEM",
+    "transaction_isolation": "REPEATABLE-READ",
+    "transaction_read_only": 0,
+    "tx_isolation": "REPEATABLE-READ",
+    "version": SERVER_VERSION,
+    "version_comment": "emulator of MatrixOne",
+    "wait_timeout": 28800,
+}
+_BAD_NAME = re.compile(r"[\s'\"`]")
+
+
+class UpstreamSession:
+    """See `wire.server.Session`."""
+
+    def __init__(self, upstream: Upstream, login: Login, number: int) -> None:
+        self.upstream = upstream
+        self.login = login
+        self.number = number
+        self.database = ""
+        self.in_transaction = False
+        self.sql = upstream.sql(login) if upstream.sql is not None else None
+        upstream.counters.session_opened()
+
+    def close(self) -> None:
+        if self.sql is not None:
+            self.sql.close()
+        self.upstream.counters.session_closed()
+
+    def use(self, database: str) -> None:
+        known = database.lower() in SYSTEM_DATABASES or self._has_database(database)
+        if not known:
+            raise StatementError(1049, f"Unknown database {database}", "42000")
+        self.database = database
+
+    def _has_database(self, name: str) -> bool:
+        catalog = self.upstream.backing.catalog_at(None if self.login.is_sys else self.login.account, None)
+        return catalog is not None and catalog.has_database(name)
+
+    def query(self, text: bytes) -> Result | Done | None:
+        """Answers one statement. Raises `StatementError`, counted as an error."""
+        try:
+            return self._query(text.decode("utf-8", "surrogateescape"))
+        except StatementError:
+            self.upstream.counters.error()
+            raise
+
+    def _query(self, text: str) -> Result | Done | None:
+        command = internal.command_of(text)
+        known = self.sql.knows(text) if self.sql is not None and command is None else None
+        statement = None
+        if command is None and known is None:
+            try:
+                statement = parse(text)
+            except StatementError:
+                self._count("unknown", text)
+                raise
+        kind = command[0] if command is not None else known or _kind(statement)
+        self._count(kind, text)
+        failures = self._faults_before(kind)
+        if command is not None:
+            answer = internal.answer(self.upstream, self.login, self.number, *command)
+        else:
+            answer = self.sql.run(text, self.database) if self.sql is not None and known else self._answer(statement)
+        for fault in failures:
+            if isinstance(fault, faults.CutAnswer) and isinstance(answer, Result):
+                return replace(answer, cut=Cut(0, fault.after_bytes))
+            self._fail(fault)
+        return answer
+
+    def _count(self, kind: str, text: str) -> None:
+        self.upstream.counters.statement(self.number, f"{self.login.account}:{self.login.user}", kind, text)
+
+    def _faults_before(self, kind: str) -> list[faults.StatementFault]:
+        """Delays, and raises what strikes before the statement works; returns what strikes after it."""
+        after: list[faults.StatementFault] = []
+        for fault in self.upstream.faults.strike(lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)):
+            if isinstance(fault, faults.Delay):
+                self.upstream.faults.delay(fault.seconds)
+            elif isinstance(fault, faults.FailStatement | faults.CutStatement | faults.CutAnswer | faults.Crash):
+                if not isinstance(fault, faults.CutAnswer) and not fault.after_effect:
+                    self._fail(fault)
+                after.append(fault)
+        return after
+
+    def _fail(self, fault: faults.StatementFault) -> None:
+        if isinstance(fault, faults.FailStatement):
+            raise StatementError(fault.number, fault.text)
+        if isinstance(fault, faults.Crash):
+            self.upstream.crash()
+        raise CutByFault("cut as asked")
+
+    def _set_fault(self, text: str) -> None:
+        try:
+            fault = faults.parse_fault(text)
+        except ValueError as error:
+            raise StatementError(20301, f"invalid input: {error}") from error
+        if fault is None:
+            self.upstream.faults.clear()
+        else:
+            self.upstream.faults.put(fault)
+
+    def _answer(self, statement: Statement | None) -> Result | None:
+        match statement:
+            case CreateSnapshot():
+                self._create_snapshot(statement)
+            case DropSnapshot():
+                owner = self._may_change_snapshots(statement.publisher, statement.publication)
+                self.upstream.backing.drop_snapshot(owner, statement.name, if_exists=statement.if_exists)
+            case Select() if self.sql is not None and self.sql.reads(self.database, statement):
+                return self.sql.select(self.database, statement)
+            case Select():
+                return catalog.select(self.upstream, self.login, self.database, statement)
+            case SelectValues():
+                cells = [self._value(value) for value in statement.values]
+                return Result(tuple(column for column, _ in cells), (tuple(cell for _, cell in cells),))
+            case Show():
+                return self._show(statement)
+            case SetRole():
+                self.login = self.login.with_role(statement.role)
+                if self.sql is not None:
+                    self.sql.login = self.login
+            case Use():
+                self.use(statement.database)
+            case SetFault():
+                self._set_fault(statement.text)
+            case Plain():
+                if statement.what != "set":
+                    self.in_transaction = statement.what == "begin"
+        return None
+
+    def _may_change_snapshots(self, publisher: str, publication: str) -> str:
+        """The account whose snapshots are meant."""
+        if self.in_transaction or (self.sql is not None and self.sql.in_transaction):
+            raise internal_error("a snapshot cannot be created or dropped in an open transaction")
+        require_admin(self.login)
+        if publisher:
+            require_publication(self.upstream.backing, self.login, publisher, publication)
+        elif not self.upstream.backing.owns_data(self.login.account):
+            raise internal_error(f"account {self.login.account} has nothing in this recording: name its publisher and publication")
+        return publisher or self.login.account
+
+    def _create_snapshot(self, statement: CreateSnapshot) -> None:
+        if _BAD_NAME.search(statement.name) or len(statement.name) > 64:
+            raise StatementError(20301, f"invalid input: snapshot name {statement.name}")
+        owner = self._may_change_snapshots(statement.publisher, statement.publication)
+        if statement.database in SYSTEM_DATABASES:
+            raise internal_error(f"can not create snapshot for system database {statement.database}")
+        whose = statement.account or self.login.account
+        if not self.login.is_sys and (statement.level == "cluster" or whose != self.login.account):
+            raise internal_error("do not have privilege to execute the statement")
+        if whose not in self.upstream.backing.accounts() and statement.account:
+            raise internal_error(f"account {whose} does not exist")
+        self.upstream.backing.create_snapshot(
+            owner,
+            statement.name,
+            statement.level,
+            statement.database,
+            statement.table,
+            caller=whose,
+            if_not_exists=statement.if_not_exists,
+        )
+
+    def _value(self, value: Value) -> tuple[Column, Cell]:
+        if value.kind == "literal":
+            cell = value.arguments[0]
+        elif value.kind == "variable":
+            if value.name not in VARIABLES:
+                raise internal_error(f"the system variable does not exist: {value.name}")
+            cell = VARIABLES[value.name]
+        elif value.name == "mo_ctl":
+            cell = self._mo_ctl([str(argument) for argument in value.arguments])
+        else:
+            calls: dict[str, Cell] = {
+                "version": SERVER_VERSION,
+                "database": self.database or None,
+                "schema": self.database or None,
+                "current_role": self.login.role,
+                "current_role_name": self.login.role,
+                "current_user_name": self.login.user,
+                "current_user": f"{self.login.user}@127.0.0.1",
+                "user": f"{self.login.user}@127.0.0.1",
+                "connection_id": self.number,
+                "current_account_name": self.login.account,
+            }
+            if value.arguments or value.name not in calls:
+                raise StatementError(
+                    1064, f"SQL syntax: the emulator does not know the function {value.name} with these arguments", "42000"
+                )
+            cell = calls[value.name]
+        number = isinstance(cell, int)
+        return Column(value.shown_as, BIGINT if number else VAR_STRING, catalog.BINARY if number else catalog.UTF8), cell
+
+    def _mo_ctl(self, arguments: list[str]) -> str:
+        """flush and checkpoint of 'dn' (spec 5.6 and "Checked on live clusters"): one JSON text. Closed to all but sys with its admin
+        role."""
+        if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
+            raise internal_error("do not have privilege to execute the statement")
+        known = ("flush", "checkpoint", "diskcleaner")
+        if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in known:
+            raise internal_error("invalid operation: the emulator knows mo_ctl('dn', …) of flush, checkpoint and diskcleaner force_gc only")
+        method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
+        tables = {account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)}
+        if method == "checkpoint":
+            backing.checkpoint()
+        elif method == "diskcleaner":
+            if target != "force_gc":
+                raise internal_error(f"invalid operation: the emulator knows no {target} of the disk cleaner")
+            backing.collect()
+        elif target.isdecimal() and int(target[:20]) in backing.flushable():
+            backing.flush({int(target)})
+        else:
+            names: dict[str, int] = {}
+            for account, entries in tables.items():
+                for table in entries:
+                    name = f"{table.database.decode()}.{table.name.decode()}"
+                    names[f"{name}.{backing.accounts()[account]}"] = table.id
+                    if account == self.login.account:
+                        names[name] = table.id
+            if target not in names:
+                raise internal_error(f"no such table {target}")
+            backing.flush({names[target]})
+        shown = {"diskcleaner": "DiskCleaner"}.get(method, method.capitalize())
+        return json.dumps({"method": shown, "result": [{"ReturnStr": "OK"}]}, indent=2)
+
+    def _show(self, statement: Show) -> Result:
+        match statement.what:
+            case "emulator status":
+                rows: list[tuple[Cell, ...]] = [("recording", self.upstream.backing.name), *self.upstream.status().rows()]
+                return _texts(("name", "value"), rows)
+            case "publications":
+                return self._show_publications(statement.like)
+            case "publication coverage":
+                return self._show_coverage(statement.name)
+            case "create publication":
+                return self._show_create_publication(statement.name)
+            case "snapshots":
+                return self._show_snapshots()
+            case "databases":
+                account = self.login.account
+                owns = self.upstream.backing.owns_data(account)
+                names = [row[0] for row in self.upstream.backing.catalog(account).databases.rows] if owns else []
+                return _texts(("Database",), [(name,) for name in (*names, *SYSTEM_DATABASES)])
+            case "warnings":
+                return _texts(("Level", "Code", "Message"), [])
+            case "variables" | "session variables" | "global variables":
+                pattern = catalog.like_pattern(statement.like if statement.like is not None else "%")
+                known = [(name, str(value)) for name, value in VARIABLES.items() if re.fullmatch(pattern, name, re.IGNORECASE)]
+                return _texts(("Variable_name", "Value"), known)
+            case _:
+                raise StatementError(1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000")
+
+    def _show_publications(self, like: str | None) -> Result:
+        pattern = catalog.like_pattern("%" if like is None else like)
+        rows: list[tuple[Cell, ...]] = []
+        found = self.upstream.backing.publications()
+        for publisher, publication in reversed(found) if like is None else sorted(found, key=lambda one: one[1].name):  # spec 3.3
+            if publisher != self.login.account or re.fullmatch(pattern, publication.name) is None:
+                continue
+            accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
+            tables = ",".join(publication.tables) or "*"
+            rows.append((publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, publication.comment))
+        names = ("publication", "database", "tables", "sub_account", "subscribed_accounts", "create_time", "update_time", "comments")
+        types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
+        return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), rows)
+
+    def _show_create_publication(self, name: str) -> Result:
+        publication = self.upstream.backing.publication(self.login.account, name)
+        if publication is None:
+            raise internal_error(f"publication '{name}' does not exist")
+        tables = f" TABLE {','.join(publication.tables)}" if publication.tables else ""
+        accounts = "ALL" if publication.admits("*") else ",".join(publication.accounts)
+        text = f"CREATE PUBLICATION {name} DATABASE {publication.database}{tables} ACCOUNT {accounts}"
+        return _texts(("Publication", "Create Publication"), [(name, text)])
+
+    def _show_snapshots(self) -> Result:
+        """The account's own, newest first, without those of the upstream's own replication (spec 4.3)."""
+        rows: list[tuple[Cell, ...]] = []
+        for snapshot in reversed(self.upstream.backing.snapshots(self.login.account)):
+            if not snapshot.name.startswith("ccpr_"):
+                at = datetime.fromtimestamp(snapshot.ts // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+                time = f"{at}.{snapshot.ts % 1_000_000_000 // 1000:06}"
+                rows.append((snapshot.name, time, snapshot.level, self.login.account, snapshot.database, snapshot.table))
+        return _texts(("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows)
+
+    def _show_coverage(self, name: str) -> Result:
+        """Searched by name only, over all accounts (spec 3.3)."""
+        backing = self.upstream.backing
+        publisher, publication = next(((p, found) for p, found in backing.publications((name,)) if found.name == name), ("", None))
+        if publication is None:
+            raise internal_error(f"publication {name} does not exist")
+        if not publication.admits(self.login.account):
+            raise internal_error(f"account '{self.login.account}' is not allowed to access publication '{name}'")
+        rows: list[tuple[Cell, ...]] = [(publication.database, table) for table in publication.tables if table]
+        if publication.database == "*":
+            rows = [("*", "*")]
+        elif not publication.tables:
+            database = publication.database.encode()
+            tables = backing.catalog(publisher).tables
+            rows = [(database, "*"), *((database, table.name) for table in tables if table.database == database and table.kind != b"v")]
+        return Result((Column("Database", VARCHAR), Column("Table", VARCHAR)), rows)
+
+
+class Logins:
+    """See `wire.server.Engine`."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+
+    def open(self, user: str, connection_id: int) -> UpstreamSession:
+        if self.upstream.faults.refuses_logins:
+            raise StatementError(1040, "too many connections", "08004")
+        return UpstreamSession(self.upstream, parse_login(user), connection_id)
+
+
+def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> Result:
+    return Result(tuple(Column(name, VAR_STRING, catalog.UTF8) for name in names), rows)
+
+
+def _kind(statement: Statement | None) -> str:
+    """The name under which a statement is counted and faults find it."""
+    match statement:
+        case CreateSnapshot():
+            return "create_snapshot"
+        case DropSnapshot():
+            return "drop_snapshot"
+        case Select():
+            return f"select_{statement.table}"
+        case SelectValues():
+            return "mo_ctl" if any(value.name == "mo_ctl" for value in statement.values) else "select"
+        case Show():
+            return f"show_{statement.what.replace(' ', '_')}"
+        case SetRole():
+            return "set_role"
+        case SetFault():
+            return "set_fault"
+        case Use():
+            return "use"
+        case Plain():
+            return statement.what
+        case _:
+            return "unknown"

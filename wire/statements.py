@@ -1,0 +1,472 @@
+"""The SQL that every emulated upstream understands, as values.
+
+`parse` turns one statement into a value or raises 1064. It knows the statements of a replication client and what MySQL clients send when
+they connect; nothing else. The `__++__internal_*` commands are no SQL and never come here (spec/upstream-interface.md 5.1).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from wire.server import StatementError
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|/\*.*?\*/|--[ \t][^\n]*|\#[^\n]*)
+    |(?P<quoted>`(?:[^`]|``)+`)
+    |(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    |(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
+    |(?P<variable>@@?[\w.$]+)
+    |(?P<word>[^\W\d][\w$]*)
+    |(?P<sign><=|>=|<>|!=|[-+=<>(),.*/%{};])""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+Literal_: TypeAlias = str | int | None
+Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like", "not like", "is null", "is not null"]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSnapshot:
+    """`publisher` and `publication` are empty where the statement has no FROM, `account` where none is named. All names in lower case."""
+
+    name: str
+    if_not_exists: bool
+    level: str
+    database: str
+    table: str
+    publisher: str
+    publication: str
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropSnapshot:
+    name: str
+    if_exists: bool
+    publisher: str
+    publication: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    column: str
+    test: Test
+    values: tuple[Literal_, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """From one catalog table. `columns` are (column, shown as); empty = all; `count` = count(*). `order` holds (column, descending)."""
+
+    database: str
+    table: str
+    columns: tuple[tuple[str, str], ...] = ()
+    count: bool = False
+    mo_ts: int | None = None
+    snapshot: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    order: tuple[tuple[str, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One expression without a table: a literal, a variable (`@@name`, scope removed) or a call. `shown_as` is its column name."""
+
+    kind: Literal["literal", "variable", "call"]
+    name: str
+    arguments: tuple[Literal_, ...]
+    shown_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectValues:
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """`what` in lower case with single blanks, e.g. `publications`, `publication coverage`, `emulator status`; `name` its object, `like`
+    its pattern."""
+
+    what: str
+    name: str = ""
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetRole:
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFault:
+    """``SET EMULATOR FAULT = 'text'``: see `wire.faults`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A statement that only needs an OK: SET, BEGIN, COMMIT, ROLLBACK. `what` is its first word in lower case (`begin` for START
+    TRANSACTION)."""
+
+    what: str
+
+
+Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | SetFault | Use | Plain
+
+MAX_DEPTH = 20  # of parentheses in a condition
+SHOWS = (
+    "publication coverage",
+    "create publication",
+    "publications",
+    "snapshots",
+    "emulator status",
+    "variables",
+    "session variables",
+    "global variables",
+    "warnings",
+    "databases",
+)
+
+
+def parse(text: str) -> Statement:
+    """Raises `StatementError` 1064 for anything unknown."""
+    tokens = Tokens(text)
+    statement = _statement(tokens)
+    tokens.accept(";")
+    if not tokens.at_end():
+        raise tokens.unknown()
+    return statement
+
+
+def _statement(tokens: "Tokens") -> Statement:
+    if tokens.accept("create", "snapshot"):
+        if_not_exists = tokens.accept("if", "not", "exists")
+        name = tokens.name().lower()
+        tokens.expect("for")
+        level, database, table, account = "account", "", "", ""
+        if tokens.accept("cluster"):
+            level = "cluster"
+        elif tokens.accept("database"):
+            level, database = "database", tokens.name().lower()
+        elif tokens.accept("table"):
+            level, database, table = "table", tokens.name().lower(), tokens.name().lower()
+        else:
+            tokens.expect("account")
+            if tokens.peek_kind() in ("word", "quoted") and tokens.peek() != "from":
+                account = tokens.name().lower()
+        publisher, publication = _from_publication(tokens)
+        if publisher and (level == "cluster" or account):  # spec 4.1: these have no FROM
+            raise tokens.unknown()
+        return CreateSnapshot(name, if_not_exists, level, database, table, publisher, publication, account)
+    if tokens.accept("drop", "snapshot"):
+        if_exists = tokens.accept("if", "exists")
+        return DropSnapshot(tokens.name().lower(), if_exists, *_from_publication(tokens))
+    if tokens.accept("select"):
+        return _select(tokens)
+    if tokens.accept("show"):
+        return _show(tokens)
+    if tokens.accept("set", "role"):
+        return SetRole(tokens.name().lower())
+    if tokens.accept("set", "emulator", "fault", "="):
+        return SetFault(tokens.text())
+    if tokens.accept("set"):
+        tokens.skip_rest()
+        return Plain("set")
+    if tokens.accept("use"):
+        return Use(tokens.name())
+    if tokens.accept("begin") or tokens.accept("start", "transaction"):
+        tokens.skip_rest()
+        return Plain("begin")
+    if tokens.accept("commit"):
+        return Plain("commit")
+    if tokens.accept("rollback"):
+        return Plain("rollback")
+    raise tokens.unknown()
+
+
+def _from_publication(tokens: "Tokens") -> tuple[str, str]:
+    if not tokens.accept("from"):
+        return "", ""
+    publisher = tokens.name().lower()
+    tokens.expect("publication")
+    return publisher, tokens.name().lower()
+
+
+def _show(tokens: "Tokens") -> Show:
+    for what in SHOWS:
+        if tokens.accept(*what.split()):
+            name = tokens.name().lower() if what in ("publication coverage", "create publication") else ""
+            like = tokens.text() if tokens.accept("like") else None
+            return Show(what, name, like)
+    raise tokens.unknown()
+
+
+def _select(tokens: "Tokens") -> Select | SelectValues:
+    start = tokens.position
+    if tokens.accept("*"):
+        return _from(tokens, (), False)
+    if tokens.accept("count", "(", "*", ")") or tokens.accept("count", "(", "1", ")"):
+        shown = tokens.source(start)
+        return _from(tokens, (("count(*)", _alias(tokens) or shown),), True)
+    if tokens.peek_kind() in ("word", "quoted"):
+        items = [_item(tokens)]
+        while tokens.accept(","):
+            items.append(_item(tokens))
+        if tokens.peek() == "from" and all(item is not None for item in items):
+            return _from(tokens, tuple(item for item in items if item is not None), False)
+    tokens.position = start
+    values = [_value(tokens)]
+    while tokens.accept(","):
+        values.append(_value(tokens))
+    tokens.accept("from", "dual")
+    if tokens.accept("limit"):
+        tokens.number()
+    return SelectValues(tuple(values))
+
+
+def _item(tokens: "Tokens") -> tuple[str, str] | None:
+    """A column with its alias; None if it is something else (then the list is one of values)."""
+    if tokens.peek_kind() not in ("word", "quoted"):
+        return None
+    name = tokens.name()
+    if tokens.accept("."):
+        name = tokens.name()
+    return name.lower(), _alias(tokens) or name
+
+
+def _alias(tokens: "Tokens") -> str:
+    if tokens.accept("as"):
+        return tokens.text() if tokens.peek_kind() == "text" else tokens.name()
+    return ""
+
+
+def _value(tokens: "Tokens") -> Value:
+    begin = tokens.position
+    kind = tokens.peek_kind()
+    if kind in ("text", "number"):
+        value = tokens.literal()
+        return Value("literal", "", (value,), _alias(tokens) or tokens.source(begin))
+    if kind == "variable":
+        name = tokens.next()
+        if not name.startswith("@@"):
+            raise tokens.unknown()
+        shown = _alias(tokens) or name
+        return Value("variable", re.sub(r"^@@((session|global|local)\.)?", "", name.lower()), (), shown)
+    if kind == "word" and tokens.accept("null"):
+        return Value("literal", "", (None,), _alias(tokens) or "NULL")
+    name = tokens.name().lower()
+    tokens.expect("(")
+    arguments: list[Literal_] = []
+    while not tokens.accept(")"):
+        if arguments:
+            tokens.expect(",")
+        arguments.append(tokens.literal())
+    shown = tokens.source(begin)
+    return Value("call", name, tuple(arguments), _alias(tokens) or shown)
+
+
+def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -> Select:
+    tokens.expect("from")
+    database, table = "", tokens.name().lower()
+    if tokens.accept("."):
+        database, table = table, tokens.name().lower()
+    mo_ts = snapshot = None
+    if tokens.accept("{"):
+        if tokens.accept("mo_ts"):
+            tokens.expect("=")
+            mo_ts = tokens.number()
+        else:
+            tokens.expect("snapshot")
+            tokens.expect("=")
+            snapshot = tokens.text()
+        tokens.expect("}")
+    if tokens.accept("as") or (tokens.peek_kind() in ("word", "quoted") and tokens.peek() not in ("where", "order", "limit")):
+        tokens.name()
+    where: tuple[Condition, ...] = conditions(tokens) if tokens.accept("where") else ()
+    order: list[tuple[str, bool]] = []
+    if tokens.accept("order", "by"):
+        while True:
+            item = _item(tokens)
+            if item is None:
+                raise tokens.unknown()
+            descending = tokens.accept("desc")
+            tokens.accept("asc")
+            order.append((item[0], descending))
+            if not tokens.accept(","):
+                break
+    limit, offset = _limit(tokens)
+    return Select(database, table, columns, count, mo_ts, snapshot, where, tuple(order), limit, offset)
+
+
+def _limit(tokens: "Tokens") -> tuple[int | None, int]:
+    """``LIMIT n [OFFSET m]`` or ``LIMIT m, n``."""
+    if not tokens.accept("limit"):
+        return None, 0
+    first = tokens.number()
+    if tokens.accept(","):
+        limit, offset = tokens.number(), first
+    else:
+        limit, offset = first, tokens.number() if tokens.accept("offset") else 0
+    if limit < 0 or offset < 0:
+        raise tokens.unknown()
+    return limit, offset
+
+
+def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
+    found: list[Condition] = []
+    while True:
+        if depth < MAX_DEPTH and tokens.accept("("):
+            found.extend(conditions(tokens, depth + 1))
+            tokens.expect(")")
+        else:
+            found.extend(_condition(tokens))
+        if not tokens.accept("and"):
+            return tuple(found)
+
+
+def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
+    """One; BETWEEN is two."""
+    item = _item(tokens)
+    if item is None:
+        raise tokens.unknown()
+    column = item[0]
+    if tokens.accept("is"):
+        negated = tokens.accept("not")
+        tokens.expect("null")
+        return (Condition(column, "is not null" if negated else "is null"),)
+    negated = tokens.accept("not")
+    if tokens.accept("in"):
+        tokens.expect("(")
+        values = [tokens.literal()]
+        while tokens.accept(","):
+            values.append(tokens.literal())
+        tokens.expect(")")
+        return (Condition(column, "not in" if negated else "in", tuple(values)),)
+    if tokens.accept("like"):
+        return (Condition(column, "not like" if negated else "like", (tokens.text(),)),)
+    if negated:
+        raise tokens.unknown()
+    if tokens.accept("between"):
+        low = tokens.literal()
+        tokens.expect("and")
+        return Condition(column, ">=", (low,)), Condition(column, "<=", (tokens.literal(),))
+    tests: tuple[tuple[str, Test], ...] = (("=", "="), ("!=", "!="), ("<>", "!="), ("<=", "<="), (">=", ">="), ("<", "<"), (">", ">"))
+    for sign, test in tests:
+        if tokens.accept(sign):
+            return (Condition(column, test, (tokens.literal(),)),)
+    raise tokens.unknown()
+
+
+class Tokens:
+    """A statement as (kind, text, begin, end), read from left to right. Words compare without letter case."""
+
+    def __init__(self, text: str) -> None:
+        self.sql = text
+        self.tokens: list[tuple[str, str, int, int]] = []
+        self.position = 0
+        at = 0
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise self.unknown()
+            kind = found.lastgroup or ""
+            if kind != "space":
+                self.tokens.append((kind, found.group(), at, found.end()))
+            at = found.end()
+
+    def at_end(self) -> bool:
+        return self.position == len(self.tokens)
+
+    def peek_kind(self) -> str:
+        return "" if self.at_end() else self.tokens[self.position][0]
+
+    def peek(self) -> str:
+        return "" if self.at_end() else self.tokens[self.position][1].lower()
+
+    def next(self) -> str:
+        if self.at_end():
+            raise self.unknown()
+        self.position += 1
+        return self.tokens[self.position - 1][1]
+
+    def accept(self, *words: str) -> bool:
+        ahead = self.tokens[self.position : self.position + len(words)]
+        if len(ahead) < len(words) or any(
+            kind not in ("word", "sign", "number") or text.lower() != word for (kind, text, _, _), word in zip(ahead, words, strict=True)
+        ):
+            return False
+        self.position += len(words)
+        return True
+
+    def expect(self, word: str) -> None:
+        if not self.accept(word):
+            raise self.unknown()
+
+    def name(self) -> str:
+        kind = self.peek_kind()
+        if kind == "word":
+            return self.next()
+        if kind == "quoted":
+            return self.next()[1:-1].replace("``", "`")
+        raise self.unknown()
+
+    def text(self) -> str:
+        if self.peek_kind() != "text":
+            raise self.unknown()
+        quoted = self.next()
+        body = quoted[1:-1].replace(quoted[0] * 2, quoted[0])
+        return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), body, flags=re.DOTALL)
+
+    def number(self) -> int:
+        if self.peek_kind() != "number":
+            raise self.unknown()
+        if not self.peek().removeprefix("-").isdecimal():
+            raise self.unknown()
+        return int(self.next()[:40])
+
+    def literal(self) -> Literal_:
+        """A text, a whole number, NULL; a number with a fraction as its text."""
+        if self.accept("null"):
+            return None
+        if self.peek_kind() == "text":
+            return self.text()
+        return self.number() if self.peek().removeprefix("-").isdecimal() else self.fraction()
+
+    def fraction(self) -> str:
+        if self.peek_kind() != "number":
+            raise self.unknown()
+        return self.next()[:80]
+
+    def value(self) -> Literal_ | bytes:
+        """A literal, or TRUE, FALSE and x'hex'."""
+        if self.accept("true"):
+            return 1
+        if self.accept("false"):
+            return 0
+        if self.accept("x"):
+            try:
+                return bytes.fromhex(self.text())
+            except ValueError as error:
+                raise self.unknown() from error
+        return self.literal()
+
+    def skip_rest(self) -> None:
+        self.position = len(self.tokens)
+
+    def source(self, begin: int) -> str:
+        """The text of the tokens from number `begin` up to here, as written."""
+        return self.sql[self.tokens[begin][2] : self.tokens[self.position - 1][3]]
+
+    def unknown(self) -> StatementError:
+        near = self.sql[self.tokens[self.position][2] :] if self.position < len(self.tokens) else self.sql
+        return StatementError(1064, f"SQL syntax: the emulator does not know this statement, near {near[:80]!r}", "42000")
