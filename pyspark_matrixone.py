@@ -1,4 +1,5 @@
-"""Where Spark looks for `format("matrixone")` when nobody has registered it: a module of this name with a class `DefaultSource`.
+"""Where Spark looks for `format("matrixone")` when nobody has registered it: a module of this name with a class
+`DefaultSource`.
 
 Source: spec/spark.md.
 """

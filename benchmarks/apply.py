@@ -1,14 +1,17 @@
-"""How fast a table of a mirror gets into MariaDB, beside LOAD DATA of a ready CSV by the bare client. `--json` gives one object.
+"""How fast a table of a mirror gets into MariaDB, beside LOAD DATA of a ready CSV by the bare client. `--json` gives
+one object.
 
-A million rows of 8 columns stand in a mirror as objects. Ours: decode them, write the text, load it beside, show the table; then a change
-of 1 % scattered over the keys (half of it updates, a quarter each deletes and inserts). Theirs: the `mariadb` client loads the same rows
-from CSV files that were written before, in as many connections, into an empty table of the same definition. In turns; a figure is the
-median of its rounds, in seconds of the wall. The server is a private one (tests/support/mariadb.py) with buffers of `--buffers` MB: with fewer than
-the table has (32 MB say), a scattered change is a matter of the disk. It shares the cores with both.
+A million rows of 8 columns stand in a mirror as objects. Ours: decode them, write the text, load it beside, show the
+table; then a change of 1 % scattered over the keys (half of it updates, a quarter each deletes and inserts). Theirs:
+the `mariadb` client loads the same rows from CSV files that were written before, in as many connections, into an empty
+table of the same definition. In turns; a figure is the median of its rounds, in seconds of the wall. The server is a
+private one (tests/support/mariadb.py) with buffers of `--buffers` MB: with fewer than the table has (32 MB say), a
+scattered change is a matter of the disk. It shares the cores with both.
 
-Spark's JDBC writer writes the same rows, which it reads from Parquet, in as many tasks. Its driver is MariaDB's, fetched by the machine's
-Maven, or the one that is given (`--jdbc-jar`, or CCPR_JDBC_JAR); where none can be had it does not take part. The last line is
-`ratio=<bare load's time / ours> change=<change's time / initial load's> rows_s=<ours>`.
+Spark's JDBC writer writes the same rows, which it reads from Parquet, in as many tasks. Its driver is MariaDB's,
+fetched by the machine's Maven, or the one that is given (`--jdbc-jar`, or CCPR_JDBC_JAR); where none can be had it
+does not take part. The last line is `ratio=<bare load's time / ours> change=<change's time / initial load's>
+rows_s=<ours>`.
 """
 
 import sys
@@ -36,16 +39,16 @@ from matrixone.ddl.lexer import quote_name
 from matrixone.ddl.parser import parse_create_table
 from replication.checkpoint.store import Location
 from replication.delta.delta import TableAt, table_delta
-from replication.delta.split import run_work
+from replication.delta.split import run_split
 from replication.schema.dialects import Dialect
-from replication.targets.base import LoadWork
+from replication.targets.base import LoadPart
 from replication.targets.encoding import FORMAT, encode, load_columns, load_statement
 from replication.targets.plan import target_of
 from replication.targets.sync import LOAD_ROWS
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb, find_program, running
 from tests.support.maven import Jar, NoJar
-from tests.support.simulated_mirror import LivingMirror
+from tests.support.simulated_mirror import SimulatedMirror
 
 COLUMNS = {
     "id": "bigint not null",
@@ -58,7 +61,9 @@ COLUMNS = {
     "payload": "varbinary(16)",
 }
 _OBJECTS = 8
-_DRIVER = Jar("org.mariadb.jdbc:mariadb-java-client:3.5.3", "85c4ba2f221d0dfd439c26affbb294f784960763544263c65aba9c2c76858706")
+_DRIVER = Jar(
+    "org.mariadb.jdbc:mariadb-java-client:3.5.3", "85c4ba2f221d0dfd439c26affbb294f784960763544263c65aba9c2c76858706"
+)
 
 
 def main() -> None:
@@ -68,7 +73,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--connections", type=int, default=2, help="of both sides")
     parser.add_argument("--buffers", type=int, default=512, help="of the server, MB")
-    parser.add_argument("--jdbc-jar", type=Path, default=os.environ.get("CCPR_JDBC_JAR"), help="MariaDB's or MySQL's JDBC driver")
+    parser.add_argument(
+        "--jdbc-jar", type=Path, default=os.environ.get("CCPR_JDBC_JAR"), help="MariaDB's or MySQL's JDBC driver"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, running(find_program()) as server:
         missing = _driver(arguments, Path(scratch) / "driver")
@@ -82,7 +89,9 @@ def main() -> None:
             print(f"{name:<7} {figures[name]:6.2f} s  {rows / figures[name]:>9,.0f} rows/s")
     if "jdbc" not in figures:
         print(f"jdbc    not measured: {missing} (--jdbc-jar)")
-    print(f"ratio={figures['ratio']:.2f} change={figures['change'] / figures['ours']:.3f} rows_s={arguments.rows / figures['ours']:.0f}")
+    print(
+        f"ratio={figures['ratio']:.2f} change={figures['change'] / figures['ours']:.3f} rows_s={arguments.rows / figures['ours']:.0f}"
+    )
 
 
 def _driver(arguments: argparse.Namespace, folder: Path) -> str:
@@ -112,9 +121,11 @@ def _measure(server: MariaDb, scratch: Path, arguments: argparse.Namespace) -> d
         with new_database(server) as place, place.target(connections=arguments.connections) as target:
             table = target_of(source, target.dialect, place.database)
             start = time.monotonic()
-            load = table_delta(mirror.mirror, None, TableAt.of(first, ref.table_id), work_rows=LOAD_ROWS)
-            works = [LoadWork(str(number), partial(_upserts, mirror, work)) for number, work in enumerate(load.works())]
-            target.create(table, works, Location(0, first.at.physical))
+            load = table_delta(mirror.mirror, None, TableAt.of(first, ref.table_id), split_rows=LOAD_ROWS)
+            parts = [
+                LoadPart(str(number), partial(_upserts, mirror, split)) for number, split in enumerate(load.splits())
+            ]
+            target.create(table, parts, Location(0, first.at.physical))
             times["ours"].append(time.monotonic() - start)
             start = time.monotonic()
             delta = table_delta(mirror.mirror, TableAt.of(first, ref.table_id), TableAt.of(second, ref.table_id))
@@ -131,11 +142,11 @@ def _measure(server: MariaDb, scratch: Path, arguments: argparse.Namespace) -> d
             with new_database(server) as place:
                 times["jdbc"].append(_jdbc(place, source, parquet, arguments))
     figures = {name: statistics.median(found) for name, found in times.items() if found}
-    return figures | {"ratio": figures["bare"] / figures["ours"], "works": float(len(works))}
+    return figures | {"ratio": figures["bare"] / figures["ours"], "splits": float(len(parts))}
 
 
-def _upserts(mirror: LivingMirror, work):
-    return (part.upserts for part in run_work(mirror.mirror, work))
+def _upserts(mirror: SimulatedMirror, split):
+    return (part.upserts for part in run_split(mirror.mirror, split))
 
 
 def _rows(ids: np.ndarray, seed: int) -> pa.Table:
@@ -150,7 +161,9 @@ def _rows(ids: np.ndarray, seed: int) -> pa.Table:
             "customer": pa.array(draw.integers(0, 1 << 30, count), pa.int32()),
             "amount": cents.cast(pa.decimal128(21, 2)).cast(pa.decimal128(12, 2)),
             "price": pa.array(draw.random(count) * 1000),
-            "created": pa.array(draw.integers(1_500_000_000, 1_800_000_000, count) * 1_000_000 + 123, pa.timestamp("us")),
+            "created": pa.array(
+                draw.integers(1_500_000_000, 1_800_000_000, count) * 1_000_000 + 123, pa.timestamp("us")
+            ),
             "day": pa.array(draw.integers(10_000, 20_000, count), pa.int32()).cast(pa.date32()),
             "note": words.take(pa.array(draw.integers(0, len(words), count))),
             "payload": payload.cast(pa.binary()),
@@ -158,7 +171,7 @@ def _rows(ids: np.ndarray, seed: int) -> pa.Table:
     )
 
 
-def _mirror(root: Path, count: int) -> LivingMirror:
+def _mirror(root: Path, count: int) -> SimulatedMirror:
     """The rows as objects of a compute node, and a point before and after the change."""
     storage = Storage()
     storage.create_database("bench")
@@ -166,7 +179,7 @@ def _mirror(root: Path, count: int) -> LivingMirror:
     for part in np.array_split(np.arange(count) * 2, _OBJECTS):
         with storage.begin() as transaction:
             transaction.insert("bench", "t", _rows(part, int(part[0])))
-    mirror = LivingMirror(storage, root)
+    mirror = SimulatedMirror(storage, root)
 
     def change() -> None:
         step = max(1, count // max(1, count // 100)) * 2

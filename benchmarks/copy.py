@@ -1,13 +1,17 @@
-"""How fast objects are copied, beside bare PyMySQL writing the same cells to files. `--json` prints the figures as one JSON object.
+"""How fast objects are copied, beside bare PyMySQL writing the same cells to files. `--json` prints the figures as one
+JSON object.
 
-Both sides read from the same emulator in a process of its own, in turns, with one session each and the same malloc setting; a figure is the
-median of its rounds. Bare PyMySQL writes each cell to a file and fsyncs it; copying also hashes, checks the object's structure and renames.
-The last line is `ratio=<bare time / ours> mb_s=<15 MB objects> objects_s=<2 KB objects> memory_mb=<growth over idle>`.
+Both sides read from the same emulator in a process of its own, in turns, with one session each and the same malloc
+setting; a figure is the median of its rounds. Bare PyMySQL writes each cell to a file and fsyncs it; copying also
+hashes, checks the object's structure and renames. The last line is `ratio=<bare time / ours> mb_s=<15 MB objects>
+objects_s=<2 KB objects> memory_mb=<growth over idle>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # this file must not be found as the module `copy` of the standard library
+sys.path[0] = (
+    __file__.rpartition("/")[0] + "/.."
+)  # this file must not be found as the module `copy` of the standard library
 
 import json
 import os
@@ -60,9 +64,14 @@ def main() -> None:
         print(json.dumps(figures))
         return
     print(f"15 MB objects: copied at {figures['mb_s']:.0f} MB/s, bare PyMySQL {figures['bare_mb_s']:.0f} MB/s")
-    print(f"2 KB objects: copied at {figures['objects_s']:.0f} objects/s, bare PyMySQL {figures['bare_objects_s']:.0f} objects/s")
     print(
-        " ".join(f"{name}={figures[name]:.{digits}f}" for name, digits in (("ratio", 2), ("mb_s", 0), ("objects_s", 0), ("memory_mb", 0)))
+        f"2 KB objects: copied at {figures['objects_s']:.0f} objects/s, bare PyMySQL {figures['bare_objects_s']:.0f} objects/s"
+    )
+    print(
+        " ".join(
+            f"{name}={figures[name]:.{digits}f}"
+            for name, digits in (("ratio", 2), ("mb_s", 0), ("objects_s", 0), ("memory_mb", 0))
+        )
     )
 
 
@@ -73,7 +82,10 @@ def _measure(recording: Path, work: Path, rounds: int) -> dict[str, float]:
         job = _job(port, recording.name, work)
         times: dict[str, list[float]] = {"ours": [], "bare": []}
         for number in range(rounds + 1):  # the first is a warm-up
-            sides = [("ours", lambda: _copy(job, objects, work)), ("bare", lambda: _bare(port, recording.name, objects, work))]
+            sides = [
+                ("ours", lambda: _copy(job, objects, work)),
+                ("bare", lambda: _bare(port, recording.name, objects, work)),
+            ]
             for name, side in sides if number % 2 else sides[::-1]:
                 started = time.perf_counter()
                 started += side()
@@ -86,7 +98,12 @@ def _measure(recording: Path, work: Path, rounds: int) -> dict[str, float]:
 
 
 def _objects(recording: Path) -> list[ObjectStats]:
-    listed = [entry.stats for folder in recording.glob("snapshot-*") for entries in Snapshot(folder).objects.values() for entry in entries]
+    listed = [
+        entry.stats
+        for folder in recording.glob("snapshot-*")
+        for entries in Snapshot(folder).objects.values()
+        for entry in entries
+    ]
     return list({stats.name: stats for stats in listed}.values())
 
 
@@ -111,10 +128,13 @@ def _large_objects(source: Path, target: Path) -> Path:
 
 
 def _renamed(content: bytes, stats: ObjectStats, number: int) -> tuple[bytes, bytes]:
-    """The file and its stats with another file number: the id stands in the compressed metadata, so that is packed anew."""
+    """The file and its stats with another file number: the id stands in the compressed metadata, so that is packed
+    anew."""
     codec, meta = pa.Codec("lz4_raw"), stats.meta
     new_id = stats.object_id[:16] + struct.pack("<H", 100 + number)
-    area = codec.decompress(content[meta.offset : meta.offset + meta.length], decompressed_size=meta.origin, asbytes=True)
+    area = codec.decompress(
+        content[meta.offset : meta.offset + meta.length], decompressed_size=meta.origin, asbytes=True
+    )
     stored = codec.compress(area.replace(stats.object_id, new_id), asbytes=True)
     extent = _EXTENT.pack(1, meta.offset, len(stored), meta.origin)
     file = content[:10] + extent + content[23 : meta.offset] + stored + content[-64:]
@@ -125,7 +145,9 @@ def _renamed(content: bytes, stats: ObjectStats, number: int) -> tuple[bytes, by
 
 def _job(port: int, name: str, work: Path) -> CopyJob:
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
-    return CopyJob(endpoint, Vault(work / "key").seal("111"), Publication(f"pub_{name}", "sys", 0), (work / "mirror").as_uri())
+    return CopyJob(
+        endpoint, Vault(work / "key").seal("111"), Publication(f"pub_{name}", "sys", 0), (work / "mirror").as_uri()
+    )
 
 
 def _copy(job: CopyJob, objects: list[ObjectStats], work: Path) -> float:
@@ -139,7 +161,9 @@ def _copy(job: CopyJob, objects: list[ObjectStats], work: Path) -> float:
 
 def _bare(port: int, name: str, objects: list[ObjectStats], work: Path) -> float:
     (work / "bare").mkdir()
-    connection = pymysql.connect(host="127.0.0.1", port=port, user="sys#dump", password="111", use_unicode=False, conv={}, autocommit=None)
+    connection = pymysql.connect(
+        host="127.0.0.1", port=port, user="sys#dump", password="111", use_unicode=False, conv={}, autocommit=None
+    )
     with connection, connection.cursor() as cursor:
         for stats in objects:
             cursor.execute(f"__++__internal_get_object sys pub_{name} {stats.name} 1")
@@ -151,7 +175,8 @@ def _bare(port: int, name: str, objects: list[ObjectStats], work: Path) -> float
 
 
 def _tidy(folder: Path) -> float:
-    """Remove what was written, and wait until the disk has done with that: else the next side would pay for it. Returns the seconds."""
+    """Remove what was written, and wait until the disk has done with that: else the next side would pay for it.
+    Returns the seconds."""
     started = time.perf_counter()
     shutil.rmtree(folder)
     os.sync()

@@ -1,9 +1,10 @@
-"""How fast objects become Arrow, beside pyarrow reading the same rows from Parquet. `--json` prints the figures as one JSON object.
+"""How fast objects become Arrow, beside pyarrow reading the same rows from Parquet. `--json` prints the figures as one
+JSON object.
 
-Both sides read from memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of CPU time. Parquet is
-LZ4-compressed, without dictionary encoding, in row groups of pyarrow's default size. Text is checked to be UTF-8 on our side, which
-Parquet's reader does not do. The last line is
-`ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`.
+Both sides read from memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of
+CPU time. Parquet is LZ4-compressed, without dictionary encoding, in row groups of pyarrow's default size. Text is
+checked to be UTF-8 on our side, which Parquet's reader does not do. The last line is `ratio=<Parquet's time / ours>
+mb_s=<Arrow bytes a second> rows_s=<rows a second>`.
 """
 
 import sys
@@ -49,12 +50,15 @@ def main() -> None:
         return
     for name, ratio in single.items():
         print(f"column {name:<14} ratio={ratio:.2f}")
-    print(f"json as recorded values_s={figures['json_values_s']:.0f}, in full blocks values_s={figures['json_block_values_s']:.0f}")
+    print(
+        f"json as recorded values_s={figures['json_values_s']:.0f}, in full blocks values_s={figures['json_block_values_s']:.0f}"
+    )
     print(f"ratio={overall['ratio']:.2f} mb_s={overall['mb_s']:.0f} rows_s={overall['rows_s']:.0f}")
 
 
 def _one_core() -> None:
-    keep_large_blocks()  # as every process of ours does that moves objects: else page faults are most of what is measured, on both sides
+    # as every process of ours does that moves objects: else page faults are most of what is measured, on both sides
+    keep_large_blocks()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
@@ -72,12 +76,16 @@ def _wide_and_large(folder: Path) -> tuple[list[pa.Buffer], tuple[Column, ...]]:
 
 def _decode(files: Iterable[ObjectFile], columns: tuple[Column, ...]) -> pa.Table:
     blocks = [(file, block.number) for file in files for block in file.blocks]
-    decoded = [pa.chunked_array([file.column(block, column) for file, block in blocks], arrow_type(column)) for column in columns]
+    decoded = [
+        pa.chunked_array([file.column(block, column) for file, block in blocks], arrow_type(column))
+        for column in columns
+    ]
     return pa.Table.from_arrays(decoded, names=[column.name for column in columns])
 
 
 def _compare(objects: list[pa.Buffer], columns: tuple[Column, ...], rounds: int) -> dict[str, float]:
-    """All columns: both sides open their files, too. One column of several: both have them open, as the metadata is that of all columns."""
+    """All columns: both sides open their files, too. One column of several: both have them open, as the metadata is
+    that of all columns."""
     files = [ObjectFile(data) for data in objects]
     table = _decode(files, columns)
     sink = pa.BufferOutputStream()
@@ -101,7 +109,8 @@ def _compare(objects: list[pa.Buffer], columns: tuple[Column, ...], rounds: int)
 
 
 def _json_values(folder: Path, rounds: int) -> dict[str, float]:
-    """Values a second, nulls not counted: from the recorded objects (some hundred rows each), and from full blocks of the same values."""
+    """Values a second, nulls not counted: from the recorded objects (some hundred rows each), and from full blocks of
+    the same values."""
     found: list[tuple[ObjectFile, int, Column]] = []
     raw: list[pa.Array] = []
     for snapshot in map(Snapshot, sorted((folder / "all_types").glob("snapshot-*"))[-1:]):
@@ -114,7 +123,9 @@ def _json_values(folder: Path, rounds: int) -> dict[str, float]:
     values = pa.concat_arrays(raw).drop_null()
     full = pa.concat_arrays([values] * (_BLOCK_ROWS // len(values) + 1)).slice(0, _BLOCK_ROWS)
     recorded, block = _in_turns(
-        lambda: [file.column(number, column) for file, number, column in found], lambda: json_text(full, subject="benchmark"), rounds=rounds
+        lambda: [file.column(number, column) for file, number, column in found],
+        lambda: json_text(full, subject="benchmark"),
+        rounds=rounds,
     )
     return {
         "json_values_s": len(values) / recorded,
@@ -124,7 +135,8 @@ def _json_values(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def _in_turns(first: Callable[[], object], second: Callable[[], object], *, rounds: int) -> tuple[float, float]:
-    """Median CPU seconds of both, run alternately so that a slow moment of the machine hits both; of several repeats the fastest counts."""
+    """Median CPU seconds of both, run alternately so that a slow moment of the machine hits both; of several repeats
+    the fastest counts."""
     repeats = []
     for _ in range(_REPEATS):
         times: tuple[list[float], list[float]] = ([], [])

@@ -1,10 +1,11 @@
 """What a row delta costs beside reading the table at both points. `--json` prints the figures as one JSON object.
 
-A million rows of eight columns, which a storage engine of ours (the emulator's) writes as MatrixOne would: objects of 131,072 rows, sorted
-by the key. Then one row in a hundred changes, spread over all blocks (updates of one column, some deletes, some new rows), which leaves
-tombstones and a small object; then all is merged. Each figure is the median of some rounds in one process, in seconds of wall time; the
-files are in the page cache. "twice" reads all rows at both points, as a comparison of whole tables has to before it compares anything.
-The last line is `ratio=<twice / the change's delta> changed_s=… merged_s=… twice_s=… rows=<changed>`.
+A million rows of eight columns, which a storage engine of ours (the emulator's) writes as MatrixOne would: objects of
+131,072 rows, sorted by the key. Then one row in a hundred changes, spread over all blocks (updates of one column, some
+deletes, some new rows), which leaves tombstones and a small object; then all is merged. Each figure is the median of
+some rounds in one process, in seconds of wall time; the files are in the page cache. "twice" reads all rows at both
+points, as a comparison of whole tables has to before it compares anything. The last line is `ratio=<twice / the
+change's delta> changed_s=… merged_s=… twice_s=… rows=<changed>`.
 """
 
 import sys
@@ -27,7 +28,7 @@ from emulator.engine.storage import Storage
 from replication.delta.delta import TableAt, table_delta
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
-from tests.support.simulated_mirror import LivingMirror
+from tests.support.simulated_mirror import SimulatedMirror
 
 _ROWS, _CHANGED, _ROUNDS = 1_000_000, 0.01, 7
 _OBJECT_ROWS = 16 * 8192
@@ -49,17 +50,24 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(figures))
         return
-    print(f"{figures['table_rows']:.0f} rows in {figures['objects']:.0f} objects, read at both points in {figures['twice_s']:.3f} s")
-    print(f"{figures['rows']:.0f} rows changed: {figures['changed_s']:.3f} s; of these {figures['plan_s'] * 1e3:.1f} ms find the objects")
-    print(f"all merged, nothing changed: {figures['merged_s']:.3f} s; two points of one state: {figures['same_s'] * 1e3:.2f} ms")
+    print(
+        f"{figures['table_rows']:.0f} rows in {figures['objects']:.0f} objects, read at both points in {figures['twice_s']:.3f} s"
+    )
+    print(
+        f"{figures['rows']:.0f} rows changed: {figures['changed_s']:.3f} s; of these {figures['plan_s'] * 1e3:.1f} ms find the objects"
+    )
+    print(
+        f"all merged, nothing changed: {figures['merged_s']:.3f} s; two points of one state: {figures['same_s'] * 1e3:.2f} ms"
+    )
     names = ("changed_s", "merged_s", "twice_s")
     shown = " ".join(f"{name}={figures[name]:.3f}" for name in names)
     print(f"ratio={figures['twice_s'] / figures['changed_s']:.1f} {shown} rows={figures['rows']:.0f}")
 
 
-def measure(work: Path, rows: int, rounds: int) -> dict[str, float]:
-    living = LivingMirror(
-        Storage(now=iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__, object_rows=_OBJECT_ROWS), work / "mirror"
+def measure(split: Path, rows: int, rounds: int) -> dict[str, float]:
+    living = SimulatedMirror(
+        Storage(now=iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__, object_rows=_OBJECT_ROWS),
+        split / "mirror",
     )
     storage, rng = living.storage, np.random.default_rng(1)
     storage.create_database("b")
@@ -102,7 +110,9 @@ def values(keys: np.ndarray, rng: np.random.Generator) -> pa.Table:
             "kind": pa.array(rng.integers(0, 50, count), pa.int32()),
             "born": pa.array(rng.integers(0, 20_000, count), pa.int32()).cast(pa.date32()),
             "at": pa.array(rng.integers(0, 1 << 50, count)).cast(pa.timestamp("us")),
-            "note": pa.array(np.char.mod("note %d of a length that does not fit in a slot", rng.integers(0, 1000, count))),
+            "note": pa.array(
+                np.char.mod("note %d of a length that does not fit in a slot", rng.integers(0, 1000, count))
+            ),
         }
     )
 

@@ -1,12 +1,15 @@
-"""How fast Arrow rows become objects, beside pyarrow writing the same rows as Parquet. `--json` prints the figures as one JSON object.
+"""How fast Arrow rows become objects, beside pyarrow writing the same rows as Parquet. `--json` prints the figures as
+one JSON object.
 
-Both sides write to memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of CPU time. The rows are
-those of the recording `wide_and_large`, its hidden key column included, sorted by that key; a commit time stands beside each row, for
-Parquet as a column of 12 bytes. Objects have blocks of 8,192 rows, zone maps of all columns in each, and in each a filter over the keys,
-and their writer checks values and order. Parquet is LZ4-compressed, without dictionary encoding, in row groups and pages of pyarrow's
-default size with their statistics. `filtered_ratio` is the ratio beside Parquet with row groups of 8,192 rows and a Bloom filter over the
-key in each (0.4 % of false answers, as ours): what a reader can skip by is then alike. Single columns have neither filters nor commit
-times. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`; commit times are not counted.
+Both sides write to memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of
+CPU time. The rows are those of the recording `wide_and_large`, its hidden key column included, sorted by that key; a
+commit time stands beside each row, for Parquet as a column of 12 bytes. Objects have blocks of 8,192 rows, zone maps
+of all columns in each, and in each a filter over the keys, and their writer checks values and order. Parquet is
+LZ4-compressed, without dictionary encoding, in row groups and pages of pyarrow's default size with their statistics.
+`filtered_ratio` is the ratio beside Parquet with row groups of 8,192 rows and a Bloom filter over the key in each (0.4
+% of false answers, as ours): what a reader can skip by is then alike. Single columns have neither filters nor commit
+times. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`; commit
+times are not counted.
 """
 
 import sys
@@ -49,7 +52,9 @@ def main() -> None:
 
     overall = _compare(table, rows, arguments.rounds, key=key)
     single = {
-        column.name: _compare(replace(table, columns=(replace(column, seqnum=0),)), rows.select([column.name]), arguments.rounds)["ratio"]
+        column.name: _compare(
+            replace(table, columns=(replace(column, seqnum=0),)), rows.select([column.name]), arguments.rounds
+        )["ratio"]
         for column in table.columns
     }
     if arguments.json:
@@ -76,7 +81,9 @@ def _compare(table: Table, rows: pa.Table, rounds: int, *, key: int | None = Non
         sorted_rows = sorted_rows.append_column("commit_ts", pa.Array.from_buffers(kind, sorted_rows.num_rows, raw))
 
     def ours() -> bytes:
-        return write_data(table, blocks, name=_NAME, appendable=False, by_cn=False, commit_ts=times, primary_key=key).content
+        return write_data(
+            table, blocks, name=_NAME, appendable=False, by_cn=False, commit_ts=times, primary_key=key
+        ).content
 
     def theirs(**options: Any) -> pa.Buffer:
         sink = pa.BufferOutputStream()

@@ -1,10 +1,12 @@
-"""How fast the emulator serves objects over loopback, and how fast they are taken. `--json` prints the figures as one JSON object.
+"""How fast the emulator serves objects over loopback, and how fast they are taken. `--json` prints the figures as one
+JSON object.
 
-An object of 250 MB, made for this, is served by an emulator in a process of its own, in the upstream's chunks of 100 MiB. Three readers
-take it in turns, each over one connection: one that only follows the packets and drops what is in them, so that the server is what is
-measured; a session of ours with its checks (`get_object`); and PyMySQL as it comes. A figure is that of the best round, by the clock, as
-both processes share the machine; how many bytes the server sends in a second of its own CPU time is told beside. The last line is
-`gb_s=<served> session_gb_s=<taken by our session> ratio=<our session's rate / PyMySQL's>`.
+An object of 250 MB, made for this, is served by an emulator in a process of its own, in the upstream's chunks of 100
+MiB. Three readers take it in turns, each over one connection: one that only follows the packets and drops what is in
+them, so that the server is what is measured; a session of ours with its checks (`get_object`); and PyMySQL as it
+comes. A figure is that of the best round, by the clock, as both processes share the machine; how many bytes the server
+sends in a second of its own CPU time is told beside. The last line is `gb_s=<served> session_gb_s=<taken by our
+session> ratio=<our session's rate / PyMySQL's>`.
 """
 
 import sys
@@ -55,14 +57,18 @@ def main() -> None:
             assert server.stdout is not None
             found = re.search(r"127\.0\.0\.1:(\d+)", server.stdout.readline())
             assert found, "the emulator did not start"
-            figures = _figures(Endpoint("127.0.0.1", int(found[1]), "sys", "dump"), server.pid, path, size, arguments.rounds)
+            figures = _figures(
+                Endpoint("127.0.0.1", int(found[1]), "sys", "dump"), server.pid, path, size, arguments.rounds
+            )
         finally:
             server.terminate()
             server.wait()
     if arguments.json:
         print(json.dumps(figures))
         return
-    print(f"an object of {size / 1e6:.0f} MB in {-(-size // CHUNK_BYTES)} chunks; one-minute load {os.getloadavg()[0]:.1f}")
+    print(
+        f"an object of {size / 1e6:.0f} MB in {-(-size // CHUNK_BYTES)} chunks; one-minute load {os.getloadavg()[0]:.1f}"
+    )
     print(f"server_cpu_gb_s={figures['server_cpu_gb_s']:.2f} pymysql_gb_s={figures['pymysql_gb_s']:.2f}")
     print(f"gb_s={figures['gb_s']:.2f} session_gb_s={figures['session_gb_s']:.2f} ratio={figures['ratio']:.2f}")
 
@@ -74,7 +80,13 @@ def _figures(endpoint: Endpoint, server: int, path: Path, size: int, rounds: int
     ]
     seconds: dict[str, list[float]] = {name: [] for name in _READERS}
     busy: list[float] = []
-    login = {"host": endpoint.host, "port": endpoint.port, "user": endpoint.login, "password": _PASSWORD, "autocommit": None}
+    login = {
+        "host": endpoint.host,
+        "port": endpoint.port,
+        "user": endpoint.login,
+        "password": _PASSWORD,
+        "autocommit": None,
+    }
     with (
         Session.connect(endpoint, _PASSWORD) as session,
         pymysql.connect(**login, use_unicode=False, conv={}) as plain,

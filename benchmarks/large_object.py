@@ -1,8 +1,9 @@
-"""An object of 250 MB through the whole way, in the upstream's chunks of 100 MiB: the copying process' memory. `--json` prints JSON.
+"""An object of 250 MB through the whole way, in the upstream's chunks of 100 MiB: the copying process' memory.
+`--json` prints JSON.
 
-The object is made for this (rows of incompressible bytes) and served by the emulator in a process of its own; `ccpr run` copies it,
-`ccpr export` reads it back, and every value is compared. The last line is `memory_mb=<peak of ccpr run> idle_mb=<its modules> mb_s=…
-seconds=… rows_equal=…`.
+The object is made for this (rows of incompressible bytes) and served by the emulator in a process of its own; `ccpr
+run` copies it, `ccpr export` reads it back, and every value is compared. The last line is `memory_mb=<peak of ccpr
+run> idle_mb=<its modules> mb_s=… seconds=… rows_equal=…`.
 """
 
 import argparse
@@ -28,7 +29,8 @@ BLOCKS, ROWS, VALUE_BYTES = 8, 4096, 8000  # 250 MB
 AT = 1_795_000_000_000_000_000
 BIGINT, BLOB = "0017000000000000000000100000008000000001", "0046000100000000000000300000000000000000"
 
-# Runs `ccpr run` and prints the kB that it had in memory once its modules were loaded, and at most (VmHWM: since it was started).
+# Runs `ccpr run` and prints the kB that it had in memory once its modules were loaded, and at most (VmHWM: since it
+# was started).
 RUN = """
 import atexit, re, sys
 def memory(): return re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
@@ -39,11 +41,24 @@ atexit.register(lambda: print(idle, memory()))
 sys.argv = ["ccpr", "run", "big", "--engine", "process"]
 main()
 """
-TABLE = {"rel_id": 7, "relname": "t", "reldatabase": "big", "relkind": "r", "rel_comment": "", "partitioned": 0, "rel_logical_id": 7}
+TABLE = {
+    "rel_id": 7,
+    "relname": "t",
+    "reldatabase": "big",
+    "relkind": "r",
+    "rel_comment": "",
+    "partitioned": 0,
+    "rel_logical_id": 7,
+}
 ROWS_OF_THE_CATALOG: dict[str, dict[str, Any]] = {
     "snapshot_ts": {"snapshotts": AT},
     "databases": {"datname": "big"},
-    "ddl": {"dbname": "big", "tablename": "t", "tableid": 7, "tablesql": "CREATE TABLE `big`.`t` (`id` bigint, `payload` blob)"},
+    "ddl": {
+        "dbname": "big",
+        "tablename": "t",
+        "tableid": 7,
+        "tablesql": "CREATE TABLE `big`.`t` (`id` bigint, `payload` blob)",
+    },
     "mo_database": {"dat_id": 6, "datname": "big", "account_id": 0, "dat_type": ""},
     "mo_tables": TABLE | {"account_id": 0, "reldatabase_id": 6},
 }
@@ -57,7 +72,9 @@ def main() -> None:
         folder = Path(scratch)
         size, digest = _recording(folder / "recording")
         environment = os.environ | {"CCPR_HOME": str(folder / "home"), "UPSTREAM_PASSWORD": "111"}
-        emulator = subprocess.Popen(_ccpr("emulator", "--recording", str(folder / "recording")), stdout=subprocess.PIPE, text=True)
+        emulator = subprocess.Popen(
+            _ccpr("emulator", "--recording", str(folder / "recording")), stdout=subprocess.PIPE, text=True
+        )
         try:
             assert emulator.stdout is not None
             found = re.search(r"127\.0\.0\.1:(\d+)", emulator.stdout.readline())
@@ -66,21 +83,34 @@ def main() -> None:
             subscribe = _ccpr("subscribe", "big", "--from", source, "--publication", "pub", "--database", "big")
             subprocess.run(subscribe, env=environment, check=True, stdout=subprocess.DEVNULL)
             started = time.perf_counter()
-            run = subprocess.run([sys.executable, "-c", RUN], env=environment, check=True, stdout=subprocess.PIPE, text=True)
+            run = subprocess.run(
+                [sys.executable, "-c", RUN], env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
             seconds = time.perf_counter() - started
             idle, peak = (int(number) / 1000 for number in run.stdout.split()[-2:])
         finally:
             emulator.terminate()
             emulator.wait()
         out = folder / "big.parquet"
-        subprocess.run(_ccpr("export", "big", "big.t", "--out", str(out)), env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            _ccpr("export", "big", "big.t", "--out", str(out)), env=environment, check=True, stdout=subprocess.DEVNULL
+        )
         equal = _digest_of(out) == digest
-    figures = {"memory_mb": peak, "idle_mb": idle, "mb_s": size / seconds / 1e6, "seconds": seconds, "bytes": size, "rows_equal": equal}
+    figures = {
+        "memory_mb": peak,
+        "idle_mb": idle,
+        "mb_s": size / seconds / 1e6,
+        "seconds": seconds,
+        "bytes": size,
+        "rows_equal": equal,
+    }
     if arguments.json:
         print(json.dumps(figures))
         return
     print(f"an object of {size / 1e6:.0f} MB in {-(-size // (100 << 20))} chunks")
-    print(f"memory_mb={peak:.0f} idle_mb={idle:.0f} mb_s={figures['mb_s']:.0f} seconds={seconds:.1f} rows_equal={equal}")
+    print(
+        f"memory_mb={peak:.0f} idle_mb={idle:.0f} mb_s={figures['mb_s']:.0f} seconds={seconds:.1f} rows_equal={equal}"
+    )
 
 
 def _ccpr(*words: str) -> list[str]:
@@ -100,7 +130,15 @@ def _recording(folder: Path) -> tuple[int, str]:
     stats = stats_bytes(file, rows=BLOCKS * ROWS, blocks=BLOCKS)
     (folder / "objects").mkdir(parents=True)
     (folder / "objects" / stats[18:60].decode()).write_bytes(file)
-    about = {"name": "big", "level": "database", "database": "big", "table": None, "snapshots": 1, "publisher": "sys", "account_id": 0}
+    about = {
+        "name": "big",
+        "level": "database",
+        "database": "big",
+        "table": None,
+        "snapshots": 1,
+        "publisher": "sys",
+        "account_id": 0,
+    }
     (folder / "about.json").write_text(json.dumps(about))
     (folder / "scenario.sql").write_text("create publication pub database big account all;\n-- snapshot 1;\n")
     snapshot = folder / "snapshot-001"
@@ -111,7 +149,10 @@ def _recording(folder: Path) -> tuple[int, str]:
     column = {"att_relname_id": 7, "att_relname": "t", "att_database": "big", "account_id": 0, "attr_enum": ""}
     column |= dict.fromkeys(("attnotnull", "attisdropped", "att_is_hidden"), 0)
     kinds = enumerate((("id", BIGINT), ("payload", BLOB)))
-    columns = [column | {"attname": name, "atttyp": {"hex": kind}, "attnum": seq + 1, "attr_seqnum": seq} for seq, (name, kind) in kinds]
+    columns = [
+        column | {"attname": name, "atttyp": {"hex": kind}, "attnum": seq + 1, "attr_seqnum": seq}
+        for seq, (name, kind) in kinds
+    ]
     _answer(snapshot, "mo_columns", columns)
     listed = {"db name": "big", "table name": "t", "stats": {"hex": stats.hex()}}
     _answer(snapshot, "object_list", [listed | {"create_at": f"{AT - 1}-0", "delete_at": "0-0", "is_tombstone": 0}])

@@ -1,9 +1,9 @@
-"""What an iteration costs in which 1 table of 10,000 has changed: upstream statements, files and bytes. `--json` prints the figures as
-JSON.
+"""What an iteration costs in which 1 table of 10,000 has changed: upstream statements, files and bytes. `--json`
+prints the figures as JSON.
 
-The upstream is the emulator with a recording made for this: 10,000 tables of which one has an object of a real recording, and after the
-second snapshot another. The last line is `statements=<without flushes> flushes=… files_read=… files_written=… bytes_read=… bytes_written=…
-seconds=<of the second iteration> memory_mb=<peak>`.
+The upstream is the emulator with a recording made for this: 10,000 tables of which one has an object of a real
+recording, and after the second snapshot another. The last line is `statements=<without flushes> flushes=… files_read=…
+files_written=… bytes_read=… bytes_written=… seconds=<of the second iteration> memory_mb=<peak>`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from replication.iteration.copying import copy_in_process
@@ -45,7 +45,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         recording = _recording(folder / SOURCE, Path(scratch) / "many", arguments.tables)
         os.environ["CCPR_HOME"] = f"{scratch}/home"
-        with Emulator(recording) as emulator:
+        with RecordedUpstream(recording) as emulator:
             first = _iteration(emulator, _subscribed(emulator))
             second = _iteration(emulator, Workspace())
             idle = _iteration(emulator, Workspace())
@@ -54,11 +54,18 @@ def main() -> None:
         print(json.dumps({"first": first, "one_changed": second, "idle": idle}))
         return
     for name, figures in (("all new", first), ("1 changed", second), ("idle", idle)):
-        print(f"{name:<10}", " ".join(f"{key}={value:.1f}" if key == "seconds" else f"{key}={value}" for key, value in figures.items()))
-    print(" ".join(f"{name}={value:.1f}" if isinstance(value, float) else f"{name}={value}" for name, value in second.items()))
+        print(
+            f"{name:<10}",
+            " ".join(f"{key}={value:.1f}" if key == "seconds" else f"{key}={value}" for key, value in figures.items()),
+        )
+    print(
+        " ".join(
+            f"{name}={value:.1f}" if isinstance(value, float) else f"{name}={value}" for name, value in second.items()
+        )
+    )
 
 
-def _subscribed(emulator: Emulator) -> Workspace:
+def _subscribed(emulator: RecordedUpstream) -> Workspace:
     workspace = Workspace()
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
     publication = Publication("pub", "sys", 0)
@@ -67,7 +74,7 @@ def _subscribed(emulator: Emulator) -> Workspace:
     return workspace
 
 
-def _iteration(emulator: Emulator, workspace: Workspace) -> dict[str, Any]:
+def _iteration(emulator: RecordedUpstream, workspace: Workspace) -> dict[str, Any]:
     """One iteration, with counts of what it asked, read and wrote."""
     before = Counter(emulator.status().statements)
     files = _count_files()
@@ -132,7 +139,8 @@ def _recording(source: Path, target: Path, tables: int) -> Path:
 
 
 def _multiply(file: Path, tables: int, keys: dict[str, Any]) -> None:
-    """Add rows like those of the file for further tables; `keys` names the columns that hold a table's id (0) or its name."""
+    """Add rows like those of the file for further tables; `keys` names the columns that hold a table's id (0) or its
+    name."""
     answer = json.loads(file.read_text())
     places = {answer["columns"].index(column): kind for column, kind in keys.items()}
     more = []
@@ -140,7 +148,9 @@ def _multiply(file: Path, tables: int, keys: dict[str, Any]) -> None:
         for row in answer["rows"]:
             changed = list(row)
             for place, kind in places.items():
-                changed[place] = 10_000_000 + number if kind == 0 else f"{TABLE}_{number:05}" + ("" if kind else f"-{row[place]}")
+                changed[place] = (
+                    10_000_000 + number if kind == 0 else f"{TABLE}_{number:05}" + ("" if kind else f"-{row[place]}")
+                )
             more.append(changed)
     answer["rows"] += more
     file.write_text(json.dumps(answer))

@@ -1,10 +1,11 @@
 """A round of the sensor over many subscriptions: time, statements, memory.
 
-Rows of `mo_ccpr_log`, in SQLite and in a MariaDB of the benchmark's own, and three rounds of them: none is due; all are due for the first
-time (eight get a run, as a tick allows); all are due, had changed nothing before, and their upstream refuses connections, so that each is
-claimed, tried and written down as failed. Dagster's storage is SQLite and holds the runs of `--runs` iterations. Times are medians.
-`--json` prints the figures as one JSON object. The last line is
-`round_ms=<none due, the slower of both databases> all_due_ms=… refused_ms=… statements=<none due> memory_mb=<peak> grown_mb=<by rounds>`.
+Rows of `mo_ccpr_log`, in SQLite and in a MariaDB of the benchmark's own, and three rounds of them: none is due; all
+are due for the first time (eight get a run, as a tick allows); all are due, had changed nothing before, and their
+upstream refuses connections, so that each is claimed, tried and written down as failed. Dagster's storage is SQLite
+and holds the runs of `--runs` iterations. Times are medians. `--json` prints the figures as one JSON object. The last
+line is `round_ms=<none due, the slower of both databases> all_due_ms=… refused_ms=… statements=<none due>
+memory_mb=<peak> grown_mb=<by rounds>`.
 """
 
 import sys
@@ -47,7 +48,8 @@ _DAY = 86_400  # the interval: none becomes due while it is measured
 
 @dataclass(frozen=True)
 class Round:
-    """One kind of round: median milliseconds, statements that name mo_ccpr_log, runs asked for, rows with a failure after it."""
+    """One kind of round: median milliseconds, statements that name mo_ccpr_log, runs asked for, rows with a failure
+    after it."""
 
     ms: float
     statements: int
@@ -93,8 +95,12 @@ def _subscribe(workspace: Workspace, count: int) -> list[str]:
     names = [f"subscription_{number:04}" for number in range(count)]
     for name in names:
         endpoint, publication = Endpoint("127.0.0.1", port, "sys", "dump"), Publication("pub", "sys", 0)
-        new = Subscription.new(name, endpoint, "", workspace.vault, publication, f"db_{name}", None, Settings(sync_interval=_DAY))
-        workspace.log.insert(replace(new, sealed_password=sealed).to_row(datetime.fromtimestamp(time.time() - 3.5 * _DAY, UTC)))
+        new = Subscription.new(
+            name, endpoint, "", workspace.vault, publication, f"db_{name}", None, Settings(sync_interval=_DAY)
+        )
+        workspace.log.insert(
+            replace(new, sealed_password=sealed).to_row(datetime.fromtimestamp(time.time() - 3.5 * _DAY, UTC))
+        )
     return names
 
 
@@ -177,7 +183,10 @@ def main() -> None:
     def slowest(what: str) -> float:
         return max(getattr(figure, what).ms for figure in figures)
 
-    statements, grown = max(figure.none_due.statements for figure in figures), max(figure.grown_mb for figure in figures)
+    statements, grown = (
+        max(figure.none_due.statements for figure in figures),
+        max(figure.grown_mb for figure in figures),
+    )
     print(
         f"round_ms={slowest('none_due')} all_due_ms={slowest('all_due')} refused_ms={slowest('refused')} "
         f"statements={statements} memory_mb={peak:.0f} grown_mb={grown}"

@@ -1,10 +1,11 @@
 """An hour of the sensor in simulated time: does its schedule drift, does anything stay behind, how much does it store?
 
-A recorded database of eleven states is replicated every 60 s; from the twelfth iteration on nothing changes. Ticks come every 10 s of a
-clock that jumps over the waiting in between, so that what really takes time counts as it does in a service. Runs are executed in this
-process, one after another, and copy without Spark: eleven JVMs would be measured otherwise. In the end every point is compared with the
-source. `--json` prints the figures as one JSON object.
-The last line is `drift_s=<delay that grew over the hour> orphans=<snapshots left upstream> runs=… observations=… dagster_mb=… mirror_mb=…`.
+A recorded database of eleven states is replicated every 60 s; from the twelfth iteration on nothing changes. Ticks
+come every 10 s of a clock that jumps over the waiting in between, so that what really takes time counts as it does in
+a service. Runs are executed in this process, one after another, and copy without Spark: eleven JVMs would be measured
+otherwise. In the end every point is compared with the source. `--json` prints the figures as one JSON object. The last
+line is `drift_s=<delay that grew over the hour> orphans=<snapshots left upstream> runs=… observations=… dagster_mb=…
+mirror_mb=…`.
 """
 
 import sys
@@ -52,7 +53,8 @@ class Figures:
     latest_s : the longest that an iteration began after it was due.
     orphans : snapshots upstream beside the current and the previous one, the most that were seen after a tick.
     leftovers : files of unfinished work, and locks that are held, at the end.
-    tick_s, run_s : processor time of a tick with an idle iteration, and of a run with the tick that asked for it (means).
+    tick_s, run_s : processor time of a tick with an idle iteration, and of a run with the tick that asked for it
+        (means).
     changed, after : when the last change had been replicated, and at the end.
     """
 
@@ -74,7 +76,8 @@ class Figures:
 
 
 def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], None] = lambda line: None) -> Figures:
-    """Let that many minutes go by. Fails if a run fails or a row differs from the source. CCPR_HOME has to be `folder`/home."""
+    """Let that many minutes go by. Fails if a run fails or a row differs from the source. CCPR_HOME has to be
+    `folder`/home."""
     clock, begins, lates, orphans = Clock(), [], [], 0
     ticks = runs = observations = 0
     busy: dict[bool, list[float]] = {True: [], False: []}
@@ -101,7 +104,9 @@ def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], N
             if results:
                 changed = _storage(folder)
             what = "run" if results else "idle"
-            say(f"{began - start:6.0f} s  lsn {row.iteration_lsn:3}  {what:4}  late {lates[-1] if lates else 0.0:4.1f} s")
+            say(
+                f"{began - start:6.0f} s  lsn {row.iteration_lsn:3}  {what:4}  late {lates[-1] if lates else 0.0:4.1f} s"
+            )
         compared = _compare(replica, runs)
         after = _storage(folder)
     return Figures(
@@ -155,7 +160,9 @@ def _bytes(folder: Path) -> int:
 
 def _leftovers(folder: Path) -> int:
     home = folder / "home"
-    return sum(file.is_file() for file in home.glob("mirrors/*/work/**/*")) + sum(_is_held(file) for file in home.glob("executors/*"))
+    return sum(file.is_file() for file in home.glob("mirrors/*/work/**/*")) + sum(
+        _is_held(file) for file in home.glob("executors/*")
+    )
 
 
 def _is_held(lock: Path) -> bool:

@@ -1,11 +1,13 @@
-"""How fast Spark reads a table of a mirror, beside `spark.read.parquet` of the same rows. `--json` prints the figures as one JSON object.
+"""How fast Spark reads a table of a mirror, beside `spark.read.parquet` of the same rows. `--json` prints the figures
+as one JSON object.
 
-Five million rows: the recorded objects of `wide_and_large` with their tombstones, and copies of the data object under other ids. Parquet is
-what pyarrow writes by default, a file an object. Both sides feed the same aggregate over all columns, in turns in one warm session with two
-cores; a figure is the median of its rounds, in seconds of wall time. Worker memory is the greatest resident size of a Python worker while
-reading, pages of the mapped objects included, above the same worker after a job that reads nothing. The small job is a whole
-`read_table(…).toArrow()` of 20 rows in one object. The last line is
-`ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second> worker_mb=<above idle> small_job_s=<seconds>`.
+Five million rows: the recorded objects of `wide_and_large` with their tombstones, and copies of the data object under
+other ids. Parquet is what pyarrow writes by default, a file an object. Both sides feed the same aggregate over all
+columns, in turns in one warm session with two cores; a figure is the median of its rounds, in seconds of wall time.
+Worker memory is the greatest resident size of a Python worker while reading, pages of the mapped objects included,
+above the same worker after a job that reads nothing. The small job is a whole `read_table(…).toArrow()` of 20 rows in
+one object. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>
+worker_mb=<above idle> small_job_s=<seconds>`.
 """
 
 import sys
@@ -49,7 +51,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         large = large_table(folder / "wide_and_large", work / "large")
-        figures = measure(large, session(work), arguments.rounds) | small_job(folder / "many_tables", work / "small", session(work))
+        figures = measure(large, session(work), arguments.rounds) | small_job(
+            folder / "many_tables", work / "small", session(work)
+        )
         session(work).stop()
     if arguments.json:
         print(json.dumps(figures))
@@ -72,12 +76,17 @@ class Large:
 
 
 def session(work: Path, config: Mapping[str, str] | None = None) -> SparkSession:
-    config = {"spark.sql.warehouse.dir": str(work / "warehouse"), "spark.sql.shuffle.partitions": str(_TASKS), **(config or {})}
+    config = {
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.shuffle.partitions": str(_TASKS),
+        **(config or {}),
+    }
     return spark_session(SparkSettings(work / "java", f"local[{_TASKS}]", config=config))
 
 
 def large_table(recording: Path, root: Path, rows: int = _ROWS) -> Large:
-    """The mirror of a recording, its one table's largest data object copied until there are `rows` rows; and Parquet of the same rows."""
+    """The mirror of a recording, its one table's largest data object copied until there are `rows` rows; and Parquet
+    of the same rows."""
     mirror = mirror_of_recording(recording, root)
     objects = root / "objects"
     recorded = objects.readlink()
@@ -89,7 +98,10 @@ def large_table(recording: Path, root: Path, rows: int = _ROWS) -> Large:
     (ref,) = [ref for ref in point.tables.values() if ref.rows]
     manifest = mirror.manifest(ref)
     entries = manifest.objects.to_pylist()
-    largest = max((entry for entry in entries if not entry["is_tombstone"]), key=lambda entry: ObjectStats.parse(entry["stats"]).rows)
+    largest = max(
+        (entry for entry in entries if not entry["is_tombstone"]),
+        key=lambda entry: ObjectStats.parse(entry["stats"]).rows,
+    )
     stats = ObjectStats.parse(largest["stats"])
     content = mirror.store.read(object_path(stats.name)).to_pybytes()
     for number in range(1, -(-(rows - visible_rows(mirror, ref)) // stats.rows) + 1):
@@ -106,9 +118,12 @@ def visible_rows(mirror: Mirror, ref: TableRef) -> int:
 
 
 def under_another_id(stats: ObjectStats, content: bytes, number: int) -> tuple[bytes, bytes]:
-    """Stats and file of the same object in another segment: its id stands in the metadata, whose length changes with it."""
+    """Stats and file of the same object in another segment: its id stands in the metadata, whose length changes with
+    it."""
     new_id = stats.object_id[:12] + struct.pack(">I", number) + stats.object_id[16:]
-    meta = _LZ4.decompress(content[stats.meta.offset : stats.meta.end], decompressed_size=stats.meta.origin, asbytes=True)
+    meta = _LZ4.decompress(
+        content[stats.meta.offset : stats.meta.end], decompressed_size=stats.meta.origin, asbytes=True
+    )
     stored = _LZ4.compress(meta.replace(stats.object_id, new_id), asbytes=True)
     extent = struct.pack("<BIII", 1, stats.meta.offset, len(stored), stats.meta.origin)
     file = content[:10] + extent + content[23 : stats.meta.offset] + stored + content[stats.meta.end :]

@@ -10,7 +10,7 @@ from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.iteration.iteration import Outcome
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
-from replication.service.targets import TargetOutcome, carry_targets
+from replication.service.targets import TargetOutcome, sync_targets
 from resources.replication import Replication
 
 
@@ -20,17 +20,22 @@ from resources.replication import Replication
     group_name="replication",
     kinds={"arrow"},
     description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the point and the outcome in "
-    "mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no point. Then each target is carried to the newest "
+    "mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no point. Then each target is result to the newest "
     "point; one that fails is shown, and tried again by the next run.",
 )
 def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with replication.step(context.partition_key) as iteration:
         outcome = iteration.apply()
-        targets = carry_targets(replication.workspace, iteration)
+        targets = sync_targets(replication.workspace, iteration)
         for target in targets:
             if target.failure is not None:
                 context.log.warning("target %s failed, the next run tries it again: %s", target.target, target.failure)
-        shown = {**_numbers(outcome), **_points(iteration.mirror), metadata.TABLES: _tables(iteration.mirror.point()), **_targets(targets)}
+        shown = {
+            **_numbers(outcome),
+            **_points(iteration.mirror),
+            metadata.TABLES: _tables(iteration.mirror.point()),
+            **_targets(targets),
+        }
         return metadata.result(outcome.lsn, outcome.at, shown)
 
 
@@ -42,7 +47,9 @@ def idle_observation(subscription: str, outcome: Outcome) -> dg.AssetObservation
         **metadata.lag(outcome),
         metadata.POINT_MADE: outcome.point,
     }
-    return dg.AssetObservation(applied_tables.key, partition=subscription, metadata=shown, tags={metadata.LSN_TAG: str(outcome.lsn)})
+    return dg.AssetObservation(
+        applied_tables.key, partition=subscription, metadata=shown, tags={metadata.LSN_TAG: str(outcome.lsn)}
+    )
 
 
 mirror = dg.AssetSpec(
@@ -57,7 +64,7 @@ mirror = dg.AssetSpec(
 target_databases = dg.AssetSpec(
     "target_databases",
     deps=[mirror],
-    description="The MariaDB and MySQL databases into which a subscription is carried from the mirror, if it has any (`ccpr target add`). "
+    description="The MariaDB and MySQL databases into which a subscription is result from the mirror, if it has any (`ccpr target add`). "
     "How each came along stands in the metadata `targets` of applied_tables and in `ccpr status`.",
     group_name="replication",
     kinds={"mysql"},
@@ -93,9 +100,13 @@ def _targets(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataVal
         return {}
     rows = []
     for outcome in outcomes:
-        carried = outcome.carried
-        tables, behind = (carried.tables, carried.behind) if carried is not None else ((), ())
-        told = [str(outcome.failure)] if outcome.failure is not None else [f"{table.table}: {table.failure}" for table in behind]
+        result = outcome.result
+        tables, behind = (result.tables, result.behind) if result is not None else ((), ())
+        told = (
+            [str(outcome.failure)]
+            if outcome.failure is not None
+            else [f"{table.table}: {table.failure}" for table in behind]
+        )
         rows.append(
             {
                 "target": outcome.target,
@@ -127,5 +138,12 @@ def _tables(point: Point) -> dg.TableMetadataValue:
             }
             for ref in refs
         ),
-        {"table": "string", "kind": "string", "changed_at_lsn": "int", "objects": "int", "stored_rows": "int", "bytes": "int"},
+        {
+            "table": "string",
+            "kind": "string",
+            "changed_at_lsn": "int",
+            "objects": "int",
+            "stored_rows": "int",
+            "bytes": "int",
+        },
     )

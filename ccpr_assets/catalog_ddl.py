@@ -36,7 +36,8 @@ def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> 
                     {"table": "string", "change": "string"},
                 ),
                 metadata.UNREPLICATED: metadata.table(
-                    ({"name": name, "relkind": kind} for name, kind in diff.unreplicated), {"name": "string", "relkind": "string"}
+                    ({"name": name, "relkind": kind} for name, kind in diff.unreplicated),
+                    {"name": "string", "relkind": "string"},
                 ),
             },
         )

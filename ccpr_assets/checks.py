@@ -21,10 +21,15 @@ _SAMPLE_ROWS = 10
 
 
 def _blocking(name: str, asset: str, description: str) -> dg.AssetCheckSpec:
-    """A check with a history for each subscription: without partitions the last run would overwrite the others' results."""
+    """A check with a history for each subscription: without partitions the last run would overwrite the others'
+    results."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)  # of `partitions_def`; tests/ccpr_assets pins what we rely on
-        return dg.AssetCheckSpec(name, asset=asset, description=description, blocking=True, partitions_def=SUBSCRIPTIONS)
+        warnings.simplefilter(
+            "ignore", dg.PreviewWarning
+        )  # of `partitions_def`; tests/ccpr_assets pins what we rely on
+        return dg.AssetCheckSpec(
+            name, asset=asset, description=description, blocking=True, partitions_def=SUBSCRIPTIONS
+        )
 
 
 OBJECT_LIST_VALID = _blocking(
@@ -53,7 +58,12 @@ def object_list_refused(error: BadObjectList) -> dg.AssetCheckResult:
     shown: dict[str, Any] = {"message": error.message, "subject": error.subject, "remedy": error.remedy}
     if isinstance(error.__cause__, pandera.errors.SchemaErrors):
         cases = error.__cause__.failure_cases
-        rows = cases.select("column", "check", "failure_case").unique(maintain_order=True).head(_SAMPLE_ROWS).rows(named=True)
+        rows = (
+            cases.select("column", "check", "failure_case")
+            .unique(maintain_order=True)
+            .head(_SAMPLE_ROWS)
+            .rows(named=True)
+        )
         columns: dict[str, str] = dict.fromkeys(("column", "check", "failure_case"), "string")
         sample = ({name: str(value) for name, value in row.items()} for row in rows)
         shown |= {FAILURES: cases.height, FAILURE_SAMPLE: metadata.table(sample, columns)}

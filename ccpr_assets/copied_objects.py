@@ -33,7 +33,9 @@ def copied_objects(
         seconds = time.monotonic() - started
         if missing := objects_missing(iteration.mirror, report):
             yield objects_stored(report, missing)
-            raise MirrorDamaged(f"{len(missing)} copied objects are not in the store as copied", subject=f"object {missing[0]}")
+            raise MirrorDamaged(
+                f"{len(missing)} copied objects are not in the store as copied", subject=f"object {missing[0]}"
+            )
         yield metadata.result(
             snapshot.lsn,
             snapshot.at,

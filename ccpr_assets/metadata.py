@@ -60,7 +60,9 @@ SHOWN_ROWS = 50
 SHOWN_LINES = 400
 
 
-def result(lsn: int, at: Timestamp, metadata: Mapping[str, Any], check_results: Iterable[dg.AssetCheckResult] = ()) -> dg.MaterializeResult:
+def result(
+    lsn: int, at: Timestamp, metadata: Mapping[str, Any], check_results: Iterable[dg.AssetCheckResult] = ()
+) -> dg.MaterializeResult:
     """A materialization by iteration `lsn` of the state that the upstream had at `at`."""
     return dg.MaterializeResult(
         metadata={ITERATION_LSN: lsn, SNAPSHOT_TS: clock(at), **metadata},
@@ -81,7 +83,8 @@ def lag(outcome: Outcome) -> dict[str, float]:
 
 
 def table(rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
-    """The first SHOWN_ROWS rows; how many there are stands beside them as a number. An empty table still shows its columns."""
+    """The first SHOWN_ROWS rows; how many there are stands beside them as a number. An empty table still shows its
+    columns."""
     schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in islice(rows, SHOWN_ROWS)], schema)
 
@@ -97,7 +100,9 @@ def ddl_diff(changes: Iterable[TableChange]) -> dg.MarkdownMetadataValue:
     if not lines:
         return dg.MetadataValue.md("no statement changed")
     more = [f"… {len(lines) - SHOWN_LINES} lines more"] if len(lines) > SHOWN_LINES else []
-    fence = "`" * max(3, 1 + max(len(run) for line in lines for run in re.findall("`*", line)))  # no statement can end the block
+    fence = "`" * max(
+        3, 1 + max(len(run) for line in lines for run in re.findall("`*", line))
+    )  # no statement can end the block
     return dg.MetadataValue.md("\n".join([f"{fence}diff", *lines[:SHOWN_LINES], *more, fence]))
 
 

@@ -25,7 +25,9 @@ from resources.replication import Replication
     description="The upstream's object list of the snapshot, checked and compared with the replica's last point: objects that came and "
     "objects that went. A list that fails its check stops the iteration before anything is copied.",
 )
-def object_diffs(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
+def object_diffs(
+    context: dg.AssetExecutionContext, replication: Replication
+) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
     with replication.step(context.partition_key) as iteration:
         snapshot = iteration.resume()
         try:

@@ -1,4 +1,5 @@
-"""A partition is a subscription, its key the subscription's name. Iterations are none: they would be a hundred thousand within days."""
+"""A partition is a subscription, its key the subscription's name. Iterations are none: they would be a hundred
+thousand within days."""
 
 import dagster as dg
 

@@ -7,7 +7,7 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login, seconds_option
-from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.output import handle_errors, out, show_json
 from replication.service.subscriptions import Change
 from replication.service.subscriptions import alter as alter_subscription
 from replication.service.workspace import Workspace
@@ -17,20 +17,33 @@ from replication.state.settings import MOST_SESSIONS
 
 def alter(
     name: Name,
-    interval: Annotated[int | None, typer.Option(min=1, help="Seconds between iterations when the sensor runs them.")] = None,
-    source: Annotated[str | None, typer.Option("--from", help="The same upstream at another address or with another login.")] = None,
-    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --from.")] = None,
+    interval: Annotated[
+        int | None, typer.Option(min=1, help="Seconds between iterations when the sensor runs them.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="The same upstream at another address or with another login.")
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file whose first line is the password; with --from.")
+    ] = None,
     publication: Annotated[str | None, typer.Option(help="Another publication of the same account.")] = None,
     retain: Annotated[int | None, typer.Option(min=0, help="How many points stay readable; 0 keeps all.")] = None,
     retain_for: Annotated[str | None, typer.Option(help="How long points stay readable, e.g. 90m, 24h, 7d.")] = None,
-    max_sessions: Annotated[int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at once.")] = None,
-    max_mb_s: Annotated[float | None, typer.Option(min=0, help="Megabytes a second that copying may take; 0 for all there is.")] = None,
+    max_sessions: Annotated[
+        int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at once.")
+    ] = None,
+    max_mb_s: Annotated[
+        float | None, typer.Option(min=0, help="Megabytes a second that copying may take; 0 for all there is.")
+    ] = None,
     flush: Annotated[str | None, typer.Option(help="on_demand or wait.")] = None,
     consistency: Annotated[str | None, typer.Option(help="together or isolated.")] = None,
-    resync_limit: Annotated[int | None, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking.")] = None,
+    resync_limit: Annotated[
+        int | None, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a subscription. With --from or --publication all is checked again, and what runs now cannot commit any more."""
+    """Change a subscription. With --from or --publication all is checked again, and what runs now cannot commit any
+    more."""
     given: dict[str, Value | None] = {
         "sync_interval": interval,
         "retain": retain,
@@ -46,10 +59,17 @@ def alter(
         raise typer.BadParameter("it belongs to --from", param_hint="--password-file")
     if not settings and source is None and publication is None:
         raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         endpoint, password = (None, "") if source is None else read_login(source, password_file)
         subscription = alter_subscription(Workspace(), name, Change(endpoint, password, publication, settings))
     if as_json:
-        show_json({"name": name, "upstream": subscription.endpoint.masked(), "publication": subscription.publication.name, **settings})
+        show_json(
+            {
+                "name": name,
+                "upstream": subscription.endpoint.masked(),
+                "publication": subscription.publication.name,
+                **settings,
+            }
+        )
     else:
         out.print(f"altered {name}; it is at {subscription.endpoint.masked()}", markup=False)

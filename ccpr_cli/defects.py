@@ -26,11 +26,14 @@ class CannotServe(Terminal):
 
     code = "EMULATOR_NOT_SERVED"
     about = "address"
-    default_remedy = "Choose another --port (0 takes a free one), and check the files of --tls-certificate and --tls-key."
+    default_remedy = (
+        "Choose another --port (0 takes a free one), and check the files of --tls-certificate and --tls-key."
+    )
 
 
 class Defect(Terminal):
-    """The program met something that it was not written for: a defect of it, or of what it stands on. What was committed is kept."""
+    """The program met something that it was not written for: a defect of it, or of what it stands on. What was
+    committed is kept."""
 
     code = "DEFECT"
     about = "module and line"

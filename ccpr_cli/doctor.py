@@ -11,7 +11,7 @@ import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
-from ccpr_cli.output import counted, errors_told, out, show_json
+from ccpr_cli.output import counted, handle_errors, out, show_json
 from replication.service.checkup import (
     Check,
     Result,
@@ -30,30 +30,43 @@ _STYLES = {Result.OK: "green", Result.WARNING: "yellow", Result.FAILED: "bold re
 
 
 def doctor(
-    name: Annotated[str | None, typer.Argument(help="A subscription: its upstream and its mirror are looked at, too.")] = None,
-    source: Annotated[str | None, typer.Option("--from", help="An upstream that nothing is subscribed to yet; as in `subscribe`.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A subscription: its upstream and its mirror are looked at, too.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="An upstream that nothing is subscribed to yet; as in `subscribe`.")
+    ] = None,
     database: Annotated[str | None, typer.Option(help="With --from: the database to replicate.")] = None,
     table: Annotated[str | None, typer.Option(help="With --from: only this table.")] = None,
-    publication: Annotated[str | None, typer.Option(help="With --from: the publication; looked up if not given.")] = None,
+    publication: Annotated[
+        str | None, typer.Option(help="With --from: the publication; looked up if not given.")
+    ] = None,
     publisher: Annotated[str | None, typer.Option(help="With --from: the account that owns the publication.")] = None,
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. Exit code 1 if a check failed."""
+    """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. Exit code 1 if a check
+    failed."""
     if name is not None and source is not None:
         raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
     checks: list[Check] = []
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
         _tell(check_here(workspace), checks, as_json=as_json)
         if name is not None:
             row = workspace.log.row(name)
             _tell([check_mirror_store(workspace, row)], checks, as_json=as_json)
-            _tell(check_upstream(upstream_of(workspace, Subscription.from_row(row)), workspace.clock), checks, as_json=as_json)
+            _tell(
+                check_upstream(upstream_of(workspace, Subscription.from_row(row)), workspace.clock),
+                checks,
+                as_json=as_json,
+            )
             recorded = check_recorded_clock(row)
             _tell([] if recorded is None else [recorded], checks, as_json=as_json)
         elif source is not None:
             endpoint, password = read_login(source, password_file)
-            upstream = Upstream(endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher)
+            upstream = Upstream(
+                endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher
+            )
             _tell(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
     failed = sum(check.result is Result.FAILED for check in checks)
     if as_json:

@@ -1,4 +1,4 @@
-"""`ccpr emulator`: serve a recording, or a living upstream, on loopback."""
+"""`ccpr emulator`: serve a recording, or a simulated upstream, on loopback."""
 
 import signal
 import ssl
@@ -14,47 +14,67 @@ from matrixone.errors import CcprError
 
 
 def emulator(
-    recording: Annotated[Path | None, typer.Option("--recording", help="Folder of a recording (about.json, snapshot-001 …).")] = None,
+    recording: Annotated[
+        Path | None, typer.Option("--recording", help="Folder of a recording (about.json, snapshot-001 …).")
+    ] = None,
     living: Annotated[
-        bool, typer.Option("--living", help="Serve an empty upstream that takes SQL, kept in memory, instead of a recording.")
+        bool,
+        typer.Option(
+            "--living", help="Serve an empty upstream that takes SQL, kept in memory, instead of a recording."
+        ),
     ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="TCP port on 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="TCP port on 127.0.0.1; 0 takes a free one.")
+    ] = 0,
     chunk_bytes: Annotated[
         int, typer.Option("--chunk-bytes", min=1, max=2**30, help="Size of the chunks that objects are served in.")
     ] = 104_857_600,
     password: Annotated[
         str | None,
         typer.Option(
-            "--password", envvar="CCPR_EMULATOR_PASSWORD", help="Password that every login needs; without it any will do.", show_envvar=True
+            "--password",
+            envvar="CCPR_EMULATOR_PASSWORD",
+            help="Password that every login needs; without it any will do.",
+            show_envvar=True,
         ),
     ] = None,
     flush_after: Annotated[
         float,
         typer.Option(
-            "--flush-after", min=0.0, help="Seconds after which a snapshot is flushed by itself, as a real upstream does in about a minute."
+            "--flush-after",
+            min=0.0,
+            help="Seconds after which a snapshot is flushed by itself, as a real upstream does in about a minute.",
         ),
     ] = 60.0,
-    refuse_flush: Annotated[bool, typer.Option("--refuse-flush", help="Refuse mo_ctl, as for a role without the privilege.")] = False,
+    refuse_flush: Annotated[
+        bool, typer.Option("--refuse-flush", help="Refuse mo_ctl, as for a role without the privilege.")
+    ] = False,
     strict_publication: Annotated[
         bool,
         typer.Option(
-            "--strict-publication", help="Know only the recorded publication; else any name of the recorded publisher is accepted."
+            "--strict-publication",
+            help="Know only the recorded publication; else any name of the recorded publisher is accepted.",
         ),
     ] = False,
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", help="A fault to strike, e.g. 'delay kind=object_list seconds=2'; docs/emulator.md lists them."),
+        typer.Option(
+            "--fault", help="A fault to strike, e.g. 'delay kind=object_list seconds=2'; docs/emulator.md lists them."
+        ),
     ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", help="PEM file of a certificate: TLS is then offered.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its private key, if it is not in the same file.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="PEM file of its private key, if it is not in the same file.")
+    ] = None,
 ) -> None:
-    """Serve a recording, or an empty upstream of its own (--living), over the MySQL protocol on 127.0.0.1 until SIGTERM or Ctrl-C. The
-    first line printed is `listening on 127.0.0.1:PORT`. Ends with code 70 when the fault `crash` struck."""
+    """Serve a recording, or an empty upstream of its own (--living), over the MySQL protocol on 127.0.0.1 until
+    SIGTERM or Ctrl-C. The first line printed is `listening on 127.0.0.1:PORT`. Ends with code 70 when the fault
+    `crash` struck."""
     from emulator.engine.storage import Storage
-    from emulator.recorded_upstream import Emulator
-    from emulator.simulated_upstream import LivingEmulator
+    from emulator.recorded_upstream import RecordedUpstream
+    from emulator.simulated_upstream import SimulatedUpstream
     from wire.faults import parse_fault
     from wire.serving import Served
 
@@ -73,10 +93,12 @@ def emulator(
         server: Served
         if recording is None:
             storage = Storage(flush_after=flush_after)
-            server = LivingEmulator(storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls)
+            server = SimulatedUpstream(
+                storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls
+            )
             about = "living, empty: CREATE DATABASE, CREATE TABLE, INSERT, CREATE PUBLICATION …"
         else:
-            server = replay = Emulator(
+            server = replay = RecordedUpstream(
                 recording,
                 port=port,
                 password=password,

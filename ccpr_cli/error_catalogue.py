@@ -1,7 +1,7 @@
 """Every error that this project raises on purpose, with what it means and what to do: requirement B12.
 
-Nothing is written twice: code, remedy and subject stand in the classes, the meaning is their docstring, what is tried again is in
-`matrixone.upstream.retry`. `ccpr explain` and docs/errors.md show what is collected here.
+Nothing is written twice: code, remedy and subject stand in the classes, the meaning is their docstring, what is tried
+again is in `matrixone.upstream.retry`. `ccpr explain` and docs/errors.md show what is collected here.
 
 For one code only the modules are imported in whose text it stands: all of them, with what they stand on, take seconds.
 """
@@ -65,7 +65,11 @@ def error_classes() -> list[type[CcprError]]:
 
 def _classes() -> list[type[CcprError]]:
     """Those of the modules that are imported."""
-    return [kind for kind in _below(CcprError) if kind.code != CcprError.code and kind.__module__.partition(".")[0] in PACKAGES]
+    return [
+        kind
+        for kind in _below(CcprError)
+        if kind.code != CcprError.code and kind.__module__.partition(".")[0] in PACKAGES
+    ]
 
 
 def explain_code(text: str) -> Entry:
@@ -76,7 +80,10 @@ def explain_code(text: str) -> Entry:
         importlib.import_module(module)
     if code in places:
         return next(_entry(kind) for kind in _classes() if kind.code == code)
-    near = difflib.get_close_matches(code, places, n=3, cutoff=0.5) or [known for known in sorted(places) if code and code in known][:3]
+    near = (
+        difflib.get_close_matches(code, places, n=3, cutoff=0.5)
+        or [known for known in sorted(places) if code and code in known][:3]
+    )
     remedy = f"Did you mean {' or '.join(near)}?" if near else None
     raise CodeUnknown("there is no such code", subject=f"code {text[:80]!r}", remedy=remedy)
 
@@ -111,10 +118,17 @@ def markdown() -> str:
     ]
     entries = catalogue().values()
     for way in WAYS:
-        lines += ["", f"## {way.__name__}: {way.in_words}", ""]
+        lines += ["", f"## {way.__name__}: {way.describe}", ""]
         for entry in entries:
             if entry.kind == way.__name__:
-                lines += [f"### {entry.code}", "", entry.meaning, "", f"* about: {entry.about}", f"* remedy: {entry.remedy}"]
+                lines += [
+                    f"### {entry.code}",
+                    "",
+                    entry.meaning,
+                    "",
+                    f"* about: {entry.about}",
+                    f"* remedy: {entry.remedy}",
+                ]
                 lines += [f"* tried again: {entry.again}", ""]
         lines.pop()
     return "\n".join(lines) + "\n"
@@ -135,7 +149,7 @@ def _below(kind: type[CcprError]) -> Iterator[type[CcprError]]:
 def _entry(kind: type[CcprError]) -> Entry:
     way = next(way for way in WAYS if issubclass(kind, way))
     meaning = _CITED.sub("", " ".join(inspect.cleandoc(vars(kind).get("__doc__") or "").split()))
-    return Entry(kind.code, way.__name__, way.in_words, meaning, kind.about, kind.default_remedy, _again(kind, way))
+    return Entry(kind.code, way.__name__, way.describe, meaning, kind.about, kind.default_remedy, _again(kind, way))
 
 
 def _again(kind: type[CcprError], way: type[CcprError]) -> str:

@@ -8,11 +8,13 @@ import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.error_catalogue import catalogue, explain_code, markdown
-from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.output import handle_errors, out, show_json, show_table
 
 
 def explain(
-    code: Annotated[str | None, typer.Argument(help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.")
+    ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/errors.md.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -25,9 +27,13 @@ def explain(
         if as_json:
             show_json([asdict(entry) for entry in entries])
         else:
-            show_table(("code", "", "meaning"), [(entry.code, entry.handling, entry.meaning) for entry in entries], empty="no errors")
+            show_table(
+                ("code", "", "meaning"),
+                [(entry.code, entry.handling, entry.meaning) for entry in entries],
+                empty="no errors",
+            )
         return
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         entry = explain_code(code)
     if as_json:
         show_json(asdict(entry))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import err, errors_told, out, show_json, size_text
+from ccpr_cli.output import err, handle_errors, out, show_json, size_text
 from ccpr_cli.show import at_option
 from replication.errors import StoreFailed
 from replication.service.workspace import Workspace
@@ -17,18 +17,23 @@ def export(
     name: Name,
     table: Annotated[str, typer.Argument(metavar="DB.TABLE", help="The table.")],
     out_file: Annotated[Path, typer.Option("--out", help="The Parquet file to write; it appears when it is complete.")],
-    at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest without it.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest without it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Export a table's rows at a point to a Parquet file."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         mirror = Workspace().mirror(name)
         point = mirror.point(at_option(at))
         schema, batches = mirror.read(point, table)
         temporary = out_file.with_name(f".{out_file.name}.part")
         rows = 0
         try:
-            with pq.ParquetWriter(temporary, schema, compression="zstd") as writer, err.status(f"exporting {table}") as status:
+            with (
+                pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+                err.status(f"exporting {table}") as status,
+            ):
                 for batch in batches:
                     writer.write_batch(batch)
                     rows += batch.num_rows
@@ -41,6 +46,15 @@ def export(
             temporary.unlink(missing_ok=True)
     size = out_file.stat().st_size
     if as_json:
-        show_json({"table": table, "lsn": point.lsn, "snapshot_ts": point.at.physical, "rows": rows, "file": str(out_file), "bytes": size})
+        show_json(
+            {
+                "table": table,
+                "lsn": point.lsn,
+                "snapshot_ts": point.at.physical,
+                "rows": rows,
+                "file": str(out_file),
+                "bytes": size,
+            }
+        )
     else:
         out.print(f"{rows:,} rows of {table} at lsn {point.lsn} in {out_file} ({size_text(size)})", markup=False)

@@ -1,6 +1,8 @@
-"""A group of commands whose modules are imported when they are called: what a command imports is its latency, and help needs none of it.
+"""A group of commands whose modules are imported when they are called: what a command imports is its latency, and help
+needs none of it.
 
-Here also ends what no command has dealt with: an interruption, wrong words on the command line, a defect of this program.
+Here also ends what no command has dealt with: an interruption, wrong words on the command line, a defect of this
+program.
 """
 
 import importlib
@@ -11,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer._click.exceptions import ClickException, UsageError  # typer brings a copy of its own and exports only subclasses
+from typer._click.exceptions import (
+    ClickException,
+    UsageError,
+)  # typer brings a copy of its own and exports only subclasses
 from typer.core import TyperCommand, TyperGroup
 
 INTERRUPTED = 130
@@ -20,7 +25,8 @@ _AS_JSON = "ccpr.as_json"
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A command before its module is imported: `module:name` of a function or a typer.Typer, and what the list of commands says of it."""
+    """A command before its module is imported: `module:name` of a function or a typer.Typer, and what the list of
+    commands says of it."""
 
     where: str
     panel: str
@@ -67,16 +73,16 @@ class LazyGroup(TyperGroup):
         except UsageError as error:
             if not as_json:
                 raise
-            _tell_usage(error)
+            _report_usage(error)
             raise typer.Exit(error.exit_code) from error
         except (ClickException, typer.Exit, BrokenPipeError):
             raise
         except Exception as error:
-            _tell_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))
+            _report_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))
             raise typer.Exit(1) from error
 
 
-def _tell_usage(error: UsageError) -> None:
+def _report_usage(error: UsageError) -> None:
     from ccpr_cli.defects import WrongUsage
     from ccpr_cli.output import show_error_json
 
@@ -84,7 +90,7 @@ def _tell_usage(error: UsageError) -> None:
     show_error_json(WrongUsage(error.format_message(), subject=asked, remedy=f"See `{asked} --help`."))
 
 
-def _tell_defect(error: Exception, *, as_json: bool, verbose: bool) -> None:
+def _report_defect(error: Exception, *, as_json: bool, verbose: bool) -> None:
     from ccpr_cli.defects import Defect
     from ccpr_cli.output import show_error, show_error_json
 

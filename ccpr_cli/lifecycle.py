@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, err, errors_told, out, show_json
+from ccpr_cli.output import counted, err, handle_errors, out, show_json
 from replication.service import subscriptions
 from replication.service.dropping import Dropped
 from replication.service.dropping import drop as drop_subscription
@@ -16,7 +16,7 @@ from replication.state.log import IterationState, LogRow, State
 
 def pause(name: Name, as_json: AsJson = False) -> None:
     """Stop a subscription: nothing runs it, and what runs now cannot commit any more. The replica stays readable."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         row = subscriptions.pause(Workspace(), name)
     if as_json:
         show_json(states_of(row))
@@ -26,7 +26,7 @@ def pause(name: Name, as_json: AsJson = False) -> None:
 
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Let a paused subscription, or one that an error has stopped, go on from its checkpoint."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         row = subscriptions.resume(Workspace(), name)
     if as_json:
         show_json(states_of(row))
@@ -37,25 +37,33 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 def drop(
     name: Name,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the mirror's files and points, too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Forget snapshots that cannot be dropped upstream now, and targets.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Forget snapshots that cannot be dropped upstream now, and targets.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """End a subscription and drop its snapshots upstream. Its mirror stays readable unless --purge. Again: try what was left."""
-    with errors_told(as_json=as_json):
+    """End a subscription and drop its snapshots upstream. Its mirror stays readable unless --purge. Again: try what
+    was left."""
+    with handle_errors(as_json=as_json):
         dropped = drop_subscription(Workspace(), name, purge=purge, force=force)
     if as_json:
         show_json(asdict(dropped))
     else:
-        tell_dropped(dropped, forced=force)
+        report_dropped(dropped, forced=force)
 
 
-def tell_dropped(dropped: Dropped, *, forced: bool) -> None:
+def report_dropped(dropped: Dropped, *, forced: bool) -> None:
     """For people."""
     purged = f"; deleted {dropped.purged}" if dropped.purged else ""
-    out.print(f"dropped {dropped.name}; {counted(dropped.snapshots_dropped, 'snapshot')} dropped upstream{purged}", markup=False)
+    out.print(
+        f"dropped {dropped.name}; {counted(dropped.snapshots_dropped, 'snapshot')} dropped upstream{purged}",
+        markup=False,
+    )
     if dropped.snapshots_left:
         err.print(
-            f"{counted(len(dropped.snapshots_left), 'snapshot')} may still be upstream ({dropped.reason})", markup=False, style="yellow"
+            f"{counted(len(dropped.snapshots_left), 'snapshot')} may still be upstream ({dropped.reason})",
+            markup=False,
+            style="yellow",
         )
         later = "" if forced else f"try again later with: ccpr drop {dropped.name}   or "
         err.print(f"{later}run upstream:", markup=False)

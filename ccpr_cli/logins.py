@@ -22,7 +22,8 @@ def seconds_option(text: str) -> int:
 
 
 def read_login(source: str, password_file: Path | None = None, *, seen: bool = True) -> tuple[Endpoint, str]:
-    """The endpoint and the password: from the file, the environment (`env:NAME`), the URI itself, or asked for. Raises BadUri.
+    """The endpoint and the password: from the file, the environment (`env:NAME`), the URI itself, or asked for. Raises
+    BadUri.
 
     `seen`: the URI stands on the command line, where other users of the machine see it.
     """
@@ -47,12 +48,21 @@ def _password(endpoint: Endpoint, password: str | None, password_file: Path | No
     if password is not None and password.startswith("env:"):
         variable = password.removeprefix("env:")
         if variable not in os.environ:
-            raise BadUri("the environment variable of the password is not set", subject=f"env:{variable}", remedy=f"export {variable}=…")
+            raise BadUri(
+                "the environment variable of the password is not set",
+                subject=f"env:{variable}",
+                remedy=f"export {variable}=…",
+            )
         return os.environ[variable]
     if password is not None:
         if seen:
-            err.print("warning: a password on the command line is seen by others; use env:NAME or --password-file", style="yellow")
+            err.print(
+                "warning: a password on the command line is seen by others; use env:NAME or --password-file",
+                style="yellow",
+            )
         return password
     if not sys.stdin.isatty():
-        raise BadUri("no password was given", subject=endpoint.masked(), remedy="Use env:NAME in the URI, or --password-file.")
+        raise BadUri(
+            "no password was given", subject=endpoint.masked(), remedy="Use env:NAME in the URI, or --password-file."
+        )
     return typer.prompt(f"Password for {endpoint.login}", hide_input=True)

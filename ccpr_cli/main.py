@@ -10,20 +10,29 @@ try:
 except KeyboardInterrupt:  # in the tenth of a second before anything has begun
     raise SystemExit(130) from None
 
-_WHAT, _RUN, _READ, _CARE = "Subscriptions", "Iterations", "Reading the replica", "When something is wrong, and for trying"
+_WHAT, _RUN, _READ, _CARE = (
+    "Subscriptions",
+    "Iterations",
+    "Reading the replica",
+    "When something is wrong, and for trying",
+)
 
 
 class Commands(LazyGroup):
     """All commands of `ccpr`."""
 
     deferred = {  # noqa: RUF012
-        "subscribe": Deferred("ccpr_cli.subscribe:subscribe", _WHAT, "Subscribe to a published database, or to one table of it."),
+        "subscribe": Deferred(
+            "ccpr_cli.subscribe:subscribe", _WHAT, "Subscribe to a published database, or to one table of it."
+        ),
         "subscriptions": Deferred("ccpr_cli.show:subscriptions", _WHAT, "List the subscriptions."),
         "alter": Deferred("ccpr_cli.alter:alter", _WHAT, "Change a subscription: interval, address, what is kept …"),
         "pause": Deferred("ccpr_cli.lifecycle:pause", _WHAT, "Stop a subscription; its replica stays readable."),
         "resume": Deferred("ccpr_cli.lifecycle:resume", _WHAT, "Let a paused or stopped one go on."),
         "drop": Deferred("ccpr_cli.lifecycle:drop", _WHAT, "End a subscription, and drop its snapshots upstream."),
-        "target": Deferred("ccpr_cli.target:target", _WHAT, "Databases (MariaDB, MySQL) into which a subscription is carried."),
+        "target": Deferred(
+            "ccpr_cli.target:target", _WHAT, "Databases (MariaDB, MySQL) into which a subscription is carried."
+        ),
         "release": Deferred("ccpr_cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
         "sql": Deferred("ccpr_cli.sql:sql", _WHAT, "The same as SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
         "run": Deferred("ccpr_cli.run:run", _RUN, "Run one iteration now, and carry the targets along."),
@@ -36,7 +45,9 @@ class Commands(LazyGroup):
         "explain": Deferred("ccpr_cli.explain:explain", _CARE, "What an error's code means and what to do about it."),
         "doctor": Deferred("ccpr_cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
         "verify": Deferred("ccpr_cli.verify:verify", _CARE, "Read the whole mirror again, fetch what is damaged."),
-        "snapshots": Deferred("ccpr_cli.snapshots:snapshots", _CARE, "List what a subscription holds upstream; drop leftovers."),
+        "snapshots": Deferred(
+            "ccpr_cli.snapshots:snapshots", _CARE, "List what a subscription holds upstream; drop leftovers."
+        ),
         "state": Deferred("ccpr_cli.state:state", _CARE, "Export a subscription's state, import it beside its mirror."),
         "emulator": Deferred("ccpr_cli.emulator:emulator", _CARE, "An upstream to try things on, without a MatrixOne."),
     }
@@ -52,7 +63,9 @@ app = typer.Typer(
 
 
 @app.callback()
-def options(verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error.")) -> None:
+def options(
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error."),
+) -> None:
     import structlog
 
     level = logging.DEBUG if verbose else logging.WARNING

@@ -1,4 +1,5 @@
-"""How commands speak: tables and plain words for people, one JSON document for scripts, typed errors with exit codes 1 and 2."""
+"""How commands speak: tables and plain words for people, one JSON document for scripts, typed errors with exit codes 1
+and 2."""
 
 import json
 import sys
@@ -26,9 +27,9 @@ _USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnkno
 
 
 @contextmanager
-def errors_told(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
-    """A typed error becomes its text and an exit code: 2 for what was written wrongly on the command line, 1 for all else. `done` is
-    what had been done before it, for scripts.
+def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
+    """A typed error becomes its text and an exit code: 2 for what was written wrongly on the command line, 1 for all
+    else. `done` is what had been done before it, for scripts.
     """
     try:
         yield

@@ -1,12 +1,13 @@
-"""`ccpr plan`: what the next iteration would do, before anything is copied. `ccpr run NAME --plan ID` then does exactly that."""
+"""`ccpr plan`: what the next iteration would do, before anything is copied. `ccpr run NAME --plan ID` then does
+exactly that."""
 
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
-from ccpr_cli import carried
+from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, errors_told, out, show_json, show_table, size_text
+from ccpr_cli.output import counted, handle_errors, out, show_json, show_table, size_text
 from ccpr_cli.show import clock_text
 from replication.iteration.plan import Plan
 from replication.service.targets import plan_targets
@@ -16,20 +17,23 @@ _SHOWN_TABLES = 40
 
 
 def plan(name: Name, as_json: AsJson = False) -> None:
-    """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. Takes the snapshot, copies nothing.
+    """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. Takes the snapshot,
+    copies nothing.
 
     The iteration stays open: a run, or the sensor, goes on with it.
     """
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name) as iteration:
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name) as iteration:
         iteration.take_snapshot()
         found = iteration.plan()
         targets = plan_targets(workspace, iteration)
     if as_json:
-        show_json({**plan_json(found), "targets": {target: carried.plan_json(one) for target, one in targets.items()}})
+        show_json(
+            {**plan_json(found), "targets": {target: target_output.plan_json(one) for target, one in targets.items()}}
+        )
         return
     show_plan(found)
     for target, one in targets.items():
-        carried.show_plan(target, one)
+        target_output.show_plan(target, one)
     out.print(f"carry out exactly this with: ccpr run {name} --plan {found.id}", markup=False)
 
 
@@ -38,17 +42,27 @@ def plan_json(found: Plan) -> dict[str, Any]:
 
 
 def show_plan(found: Plan) -> None:
-    out.print(f"plan {found.id} for lsn {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}", markup=False)
+    out.print(
+        f"plan {found.id} for lsn {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}",
+        markup=False,
+    )
     if found.resync:
         out.print("resync", style="bold yellow", end=": ")
         out.print(f"{found.resync}; all is compared with a full list", markup=False)
-    out.print(f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, less what is there already", markup=False)
-    cells = [(entry.table, entry.added, entry.removed, size_text(entry.bytes)) for entry in found.tables[:_SHOWN_TABLES]]
+    out.print(
+        f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, less what is there already",
+        markup=False,
+    )
+    cells = [
+        (entry.table, entry.added, entry.removed, size_text(entry.bytes)) for entry in found.tables[:_SHOWN_TABLES]
+    ]
     show_table(("table", "objects that come", "that go", "bytes that come"), cells, empty="no object has come or gone")
     if len(found.tables) > _SHOWN_TABLES:
         out.print(f"and {len(found.tables) - _SHOWN_TABLES} tables more", style="dim", markup=False)
     if found.changes:
-        changes = [(entry.kind, entry.table, entry.before or "", "yes" if entry.destructive else "") for entry in found.changes]
+        changes = [
+            (entry.kind, entry.table, entry.before or "", "yes" if entry.destructive else "") for entry in found.changes
+        ]
         show_table(("schema change", "table", "was", "destructive"), changes, empty="")
     for table, failure in found.failures.items():
         out.print("left behind", style="bold yellow", end=" ")

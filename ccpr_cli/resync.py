@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.output import handle_errors, out, show_json
 from ccpr_cli.plan import plan_json, show_plan
 from ccpr_cli.run import Engine, run_steps, show_outcome
 from replication.iteration.results import Resync
@@ -19,17 +19,25 @@ from replication.service.workspace import Workspace
 def resync(
     name: Name,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="DB.TABLE", help="This table's files are read again; the others go on as usual.")
+        str | None,
+        typer.Option(
+            "--table", metavar="DB.TABLE", help="This table's files are read again; the others go on as usual."
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
     engine: Engine = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Run an iteration that trusts nothing from before: all is compared with a full list of objects, and files that are missing are fetched
-    again; with --table, that table's damaged ones, too. Shows first what would be copied, and asks.
+    """Run an iteration that trusts nothing from before: all is compared with a full list of objects, and files that
+    are missing are fetched again; with --table, that table's damaged ones, too. Shows first what would be copied, and
+    asks.
     """
     started = time.monotonic()
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name, resync=Resync(table)) as iteration:
+    with (
+        handle_errors(as_json=as_json),
+        closing(Workspace()) as workspace,
+        workspace.iteration(name, resync=Resync(table)) as iteration,
+    ):
         iteration.take_snapshot()
         found, outcome = iteration.plan(), None
         if not as_json:

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ccpr_cli import carried
+from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, err, errors_told, out, show_json, size_text
+from ccpr_cli.output import counted, err, handle_errors, out, show_json, size_text
 from ccpr_cli.show import clock_text
 from replication.iteration.copying import CopyJob, copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
 from replication.iteration.steps import Step
-from replication.service.targets import TargetOutcome, carry_targets
+from replication.service.targets import TargetOutcome, sync_targets
 from replication.service.workspace import Workspace
 
 SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
@@ -30,46 +30,64 @@ def _engine(value: str) -> str:
     return value
 
 
-Engine = Annotated[str, typer.Option(help="Who copies: process, spark, or auto (spark from 64 MB on).", callback=_engine)]
+Engine = Annotated[
+    str, typer.Option(help="Who copies: process, spark, or auto (spark from 64 MB on).", callback=_engine)
+]
 
 
 def run(
     name: Name,
     engine: Engine = "auto",
     allow_resync: Annotated[
-        bool, typer.Option("--allow-resync", help="If the upstream has lost the last point's snapshot, compare with a full list.")
+        bool,
+        typer.Option(
+            "--allow-resync", help="If the upstream has lost the last point's snapshot, compare with a full list."
+        ),
     ] = False,
-    plan: Annotated[str | None, typer.Option("--plan", metavar="ID", help="Do what this plan of `ccpr plan` says, or nothing.")] = None,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="ID", help="Do what this plan of `ccpr plan` says, or nothing.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one iteration of a subscription now, and carry its targets to the newest point. An interrupted one goes on where it stopped.
+    """Run one iteration of a subscription now, and carry its targets to the newest point. An interrupted one goes on
+    where it stopped.
 
     Exit code 1 also if a target failed: the mirror's point stands, and the next run tries the target again.
     """
     started = time.monotonic()
     with (
-        errors_told(as_json=as_json),
+        handle_errors(as_json=as_json),
         closing(Workspace()) as workspace,
         workspace.iteration(name, allow_resync=allow_resync) as iteration,
     ):
         if plan is not None:
             iteration.require_plan(plan)
         outcome = run_steps(workspace, iteration, engine)
-        targets = carry(workspace, iteration)
+        targets = sync(workspace, iteration)
     seconds = time.monotonic() - started
     if as_json:
-        told = [carried.outcome_json(target) for target in targets]
-        show_json({**asdict(outcome), "at": outcome.at.physical, "seconds": seconds, "home": str(workspace.home), "targets": told})
+        told = [target_output.outcome_json(target) for target in targets]
+        show_json(
+            {
+                **asdict(outcome),
+                "at": outcome.at.physical,
+                "seconds": seconds,
+                "home": str(workspace.home),
+                "targets": told,
+            }
+        )
     else:
         show_outcome(outcome, seconds)
         for target in targets:
-            carried.show_outcome(target)
+            target_output.show_outcome(target)
     if any(target.failure is not None for target in targets):
         raise typer.Exit(1)
 
 
 def show_outcome(outcome: Outcome, seconds: float) -> None:
-    what = f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no point made"
+    what = (
+        f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no point made"
+    )
     out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
     copied = f"{counted(outcome.objects_copied, 'object')}, {size_text(outcome.bytes_copied)} copied"
     whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
@@ -82,7 +100,13 @@ def show_outcome(outcome: Outcome, seconds: float) -> None:
 
 def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcome:
     """The steps of N2 in their order, with progress on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task(Step.INIT.title, total=None)
         iteration.on_step = lambda step: progress.update(task, description=step.title)
@@ -104,7 +128,7 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcom
         return iteration.apply()
 
 
-def carry(workspace: Workspace, iteration: Iteration) -> list[TargetOutcome]:
+def sync(workspace: Workspace, iteration: Iteration) -> list[TargetOutcome]:
     """All targets to the newest point, with progress on standard error."""
-    with carried.progress() as (on_target, on_rows):
-        return carry_targets(workspace, iteration, on_target=on_target, on_rows=on_rows)
+    with target_output.progress() as (on_target, on_rows):
+        return sync_targets(workspace, iteration, on_target=on_target, on_rows=on_rows)

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import errors_told, out, show_json, show_table, size_text
+from ccpr_cli.output import handle_errors, out, show_json, show_table, size_text
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import StateUnreadable
 from replication.iteration.lag import LagMeter
-from replication.mirror.points import Behind, parse_at
+from replication.mirror.points import LaggingTable, parse_at
 from replication.service.status import UNREADABLE, LastError, next_attempt, seconds_text, time_text
 from replication.service.workspace import Workspace
 from replication.state.context import Context
@@ -46,7 +46,7 @@ _DESCRIBED = (
 
 def subscriptions(as_json: AsJson = False) -> None:
     """List the subscriptions."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         workspace = Workspace()
         meter = LagMeter(workspace.clock)
         readable, bad = workspace.log.all_rows()
@@ -76,10 +76,12 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 
 def tables(
-    name: Name, at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None, as_json: AsJson = False
+    name: Name,
+    at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the tables of a point, the newest one unless --at says otherwise."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         point = Workspace().mirror(name).point(at_option(at))
     refs = sorted(point.tables.values(), key=lambda ref: ref.qualified_name)
     if as_json:
@@ -93,9 +95,16 @@ def tables(
             }
         )
         return
-    cells = [(ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn) for ref in refs]
+    cells = [
+        (ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn)
+        for ref in refs
+    ]
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
-    show_table(("table", "kind", "id", "objects", "stored rows", "bytes", "changed at lsn"), cells, empty="the point has no tables")
+    show_table(
+        ("table", "kind", "id", "objects", "stored rows", "bytes", "changed at lsn"),
+        cells,
+        empty="the point has no tables",
+    )
     for late in _behind(point.behind):
         stands = "has no point yet" if late["lsn"] is None else f"stands at lsn {late['lsn']}"
         out.print(f"behind: {late['table']} {stands}", style="yellow", markup=False)
@@ -103,7 +112,7 @@ def tables(
 
 def points(name: Name, as_json: AsJson = False) -> None:
     """List the points that can be read."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         workspace = Workspace()
         task_id = workspace.log.row(name).task_id
         found = PointHistory(workspace.log.engine, task_id).global_points()
@@ -142,7 +151,7 @@ def points(name: Name, as_json: AsJson = False) -> None:
     show_table(columns, cells, empty="no point yet")
 
 
-def _behind(late: Mapping[int, Behind]) -> list[dict[str, Any]]:
+def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
     """The tables that a point does not show; `lsn` is the newest point that shows it, null = none."""
     return [
         {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
@@ -159,7 +168,11 @@ def at_option(text: str | None) -> int | datetime | None:
 
 
 def clock_text(at: Timestamp) -> str:
-    return datetime.fromtimestamp(at.physical / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return (
+        datetime.fromtimestamp(at.physical / 1e9, UTC)
+        .isoformat(sep=" ", timespec="milliseconds")
+        .removesuffix("+00:00")
+    )
 
 
 def _error_text(row: dict[str, Any]) -> str:
@@ -183,7 +196,13 @@ def _described(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, 
 
 def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, Any]:
     """The same keys, for one whose row cannot be read."""
-    known = {"name": name, "task_id": task_id, "state": UNREADABLE, "error": str(error), "last_error": asdict(LastError.of_row(error))}
+    known = {
+        "name": name,
+        "task_id": task_id,
+        "state": UNREADABLE,
+        "error": str(error),
+        "last_error": asdict(LastError.of_row(error)),
+    }
     return {**dict.fromkeys(_DESCRIBED), "upstream": "", "database": "", "tables": "", "iteration_lsn": 0, **known}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.output import handle_errors, out, show_json, show_table
 from matrixone.upstream import snapshots as upstream_snapshots
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
@@ -29,11 +29,13 @@ class Held:
 
 def snapshots(
     name: Name,
-    orphans: Annotated[bool, typer.Option("--orphans", help="Drop those that are no longer needed and were left behind.")] = False,
+    orphans: Annotated[
+        bool, typer.Option("--orphans", help="Drop those that are no longer needed and were left behind.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots that a subscription has recorded upstream. Nothing but recorded names is ever dropped."""
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         workspace = Workspace()
         row = _row(workspace, name)
         if orphans:
@@ -47,7 +49,10 @@ def snapshots(
         held = []
         if recorded := Context.from_text(row.context).recorded():
             with workspace.connect(subscription) as session:
-                held = [Held(snapshot, role, _exists(session, subscription, snapshot)) for snapshot, role in recorded.items()]
+                held = [
+                    Held(snapshot, role, _exists(session, subscription, snapshot))
+                    for snapshot, role in recorded.items()
+                ]
     if as_json:
         show_json([asdict(entry) for entry in held])
         return
@@ -58,7 +63,8 @@ def snapshots(
 
 
 def _row(workspace: Workspace, name: str) -> LogRow:
-    """The subscription's, or that of a dropped one whose snapshots could not all be dropped. Raises SubscriptionMissing."""
+    """The subscription's, or that of a dropped one whose snapshots could not all be dropped. Raises
+    SubscriptionMissing."""
     try:
         return workspace.log.row(name)
     except SubscriptionMissing:

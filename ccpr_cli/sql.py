@@ -1,4 +1,5 @@
-"""`ccpr sql`: statements about subscriptions (docs/sql.md). Each does what the verb of `ccpr` does, by the same function."""
+"""`ccpr sql`: statements about subscriptions (docs/sql.md). Each does what the verb of `ccpr` does, by the same
+function."""
 
 import sys
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.lifecycle import states_of, tell_dropped
+from ccpr_cli.lifecycle import report_dropped, states_of
 from ccpr_cli.logins import read_login
-from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.output import handle_errors, out, show_json, show_table
 from replication.errors import SqlSyntax, SubscriptionMissing
 from replication.service import subscriptions
 from replication.service.dropping import drop
@@ -31,15 +32,18 @@ from replication.state.settings import Settings
 
 
 def sql(
-    statements: Annotated[str | None, typer.Argument(help="The statements, separated by ';'. Without them: from standard input.")] = None,
+    statements: Annotated[
+        str | None, typer.Argument(help="The statements, separated by ';'. Without them: from standard input.")
+    ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM mo_sync_configs."""
+    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM
+    mo_sync_configs."""
     if statements is not None and file is not None:
         raise typer.BadParameter("statements or a file, not both", param_hint="--file")
     done: list[dict[str, Any]] = []
-    with errors_told(as_json=as_json, done=done):
+    with handle_errors(as_json=as_json, done=done):
         script = parse(_text(statements, file))  # all of it, before the first is run
         workspace = Workspace()
         # one after the other, so that `done` holds what had been done when one fails
@@ -108,8 +112,15 @@ def _create(workspace: Workspace, statement: CreateSubscription, *, seen: bool) 
 def _alter(workspace: Workspace, statement: AlterSubscription, *, seen: bool) -> dict[str, Any]:
     endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
     settings = {setting.name: setting.value for setting in statement.settings}
-    subscription = subscriptions.alter(workspace, statement.name, subscriptions.Change(endpoint, password, statement.publication, settings))
-    return {"statement": "ALTER SUBSCRIPTION", "name": subscription.name, "upstream": subscription.endpoint.masked(), **settings}
+    subscription = subscriptions.alter(
+        workspace, statement.name, subscriptions.Change(endpoint, password, statement.publication, settings)
+    )
+    return {
+        "statement": "ALTER SUBSCRIPTION",
+        "name": subscription.name,
+        "upstream": subscription.endpoint.masked(),
+        **settings,
+    }
 
 
 def _drop(workspace: Workspace, statement: DropSubscription, *, told: bool) -> dict[str, Any]:
@@ -122,11 +133,15 @@ def _drop(workspace: Workspace, statement: DropSubscription, *, told: bool) -> d
             out.print(f"DROP SUBSCRIPTION: there is no {statement.name}", markup=False)
         return {"statement": "DROP SUBSCRIPTION", "name": statement.name, "existed": False}
     if told:
-        tell_dropped(dropped, forced=statement.force)
+        report_dropped(dropped, forced=statement.force)
     return {"statement": "DROP SUBSCRIPTION", "existed": True, **asdict(dropped)}
 
 
 def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, told: bool) -> dict[str, Any]:
     if told:
         show_table(columns, [["" if cell is None else cell for cell in row] for row in rows], empty="no rows")
-    return {"statement": statement, "columns": list(columns), "rows": [dict(zip(columns, row, strict=True)) for row in rows]}
+    return {
+        "statement": statement,
+        "columns": list(columns),
+        "rows": [dict(zip(columns, row, strict=True)) for row in rows],
+    }

@@ -1,4 +1,5 @@
-"""`ccpr state`: a subscription's points and everything else that the catalog database knows of it, as a file and back (requirement B11)."""
+"""`ccpr state`: a subscription's points and everything else that the catalog database knows of it, as a file and back
+(requirement B11)."""
 
 import json
 import os
@@ -12,11 +13,18 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login
-from ccpr_cli.output import counted, errors_told, out, show_json
+from ccpr_cli.output import counted, handle_errors, out, show_json
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed
-from replication.maintenance.state_file import LARGEST_BYTES, SubscriptionState, check_mirror, export_state, import_state, read_state
+from replication.maintenance.state_file import (
+    LARGEST_BYTES,
+    SubscriptionState,
+    check_mirror,
+    export_state,
+    import_state,
+    read_state,
+)
 from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.service.subscriptions import check_settings
@@ -25,7 +33,10 @@ from replication.state.subscription import check_subscription_name
 
 state = typer.Typer(help="Export a subscription's state, and import it beside its mirror.", no_args_is_help=True)
 Source = Annotated[
-    str | None, typer.Option("--from", help="The upstream with its password, where the state's own cannot be opened with this key file.")
+    str | None,
+    typer.Option(
+        "--from", help="The upstream with its password, where the state's own cannot be opened with this key file."
+    ),
 ]
 
 
@@ -44,7 +55,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write all that the catalog database knows of a subscription as JSON. The password stays sealed."""
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
         document = export_state(workspace.log.engine, name, datetime.now(UTC))
         text = json.dumps(document, ensure_ascii=False) + "\n"
         if to is not None:
@@ -64,11 +75,13 @@ def import_(
     file: Annotated[Path, typer.Argument(help="What `ccpr state export` wrote.")],
     name: Annotated[str | None, typer.Option("--name", help="Another name for the subscription.")] = None,
     source: Source = None,
-    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password, for --from.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file whose first line is the password, for --from.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a subscription again from its exported state, beside its mirror. All of it or nothing is written."""
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
         found = read_state(_read(file))
         check_settings(found.subscription.settings)
         wanted = name or found.row.subscription_name
@@ -79,7 +92,9 @@ def import_(
         upstream = _upstream(workspace, found, source, password_file)
         row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC))
     if as_json:
-        show_json({"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)})
+        show_json(
+            {"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)}
+        )
     else:
         out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}", markup=False)
         out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}", markup=False)
@@ -107,7 +122,9 @@ def _upstream(workspace: Workspace, found: SubscriptionState, source: str | None
         workspace.vault.open(found.sealed_password)
     except StateUnreadable as error:
         if not sys.stdin.isatty():
-            raise PasswordNeeded("the password in the state cannot be opened with this key file", subject=error.subject) from error
+            raise PasswordNeeded(
+                "the password in the state cannot be opened with this key file", subject=error.subject
+            ) from error
         endpoint, password = read_login(format_uri(endpoint), None)
         return format_uri(endpoint, workspace.vault.seal(password))
     return format_uri(endpoint, found.sealed_password)
@@ -119,7 +136,9 @@ def _read(file: Path) -> bytes:
             raise BadStateFile("it is larger than a state can be", subject=str(file))
         return file.read_bytes()
     except OSError as error:
-        raise BadStateFile(f"it cannot be read: {error.strerror}", subject=str(file), remedy="Check its path and permissions.") from error
+        raise BadStateFile(
+            f"it cannot be read: {error.strerror}", subject=str(file), remedy="Check its path and permissions."
+        ) from error
 
 
 def _write(file: Path, text: str) -> None:
@@ -133,4 +152,6 @@ def _write(file: Path, text: str) -> None:
         temporary.replace(file)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise StoreFailed(f"the file cannot be written: {error.strerror}", subject=str(file), remedy="Choose another --out.") from error
+        raise StoreFailed(
+            f"the file cannot be written: {error.strerror}", subject=str(file), remedy="Choose another --out."
+        ) from error

@@ -7,7 +7,7 @@ import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login, seconds_option
-from ccpr_cli.output import errors_told, out, show_json
+from ccpr_cli.output import handle_errors, out, show_json
 from replication.service.subscriptions import Wanted, create
 from replication.service.workspace import Workspace
 from replication.state.settings import MOST_SESSIONS, Settings
@@ -19,28 +19,48 @@ Interval = Annotated[int, typer.Option(min=1, help="Seconds between iterations w
 def subscribe(
     name: Annotated[str, typer.Argument(help="The subscription's name: letters, digits, '_' and '-', at most 60.")],
     source: Annotated[
-        str, typer.Option("--from", help="The upstream: 'mysql://account#user[:password]@host:port'; password may be env:NAME.")
+        str,
+        typer.Option(
+            "--from", help="The upstream: 'mysql://account#user[:password]@host:port'; password may be env:NAME."
+        ),
     ],
     database: Annotated[str, typer.Option(help="The database to replicate.")],
-    publication: Annotated[str | None, typer.Option(help="The publication upstream; without it the one that covers the database.")] = None,
-    publisher: Annotated[str | None, typer.Option(help="The account that owns the publication; without it, it is looked up.")] = None,
+    publication: Annotated[
+        str | None, typer.Option(help="The publication upstream; without it the one that covers the database.")
+    ] = None,
+    publisher: Annotated[
+        str | None, typer.Option(help="The account that owns the publication; without it, it is looked up.")
+    ] = None,
     table: Annotated[str | None, typer.Option(help="Only this table of the database.")] = None,
     interval: Interval = _DEFAULT.sync_interval,
     retain: Annotated[int, typer.Option(min=0, help="How many points stay readable; 0 keeps all.")] = 0,
-    retain_for: Annotated[str, typer.Option(help="How long points stay readable, e.g. 90m, 24h, 7d; those of --retain stay anyway.")] = "0",
+    retain_for: Annotated[
+        str, typer.Option(help="How long points stay readable, e.g. 90m, 24h, 7d; those of --retain stay anyway.")
+    ] = "0",
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
     with_indexes: Annotated[bool, typer.Option("--with-indexes", help="Copy hidden index tables, too.")] = False,
-    mirror: Annotated[str, typer.Option(help="A folder or s3://bucket/prefix for the mirror, instead of the state folder.")] = "",
+    mirror: Annotated[
+        str, typer.Option(help="A folder or s3://bucket/prefix for the mirror, instead of the state folder.")
+    ] = "",
     max_sessions: Annotated[
         int, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at once.")
     ] = _DEFAULT.max_sessions,
-    max_mb_s: Annotated[float, typer.Option(min=0, help="Megabytes a second that copying may take; 0 for all there is.")] = 0.0,
-    flush: Annotated[str, typer.Option(help="on_demand: ask the upstream to flush a snapshot; wait: wait until it does.")] = _DEFAULT.flush,
+    max_mb_s: Annotated[
+        float, typer.Option(min=0, help="Megabytes a second that copying may take; 0 for all there is.")
+    ] = 0.0,
+    flush: Annotated[
+        str, typer.Option(help="on_demand: ask the upstream to flush a snapshot; wait: wait until it does.")
+    ] = _DEFAULT.flush,
     consistency: Annotated[
-        str, typer.Option(help="together: all tables move to one point or none; isolated: a failing table is left behind.")
+        str,
+        typer.Option(help="together: all tables move to one point or none; isolated: a failing table is left behind."),
     ] = _DEFAULT.consistency,
-    resync_limit: Annotated[int, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking; 0 asks.")] = 0,
-    allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Though another subscription has these tables.")] = False,
+    resync_limit: Annotated[
+        int, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking; 0 asks.")
+    ] = 0,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Though another subscription has these tables.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Subscribe to a published MatrixOne database (or one table of it)."""
@@ -56,7 +76,7 @@ def subscribe(
         consistency=consistency,
         resync_limit=resync_limit,
     )
-    with errors_told(as_json=as_json):
+    with handle_errors(as_json=as_json):
         endpoint, password = read_login(source, password_file)
         workspace = Workspace()
         wanted = Wanted(name, endpoint, password, database, table, publication, publisher, settings, allow_overlap)
@@ -65,5 +85,7 @@ def subscribe(
         ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
         show_json({"name": name, "task_id": subscription.task_id, **ticket, "home": str(workspace.home)})
     else:
-        out.print(f"subscribed {name} to {subscription.scope} at {endpoint.address}; state in {workspace.home}", markup=False)
+        out.print(
+            f"subscribed {name} to {subscription.scope} at {endpoint.address}; state in {workspace.home}", markup=False
+        )
         out.print(f"next: ccpr run {name}", markup=False)

@@ -1,4 +1,4 @@
-"""`ccpr target`: the databases into which a subscription is carried."""
+"""`ccpr target`: the databases into which a subscription is target_output."""
 
 import time
 from contextlib import closing
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.carried import outcome_json, progress, show_outcome
 from ccpr_cli.logins import read_target_login
-from ccpr_cli.output import errors_told, out, show_json, show_table
+from ccpr_cli.output import handle_errors, out, show_json, show_table
+from ccpr_cli.target_output import outcome_json, progress, show_outcome
 from replication.schema.policy import DdlPolicy
 from replication.service import targets
 from replication.service.workspace import Workspace
@@ -19,7 +19,9 @@ from replication.state.targets import Target
 target = typer.Typer(help="Databases into which a subscription is carried, from its mirror.", no_args_is_help=True)
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
 PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
-AsText = Annotated[list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")]
+AsText = Annotated[
+    list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")
+]
 _POLICY = "additive: what takes nothing away; full: everything; manual: nothing, each change of a definition waits."
 
 
@@ -34,20 +36,22 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a MariaDB or MySQL database as a target. The next run fills it; afterwards each run brings what has changed."""
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
         address, password = read_target_login(to, password_file)
         added = targets.add(workspace, name, target_name, address, password, ddl_policy, tuple(as_text or ()))
     if as_json:
         show_json(target_json(added))
     else:
-        out.print(f"added target {target_name} ({added.dialect}) at {address.masked()}; next: ccpr run {name}", markup=False)
+        out.print(
+            f"added target {target_name} ({added.dialect}) at {address.masked()}; next: ccpr run {name}", markup=False
+        )
 
 
 @target.command("list")
 def list_(name: Name, as_json: AsJson = False) -> None:
     """List the targets of a subscription."""
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
-        found = targets.book_of(workspace, name).all()
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+        found = targets.records_of(workspace, name).all()
     if as_json:
         show_json([target_json(one) for one in found])
         return
@@ -72,15 +76,18 @@ def alter(
     name: Name,
     target_name: TargetName,
     ddl_policy: Annotated[DdlPolicy | None, typer.Option(help=_POLICY)] = None,
-    to: Annotated[str | None, typer.Option("--to", help="The same database at another address or with another login.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="The same database at another address or with another login.")
+    ] = None,
     password_file: PasswordFile = None,
     as_text: AsText = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a target's DDL policy, the way to it, or which columns it keeps as text: from the table's next change on, or `rebuild`."""
+    """Change a target's DDL policy, the way to it, or which columns it keeps as text: from the table's next change on,
+    or `rebuild`."""
     if ddl_policy is None and to is None and not as_text:
         raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
         login = None if to is None else read_target_login(to, password_file)
         altered = targets.alter(workspace, name, target_name, ddl_policy, login, tuple(as_text or ()))
     if as_json:
@@ -96,18 +103,19 @@ def rebuild(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make a table of a target anew from the newest point of the mirror, and carry the others along: one that was dropped there, whose rows
-    somebody else has changed, or that was released. Readers see the old one until the new one is complete. The upstream is not asked.
+    """Make a table of a target anew from the newest point of the mirror, and carry the others along: one that was
+    dropped there, whose rows somebody else has changed, or that was released. Readers see the old one until the new
+    one is complete. The upstream is not asked.
     """
     started = time.monotonic()
     with (
-        errors_told(as_json=as_json),
+        handle_errors(as_json=as_json),
         closing(Workspace()) as workspace,
         workspace.iteration(name) as iteration,
         progress() as (_, on_rows),
     ):
-        carried = targets.rebuild(workspace, iteration, target_name, table, on_rows=on_rows)
-    outcome = targets.TargetOutcome(target_name, carried, None, time.monotonic() - started)
+        result = targets.rebuild(workspace, iteration, target_name, table, on_rows=on_rows)
+    outcome = targets.TargetOutcome(target_name, result, None, time.monotonic() - started)
     if as_json:
         show_json(outcome_json(outcome))
     else:
@@ -118,11 +126,14 @@ def rebuild(
 def remove(
     name: Name,
     target_name: TargetName,
-    force: Annotated[bool, typer.Option("--force", help="Though tables in it are being synced; they stay as they are.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Though tables in it are being synced; they stay as they are.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a target. Its tables are released first, with `ccpr release`; or with --force they stay as they are, mark and all."""
-    with errors_told(as_json=as_json), closing(Workspace()) as workspace:
+    """Forget a target. Its tables are released first, with `ccpr release`; or with --force they stay as they are, mark
+    and all."""
+    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
         targets.remove(workspace, name, target_name, force=force)
     if as_json:
         show_json({"name": name, "target": target_name, "removed": True})

@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, err, errors_told, out, show_json, show_table, size_text
+from ccpr_cli.output import counted, err, handle_errors, out, show_json, show_table, size_text
 from replication.maintenance.verify import Damage, Verifier
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
@@ -23,8 +23,17 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Read the whole mirror again and compare it with the ledger. Exit code 1 if something stays damaged."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with errors_told(as_json=as_json), Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with (
+        handle_errors(as_json=as_json),
+        Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress,
+    ):
         workspace = Workspace()
         row = workspace.log.row(name)
         subscription = Subscription.from_row(row)
@@ -47,11 +56,16 @@ def verify(
             f"{counted(found.objects, 'object')}, {size_text(found.bytes)} and {counted(found.manifests, 'manifest')} read again",
             markup=False,
         )
-        cells = [(damage.path, damage.reason, "fetched again" if damage.repaired else _spoiled(damage)) for damage in found.damages]
+        cells = [
+            (damage.path, damage.reason, "fetched again" if damage.repaired else _spoiled(damage))
+            for damage in found.damages
+        ]
         show_table(("file", "damage", "spoils"), cells, empty="everything is as it was written")
     if not found.sound:
         raise typer.Exit(1)
 
 
 def _spoiled(damage: Damage) -> str:
-    return "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items()) or "no point that is kept"
+    return (
+        "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items()) or "no point that is kept"
+    )

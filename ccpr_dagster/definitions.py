@@ -15,7 +15,7 @@ defs = dg.Definitions(
     jobs=[ccpr_sync_job],
     sensors=[ccpr_log_sensor, dagster_retention_sensor],
     resources={"replication": Replication(), "spark": SparkResource()},
-    # One process a run: one Spark session and one lease for all its steps. Without this the button in the UI would use a process a step,
-    # which takes 22 s where this takes half a second.
+    # One process a run: one Spark session and one lease for all its steps. Without this the button in the UI would use
+    # a process a step, which takes 22 s where this takes half a second.
     executor=dg.in_process_executor,
 )

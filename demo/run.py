@@ -1,7 +1,8 @@
-"""`make demo`: a recorded MatrixOne database is replicated through five iterations over the wire, and compared with the source each time.
+"""`make demo`: a recorded MatrixOne database is replicated through five iterations over the wire, and compared with
+the source each time.
 
-It types the commands that a person would type; the last iteration is a run of the Dagster assets. At the end Spark reads the table at two
-points. Everything it makes lies in demo-run/, which is made anew each time.
+It types the commands that a person would type; the last iteration is a run of the Dagster assets. At the end Spark
+reads the table at two points. Everything it makes lies in demo-run/, which is made anew each time.
 """
 
 import json
@@ -39,7 +40,13 @@ RECORDING = ROOT / "tests" / "recordings" / "dml"
 DATABASE, TABLE, NAME = "gd_dml", "gd_dml.acc", "bank"
 MIRROR = HOME / "mirrors" / NAME
 PASSWORD_VARIABLE = "UPSTREAM_PASSWORD"
-HAPPENED = ("50,000 rows were there", "600 rows inserted", "4,600 rows updated", "5,155 rows deleted", "objects merged, no row changed")
+HAPPENED = (
+    "50,000 rows were there",
+    "600 rows inserted",
+    "4,600 rows updated",
+    "5,155 rows deleted",
+    "objects merged, no row changed",
+)
 CCPR = Path(sys.executable).with_name("ccpr")
 
 out = Console(highlight=False)
@@ -59,9 +66,15 @@ def main() -> None:
     read_with_spark(before=2, after=5)
     out.print(f"\n[bold green]Done[/] in {time.monotonic() - started:.0f} s. What you can do now:")
     for command, what in (
-        ("make ui", "the five assets of the last iteration in Dagster's UI: open http://127.0.0.1:3000 (PORT= for another port)"),
+        (
+            "make ui",
+            "the five assets of the last iteration in Dagster's UI: open http://127.0.0.1:3000 (PORT= for another port)",
+        ),
         (f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr points {NAME}", "the points that can be read"),
-        (f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr export {NAME} {TABLE} --at 1 --out acc.parquet", "a table as it was"),
+        (
+            f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr export {NAME} {TABLE} --at 1 --out acc.parquet",
+            "a table as it was",
+        ),
     ):
         out.print(f"  [bold]{command}[/]\n      [dim]{what}[/]", soft_wrap=True)
 
@@ -73,7 +86,9 @@ def prepare_environment() -> None:
     shutil.copy(ROOT / "dagster.yaml", dagster_home)
     os.environ |= {"CCPR_HOME": str(HOME), "DAGSTER_HOME": str(dagster_home), PASSWORD_VARIABLE: "any"}
     os.environ.pop("CCPR_CATALOG", None)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # the steps stand in Dagster's events
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
+    )  # the steps stand in Dagster's events
 
 
 @contextmanager
@@ -108,7 +123,9 @@ def iterate(number: int) -> dict:
     out.print(f"\n[bold]{number}. upstream: {HAPPENED[number - 1]}[/]")
     outcome = ccpr("run", NAME) if number < len(HAPPENED) else materialize()
     copied, whole = outcome["bytes_copied"], outcome["bytes_total"]
-    out.print(f"  copied {size_text(copied)} in {counted(outcome['objects_copied'], 'object')}; the replica is {size_text(whole)}")
+    out.print(
+        f"  copied {size_text(copied)} in {counted(outcome['objects_copied'], 'object')}; the replica is {size_text(whole)}"
+    )
     replica = read_replica()
     assert_rows_equal(replica, expected(number))
     out.print(f"  [green]✓[/] {replica.num_rows:,} rows, each equal to the source's")
@@ -136,7 +153,9 @@ def materialize() -> dict:
         sync_partitions(instance, workspace)
         workspace.close()
         start_spark()
-        out.print(f"  [dim]Dagster: materialize upstream_snapshots … applied_tables of partition[/] {NAME}", soft_wrap=True)
+        out.print(
+            f"  [dim]Dagster: materialize upstream_snapshots … applied_tables of partition[/] {NAME}", soft_wrap=True
+        )
         try:
             result = defs.resolve_job_def("ccpr_sync_job").execute_in_process(
                 partition_key=NAME,
@@ -157,8 +176,16 @@ def materialize() -> dict:
 
 
 def show(outcomes: list[dict]) -> None:
-    table = Table(title="\nWhat each iteration copied", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column, justify in (("upstream", "left"), ("copied", "right"), ("replica", "right"), ("share", "right"), ("rows", "right")):
+    table = Table(
+        title="\nWhat each iteration copied", title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
+    for column, justify in (
+        ("upstream", "left"),
+        ("copied", "right"),
+        ("replica", "right"),
+        ("share", "right"),
+        ("rows", "right"),
+    ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for happened, outcome in zip(HAPPENED, outcomes, strict=True):
         copied, whole = outcome["bytes_copied"], outcome["bytes_total"]
@@ -167,11 +194,15 @@ def show(outcomes: list[dict]) -> None:
 
 
 def start_spark() -> "SparkSession":
-    """The session of this process. An interruption waits until it is there: a JVM that is left alone while it starts would stay."""
+    """The session of this process. An interruption waits until it is there: a JVM that is left alone while it starts
+    would stay."""
     from replication.spark.session import settings_of, spark_session
 
     waiting: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _: waiting.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         with out.status("Spark starts"):
             spark = spark_session(settings_of(HOME))
@@ -196,7 +227,13 @@ def read_with_spark(before: int, after: int) -> None:
                 f'.option("at", {at}).load()[/]',
                 soft_wrap=True,
             )
-            frame = spark.read.format("matrixone").option("mirror", str(MIRROR)).option("table", TABLE).option("at", at).load()
+            frame = (
+                spark.read.format("matrixone")
+                .option("mirror", str(MIRROR))
+                .option("table", TABLE)
+                .option("at", at)
+                .load()
+            )
             assert_rows_equal(frame.toArrow(), expected(number))
             counts.append({row["tag"]: row["count"] for row in frame.groupBy("tag").count().collect()})
     finally:

@@ -2,7 +2,8 @@
 
 Use::
 
-    with Emulator(folder) as emulator:            # listens on 127.0.0.1:emulator.port, in threads of this process
+    # listens on 127.0.0.1:emulator.port, in threads of this process
+    with RecordedUpstream(folder) as emulator:
         connection = pymysql.connect(host="127.0.0.1", port=emulator.port, user="root", use_unicode=False, conv={}, autocommit=True)
         ...
         emulator.status().sessions_that_fetched   # counters: see `wire.status.Status`
@@ -13,10 +14,11 @@ Use::
 
 The same counters come over the wire with ``SHOW EMULATOR STATUS`` (name, value).
 
-What it plays: the n-th new snapshot that a client takes shows the n-th recorded one, with the recorded timestamp; after the last one the
-last state stays, one second later each time. A snapshot is not flushed until ``mo_ctl('dn','flush', …)`` came for each of its tables or
-``mo_ctl('dn','checkpoint','')``, or `flush_after` seconds went by; until then object lists show what was flushed before it. Any
-publication name of the recorded publisher is accepted unless `strict_publication`. Rows of user tables are not served.
+What it plays: the n-th new snapshot that a client takes shows the n-th recorded one, with the recorded timestamp;
+after the last one the last state stays, one second later each time. A snapshot is not flushed until
+``mo_ctl('dn','flush', …)`` came for each of its tables or ``mo_ctl('dn','checkpoint','')``, or `flush_after` seconds
+went by; until then object lists show what was flushed before it. Any publication name of the recorded publisher is
+accepted unless `strict_publication`. Rows of user tables are not served.
 """
 
 import ssl
@@ -29,7 +31,7 @@ from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
 
 
-class Emulator(Served):
+class RecordedUpstream(Served):
     """A server that plays one recording. A context manager; or call `start` and `stop`.
 
     Parameters
@@ -69,7 +71,7 @@ class Emulator(Served):
     def recording(self) -> Recording:
         return self._state.recording
 
-    def __enter__(self) -> "Emulator":
+    def __enter__(self) -> "RecordedUpstream":
         self.start()
         return self
 

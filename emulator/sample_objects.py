@@ -1,8 +1,9 @@
-"""Objects of every kind and every column type, each with its rows as Parquet beside it: something to try other readers on.
+"""Objects of every kind and every column type, each with its rows as Parquet beside it: something to try other readers
+on.
 
-`python -m emulator.sample_objects DIR` makes a folder for each: the object under its name, `rows.parquet` (all stored columns, in stored
-order; commit times as `commit_physical` and `commit_logical`), `about.json` (columns, kind, stats). A README.md tells it to strangers. Each
-time the same bytes come out.
+`python -m emulator.sample_objects DIR` makes a folder for each: the object under its name, `rows.parquet` (all stored
+columns, in stored order; commit times as `commit_physical` and `commit_logical`), `about.json` (columns, kind, stats).
+A README.md tells it to strangers. Each time the same bytes come out.
 """
 
 import argparse
@@ -50,7 +51,12 @@ _TYPES: list[tuple[str, SqlType, list[Any], tuple[str, ...]]] = [
     ("decimal38_10", SqlType(types.DECIMAL128, 38, 10), [Decimal(f"-{_LARGEST_38}E-10"), Decimal("0.0000000001")], ()),
     ("decimal60_5", SqlType(types.DECIMAL256, 60, 5), [f"-{_FRACTION}", _ZERO, _FRACTION], ()),
     ("date", SqlType(types.DATE), [-719_162, 0, 2_932_896], ()),
-    ("time6", SqlType(types.TIME, 6, 6), [np.timedelta64(-3_020_399_000_001, "us"), np.timedelta64(3_020_399_999_999, "us")], ()),
+    (
+        "time6",
+        SqlType(types.TIME, 6, 6),
+        [np.timedelta64(-3_020_399_000_001, "us"), np.timedelta64(3_020_399_999_999, "us")],
+        (),
+    ),
     ("datetime6", SqlType(types.DATETIME, 6, 6), [-62_135_596_800_000_000, 0, 253_402_300_799_999_999], ()),
     ("timestamp6", SqlType(types.TIMESTAMP, 6, 6), [-62_135_596_800_000_000, 0, 253_402_300_799_999_999], ()),
     ("year", SqlType(types.YEAR, 4), [0, 1901, 2155], ()),
@@ -149,7 +155,9 @@ def _data(label: str, kind: str, columns: tuple[Column, ...], rows: pa.Table, *,
     key = options.get("primary_key", options.get("cluster_by"))
     blocks = sorted_blocks(table, rows, None if appendable else key)
     times = _times(blocks) if timed else None
-    written = write_data(table, blocks, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times, **options)
+    written = write_data(
+        table, blocks, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times, **options
+    )
     return Sample(label, kind, columns, written, _with_times(pa.Table.from_batches(blocks, rows.schema), times))
 
 
@@ -168,17 +176,35 @@ def samples() -> Iterator[Sample]:
     flags = {"primary_key": 0}
     yield _data("data-appendable", "data, appendable", columns, few, timed=True, appendable=True, **flags)
     yield _data("data-sorted", "data, flushed or merged by the transaction node", columns, few, timed=True, **flags)
-    yield _data("data-several-blocks", "data, merged by the transaction node, several blocks", columns, many, timed=True, level=2, **flags)
+    yield _data(
+        "data-several-blocks",
+        "data, merged by the transaction node, several blocks",
+        columns,
+        many,
+        timed=True,
+        level=2,
+        **flags,
+    )
     yield _data("data-by-cn", "data, inserted by a compute node", columns, few, timed=False, by_cn=True, **flags)
     yield _data(
-        "data-merged-by-cn", "data, merged by a compute node: neither commit times nor the flag", columns, few, timed=False, **flags
+        "data-merged-by-cn",
+        "data, merged by a compute node: neither commit times nor the flag",
+        columns,
+        few,
+        timed=False,
+        **flags,
     )
     yield from _keys(few)
     yield from _tombstones()
     for column, (name, kind, _, labels) in zip(columns[1:], _TYPES, strict=True):
         pair = (columns[0], Column(name, 1, kind, labels=labels))
         yield _data(
-            f"type-{name.replace('_', '-')}", f"data, a column of type {name}", pair, few.select(["id", column.name]), timed=True, **flags
+            f"type-{name.replace('_', '-')}",
+            f"data, a column of type {name}",
+            pair,
+            few.select(["id", column.name]),
+            timed=True,
+            **flags,
         )
 
 
@@ -191,7 +217,12 @@ def _keys(rows: pa.Table) -> Iterator[Sample]:
     packed = packed_keys(user[:2], [filled.column(place).combine_chunks() for place in range(2)])
     key = Column(COMPOSITE_KEY, 3, SqlType(types.VARCHAR, 65535), hidden=True)
     yield _data(
-        "key-composite", "data, primary key (id, int)", (*user, key), filled.append_column(COMPOSITE_KEY, packed), timed=True, primary_key=3
+        "key-composite",
+        "data, primary key (id, int)",
+        (*user, key),
+        filled.append_column(COMPOSITE_KEY, packed),
+        timed=True,
+        primary_key=3,
     )
     fake = Column(FAKE_KEY, 3, SqlType(types.UINT64), hidden=True)
     numbers = pa.array(map(Decimal, range(1, len(plain) + 1)), pa.decimal128(20, 0))
@@ -200,7 +231,9 @@ def _keys(rows: pa.Table) -> Iterator[Sample]:
     cluster = Column(f"{CLUSTER_KEY_PREFIX}006char10003int", 4, SqlType(types.VARCHAR, 65535), hidden=True)
     parts = [plain.column(name).combine_chunks() for name in ("char10", "int")]
     clustered = keyless.append_column(cluster.name, packed_keys([user[2], user[1]], parts, full=True))
-    yield _data("key-cluster-by", "data, cluster by (char10, int)", (*user, fake, cluster), clustered, timed=True, cluster_by=4)
+    yield _data(
+        "key-cluster-by", "data, cluster by (char10, int)", (*user, fake, cluster), clustered, timed=True, cluster_by=4
+    )
 
 
 def _tombstones() -> Iterator[Sample]:
@@ -213,13 +246,19 @@ def _tombstones() -> Iterator[Sample]:
         ("tombstones-by-cn", "tombstones, written by a compute node", False, True, 200),
     ):
         rowids = np.zeros(count, ROWID_DTYPE)
-        rowids["object"], rowids["block"], rowids["row"] = np.void(target), np.arange(count) // 8192, np.arange(count) % 8192
+        rowids["object"], rowids["block"], rowids["row"] = (
+            np.void(target),
+            np.arange(count) // 8192,
+            np.arange(count) % 8192,
+        )
         array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), count, [None, pa.py_buffer(rowids)])
         rows = pa.table([array, pa.array(np.arange(count))], pa.schema([("rowid", pa.binary(24)), ("id", pa.int64())]))
         blocks = cut_blocks(rows)
         times = None if by_cn else _times(blocks)
         first, second = ([block.column(place) for block in blocks] for place in range(2))
-        written = write_tombstones(first, second, key, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times)
+        written = write_tombstones(
+            first, second, key, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times
+        )
         yield Sample(label, kind, columns, written, _with_times(rows, times))
 
 
@@ -246,7 +285,9 @@ def read_me() -> str:
     names: dict[int, str] = {types.ROWID: "rowid: object id (18 bytes), u16 block, u32 row"}
     for name, kind, _, labels in _TYPES:
         known = [names[kind.oid]] if kind.oid in names else []
-        names[kind.oid] = ", or ".join([*known, f"{name} (a bit a label)" if labels and kind.oid != types.ENUM else name])
+        names[kind.oid] = ", or ".join(
+            [*known, f"{name} (a bit a label)" if labels and kind.oid != types.ENUM else name]
+        )
     return _READ_ME + "".join(f"| {oid} | {name} |\n" for oid, name in sorted(names.items()))
 
 

@@ -1,14 +1,16 @@
-"""Serves a living upstream over the MySQL protocol, on loopback: the statements of `emulator.recorded_upstream`, answered by `emulator.engine.storage`.
+"""Serves a simulated upstream over the MySQL protocol, on loopback: the statements of `emulator.recorded_upstream`,
+answered by `emulator.engine.storage`.
 
 Use::
 
     storage = Storage()                               # fill it: see `emulator.engine.storage`
-    with LivingEmulator(storage) as emulator:         # listens on 127.0.0.1:emulator.port, in threads of this process
+    # listens on 127.0.0.1:emulator.port, in threads of this process
+    with SimulatedUpstream(storage) as emulator:
         ...                                           # and change it at any time, by its Python API or by SQL
 
-A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after the commit). Object
-lists and differences follow spec/upstream-interface.md 5.7: both ends of a difference are closed, and tables that are gone, or whose id
-is new, have no old objects in it.
+A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after
+the commit). Object lists and differences follow spec/upstream-interface.md 5.7: both ends of a difference are closed,
+and tables that are gone, or whose id is new, have no old objects in it.
 """
 
 import ssl
@@ -18,7 +20,7 @@ from functools import partial
 from emulator.engine.catalog import catalog_at
 from emulator.engine.storage import Storage, TakenSnapshot
 from emulator.engine.stored_table import StoredObject
-from emulator.sql.session import LivingSql
+from emulator.sql.session import SqlSession
 from matrixone.objects.timestamp import Timestamp
 from wire.backing import Catalog, Publication, Snapshot, internal
 from wire.server import Cell
@@ -28,7 +30,7 @@ from wire.upstream import CHUNK_BYTES, Upstream
 NEVER = "0-0"
 
 
-class LivingBacking:
+class EngineBacking:
     """See `wire.backing.Backing`. Ticks are the indices of snapshots."""
 
     def __init__(self, storage: Storage) -> None:
@@ -72,14 +74,18 @@ class LivingBacking:
     def find_snapshot(self, account: str, name: str) -> Snapshot:
         taken = self.storage.snapshots.get((account, name))
         if taken is None:
-            raise internal(f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1")
+            raise internal(
+                f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1"
+            )
         return self._shown(taken)
 
     def _shown(self, taken: TakenSnapshot) -> Snapshot:
         at = self.storage.clock.time(taken.tick)
         return Snapshot(taken.name, at.physical, taken.tick, taken.level, taken.database, taken.table, taken.protects)
 
-    def create_snapshot(self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool) -> None:
+    def create_snapshot(
+        self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool
+    ) -> None:
         with self.storage.lock:
             if if_not_exists and (account, name) in self.storage.snapshots:
                 return
@@ -105,8 +111,9 @@ class LivingBacking:
         return self.storage.collect()
 
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
-        """Whether no table of the scope has a row in memory that the snapshot sees; one that was dropped since counts, too. That a flush by
-        id still writes such a table is assumed: the upstream's sources say nothing of it, and no recording has it.
+        """Whether no table of the scope has a row in memory that the snapshot sees; one that was dropped since counts,
+        too. That a flush by id still writes such a table is assumed: the upstream's sources say nothing of it, and no
+        recording has it.
         """
         self.storage.flush_due()
         with self.storage.lock:
@@ -135,8 +142,8 @@ class LivingBacking:
             return rows
 
     def _parts(self, since: int | None, upto: int) -> list[tuple[int | None, int]]:
-        """A difference that reaches back behind the checkpoint has two parts, and an object may stand in both: the row with a delete is
-        right (spec 5.7)."""
+        """A difference that reaches back behind the checkpoint has two parts, and an object may stand in both: the row
+        with a delete is right (spec 5.7)."""
         middle = self.storage.checkpointed
         return [(since, upto)] if since is None or not since < middle < upto else [(since, middle), (middle, upto)]
 
@@ -147,22 +154,23 @@ class LivingBacking:
         return database, table, stored.written.stats, created, deleted, int(stored.tombstones is not None)
 
     def object_size(self, name: str) -> int | None:
-        content = self.storage.shelf.read(name)
+        content = self.storage.files.read(name)
         return None if content is None else len(content)
 
     def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview:
-        content = self.storage.shelf.read(name)
+        content = self.storage.files.read(name)
         return b"" if content is None else memoryview(content)[offset : offset + size]
 
 
 def _is_listed(stored: StoredObject, base: int | None, upto: int) -> bool:
-    """Against nothing: what is live. Against an older snapshot: what was created or deleted between both, both included."""
+    """Against nothing: what is live. Against an older snapshot: what was created or deleted between both, both
+    included."""
     if base is None:
         return stored.created <= upto < stored.deleted
     return base <= stored.created <= upto or base <= stored.deleted <= upto
 
 
-class LivingEmulator(Served):
+class SimulatedUpstream(Served):
     """A server for a storage. A context manager; or call `start` and `stop`.
 
     Parameters
@@ -188,9 +196,9 @@ class LivingEmulator(Served):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.storage = storage or Storage()
-        upstream = Upstream(LivingBacking(self.storage), chunk_bytes, may_flush, partial(LivingSql, self.storage))
+        upstream = Upstream(EngineBacking(self.storage), chunk_bytes, may_flush, partial(SqlSession, self.storage))
         super().__init__(upstream, port=port, password=password, tls=tls)
 
-    def __enter__(self) -> "LivingEmulator":
+    def __enter__(self) -> "SimulatedUpstream":
         self.start()
         return self

@@ -1,10 +1,12 @@
 """The root of every error that this project raises on purpose.
 
-An error has a *code* (stable, for scripts), a *subject* (the table, object, statement or file it is about) and a *remedy* (what a person
-does next). Whether trying again can help is decided where the error is raised, by the class: `Transient` (try again), `Terminal` (a person
-has to act), `Unknown` (the outcome is not known: look it up before anything is repeated). Source: architecture.md, "What bad input gets".
+An error has a *code* (stable, for scripts), a *subject* (the table, object, statement or file it is about) and a
+*remedy* (what a person does next). Whether trying again can help is decided where the error is raised, by the class:
+`Transient` (try again), `Terminal` (a person has to act), `Unknown` (the outcome is not known: look it up before
+anything is repeated). Source: architecture.md, "What bad input gets".
 
-The docstring of each class with a code is what `ccpr explain CODE` and docs/errors.md give as its meaning: sentences for people.
+The docstring of each class with a code is what `ccpr explain CODE` and docs/errors.md give as its meaning: sentences
+for people.
 """
 
 from typing import ClassVar
@@ -22,7 +24,9 @@ class CcprError(Exception):
 
     code: ClassVar[str] = "CCPR"
     about: ClassVar[str] = "subscription"  # what kind of thing the subject is
-    default_remedy: ClassVar[str] = "Run the command again with --verbose and read the log; if it stays, report it with this text."
+    default_remedy: ClassVar[str] = (
+        "Run the command again with --verbose and read the log; if it stays, report it with this text."
+    )
 
     def __init__(self, message: str, *, subject: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -44,16 +48,16 @@ def _rebuild(kind: type[CcprError], message: str, subject: str, remedy: str) -> 
 class Transient(CcprError):
     """Trying again may help, without anybody doing anything."""
 
-    in_words: ClassVar[str] = "tried again by itself"
+    describe: ClassVar[str] = "tried again by itself"
 
 
 class Terminal(CcprError):
     """Trying again gives the same answer until a person changes something."""
 
-    in_words: ClassVar[str] = "a person has to act"
+    describe: ClassVar[str] = "a person has to act"
 
 
 class Unknown(CcprError):
     """It is not known whether the action happened: look it up, do not repeat it blindly."""
 
-    in_words: ClassVar[str] = "looked up before anything is repeated"
+    describe: ClassVar[str] = "looked up before anything is repeated"

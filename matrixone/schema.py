@@ -15,7 +15,8 @@ INDEX_TABLE_PREFIX = "__mo_index_"
 
 
 def integer_of(value: object) -> int:
-    """`value` if it is a whole number of 64 bits; raises TypeError or ValueError. For JSON that may not be what was written."""
+    """`value` if it is a whole number of 64 bits; raises TypeError or ValueError. For JSON that may not be what was
+    written."""
     if type(value) is not int:  # a bool would be one, too
         raise TypeError(f"{value!r:.40} is not a whole number")
     if not -(2**63) <= value < 2**63:
@@ -72,7 +73,8 @@ class Column:
     seqnum : its permanent number inside the table; the key into object files.
     type : see `SqlType`.
     hidden : true for the key columns that the server adds (never for user columns).
-    labels : members of an enum or a set, in order; empty for all other types. A u64 column (oid 28) with labels is a set.
+    labels : members of an enum or a set, in order; empty for all other types. A u64 column (oid 28) with labels is a
+        set.
     nullable : false if declared NOT NULL.
     """
 
@@ -99,7 +101,12 @@ class Column:
         kind = SqlType(*map(integer_of, value["type"]))
         labels = tuple(map(text_of, value["labels"]))
         return cls(
-            text_of(value["name"]), integer_of(value["seqnum"]), kind, _flag_of(value["hidden"]), labels, _flag_of(value["nullable"])
+            text_of(value["name"]),
+            integer_of(value["seqnum"]),
+            kind,
+            _flag_of(value["hidden"]),
+            labels,
+            _flag_of(value["nullable"]),
         )
 
 
@@ -113,7 +120,8 @@ class Table:
     logical_id : `rel_logical_id`; kept by TRUNCATE and copying ALTER.
     database, name : names at the snapshot.
     kind : see `Kind`.
-    columns : in declared order, hidden key columns after the user's; `__mo_rowid` is left out (it is computed, never stored).
+    columns : in declared order, hidden key columns after the user's; `__mo_rowid` is left out (it is computed, never
+        stored).
     ddl : the statement that `get_ddl` gave; empty where it gives none (index tables).
     comment : the table's comment.
     """
@@ -152,4 +160,13 @@ class Table:
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
         columns = tuple(Column.from_json(column) for column in value["columns"])
         database, name, ddl, comment = (text_of(value[key]) for key in ("database", "name", "ddl", "comment"))
-        return cls(integer_of(value["id"]), integer_of(value["logical_id"]), database, name, Kind(value["kind"]), columns, ddl, comment)
+        return cls(
+            integer_of(value["id"]),
+            integer_of(value["logical_id"]),
+            database,
+            name,
+            Kind(value["kind"]),
+            columns,
+            ddl,
+            comment,
+        )

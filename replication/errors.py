@@ -1,4 +1,5 @@
-"""What can go wrong in an iteration, each with a code and a remedy. The upstream and object files have theirs in `matrixone`."""
+"""What can go wrong in an iteration, each with a code and a remedy. The upstream and object files have theirs in
+`matrixone`."""
 
 from matrixone.errors import Terminal, Transient, Unknown
 
@@ -48,7 +49,9 @@ class TransitionRefused(Terminal):
 
     code = "TRANSITION_REFUSED"
     about = "subscription"
-    default_remedy = "See `ccpr subscriptions` for its state; `ccpr resume NAME` sets it right and keeps the checkpoint."
+    default_remedy = (
+        "See `ccpr subscriptions` for its state; `ccpr resume NAME` sets it right and keeps the checkpoint."
+    )
 
 
 class ScopeOverlap(Terminal):
@@ -96,9 +99,7 @@ class LeaseLost(Transient):
 
     code = "LEASE_LOST"
     about = "subscription"
-    default_remedy = (
-        "Run it again: the iteration continues where it stopped. If it happens often, look for a second executor or a suspended machine."
-    )
+    default_remedy = "Run it again: the iteration continues where it stopped. If it happens often, look for a second executor or a suspended machine."
 
 
 class NoOpenIteration(Terminal):
@@ -114,7 +115,9 @@ class StepMissing(Terminal):
 
     code = "STEP_MISSING"
     about = "subscription"
-    default_remedy = "Run the steps in their order: upstream_snapshots, catalog_ddl, object_diffs, copied_objects, applied_tables."
+    default_remedy = (
+        "Run the steps in their order: upstream_snapshots, catalog_ddl, object_diffs, copied_objects, applied_tables."
+    )
 
 
 class BadObjectList(Terminal):
@@ -122,7 +125,9 @@ class BadObjectList(Terminal):
 
     code = "OBJECT_LIST_INVALID"
     about = "snapshot or object"
-    default_remedy = "Nothing was applied. Run again to take a new snapshot; if it stays, report it with the names given here."
+    default_remedy = (
+        "Nothing was applied. Run again to take a new snapshot; if it stays, report it with the names given here."
+    )
 
 
 class BaseSnapshotLost(Terminal):
@@ -187,7 +192,9 @@ class StoreFailed(Transient):
     default_remedy = "Make room or access at the named place, then run again: the iteration continues where it stopped."
 
 
-BAD_ROW_REMEDY = "Restore the catalog database from a copy, or end it with `ccpr drop NAME --force`; its mirror stays readable."
+BAD_ROW_REMEDY = (
+    "Restore the catalog database from a copy, or end it with `ccpr drop NAME --force`; its mirror stays readable."
+)
 
 
 class StateUnreadable(Terminal):
@@ -211,7 +218,9 @@ class CommitOutcomeUnknown(Unknown):
 
     code = "COMMIT_OUTCOME_UNKNOWN"
     about = "subscription"
-    default_remedy = "When the database answers, run it again: the row of mo_ccpr_log tells, and the iteration goes on from there."
+    default_remedy = (
+        "When the database answers, run it again: the row of mo_ccpr_log tells, and the iteration goes on from there."
+    )
 
 
 class ScopeConflict(Terminal):
@@ -227,13 +236,12 @@ class UpstreamClockBack(Terminal):
 
     code = "UPSTREAM_CLOCK_BACK"
     about = "subscription"
-    default_remedy = (
-        "Check that the URI names the cluster the subscription was made for, and that cluster's clock; the replica stays as it is."
-    )
+    default_remedy = "Check that the URI names the cluster the subscription was made for, and that cluster's clock; the replica stays as it is."
 
 
 class PointTooOld(Terminal):
-    """A checkpoint was to be set back: the location is before the saved one, or before the global point (requirement C1)."""
+    """A checkpoint was to be set back: the location is before the saved one, or before the global point (requirement
+    C1)."""
 
     code = "POINT_TOO_OLD"
     about = "checkpoint"
@@ -249,7 +257,8 @@ class CheckpointNotLoaded(Terminal):
 
 
 class CheckpointSnapshotMissing(Terminal):
-    """A checkpoint's frozen points were to be stored that are not, or no longer, kept: stored already, rolled back, discarded."""
+    """A checkpoint's frozen points were to be stored that are not, or no longer, kept: stored already, rolled back,
+    discarded."""
 
     code = "CHECKPOINT_SNAPSHOT_MISSING"
     about = "checkpoint"
@@ -257,11 +266,14 @@ class CheckpointSnapshotMissing(Terminal):
 
 
 class CheckpointUnknown(Unknown):
-    """The database failed while a checkpoint was being committed: it may be stored or not, with all that was in its transaction."""
+    """The database failed while a checkpoint was being committed: it may be stored or not, with all that was in its
+    transaction."""
 
     code = "CHECKPOINT_UNKNOWN"
     about = "checkpoint"
-    default_remedy = "Run the iteration again when the database answers: it looks up which of the two it is, and goes on from there."
+    default_remedy = (
+        "Run the iteration again when the database answers: it looks up which of the two it is, and goes on from there."
+    )
 
 
 class BadStateFile(Terminal):
@@ -269,7 +281,9 @@ class BadStateFile(Terminal):
 
     code = "STATE_FILE_INVALID"
     about = "file"
-    default_remedy = "Nothing was written. Import the file as it was exported, or another export of the same subscription."
+    default_remedy = (
+        "Nothing was written. Import the file as it was exported, or another export of the same subscription."
+    )
 
 
 class StateFileNewer(Terminal):
@@ -319,7 +333,8 @@ class TargetInUse(Terminal):
 
 
 class DdlWaits(Terminal):
-    """A change of a table's definition waits for a person, as the target's DDL policy says; the table stays at its point there."""
+    """A change of a table's definition waits for a person, as the target's DDL policy says; the table stays at its
+    point there."""
 
     code = "TARGET_DDL_WAITS"
     about = "table"
@@ -338,7 +353,8 @@ class NameTaken(Terminal):
 
 
 class TargetPointGone(Terminal):
-    """The mirror no longer has the point at which a table of the target stands, so what has changed since cannot be told."""
+    """The mirror no longer has the point at which a table of the target stands, so what has changed since cannot be
+    told."""
 
     code = "TARGET_POINT_GONE"
     about = "table"
@@ -349,8 +365,11 @@ class TargetPointGone(Terminal):
 
 
 class TableBehindInMirror(Transient):
-    """The mirror's newest point does not show the table, which is in quarantine there; so the target cannot have it either."""
+    """The mirror's newest point does not show the table, which is in quarantine there; so the target cannot have it
+    either."""
 
     code = "BEHIND_IN_MIRROR"
     about = "table"
-    default_remedy = "See the quarantined tables in `ccpr status NAME`; the target follows when the mirror has the table again."
+    default_remedy = (
+        "See the quarantined tables in `ccpr status NAME`; the target follows when the mirror has the table again."
+    )

@@ -1,4 +1,5 @@
-"""What a Dagster run holds on to: the workspace, and the open iteration with its lease, from the first asset to the run's end."""
+"""What a Dagster run holds on to: the workspace, and the open iteration with its lease, from the first asset to the
+run's end."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,11 +14,13 @@ from replication.service.workspace import Workspace
 
 
 class Replication(dg.ConfigurableResource):
-    """One object a run, as the in-process executor makes it: the assets of a run work on the same iteration under the same lease."""
+    """One object a run, as the in-process executor makes it: the assets of a run work on the same iteration under the
+    same lease."""
 
     home: str = Field(default="", description="The state folder; empty for CCPR_HOME, else the nearest .ccpr upwards.")
     allow_resync: bool = Field(
-        default=False, description="If the upstream has lost the last point's snapshot, compare with a full list and copy what is named."
+        default=False,
+        description="If the upstream has lost the last point's snapshot, compare with a full list and copy what is named.",
     )
 
     _workspace: Workspace | None = PrivateAttr(default=None)
@@ -43,8 +46,9 @@ class Replication(dg.ConfigurableResource):
     def step(self, subscription: str) -> Iterator[Iteration]:
         """The iteration of this run, to take one step of it.
 
-        A typed failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a Failure that shows
-        its code, subject and remedy; a step that is tried again opens the iteration anew and goes on where it stopped.
+        A typed failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
+        Failure that shows its code, subject and remedy; a step that is tried again opens the iteration anew and goes
+        on where it stopped.
         """
         try:
             iteration = self._open(subscription)
@@ -59,7 +63,9 @@ class Replication(dg.ConfigurableResource):
 
     def _open(self, subscription: str) -> Iteration:
         if self._iteration is None:
-            self._iteration = self._held.enter_context(self.workspace.iteration(subscription, allow_resync=self.allow_resync))
+            self._iteration = self._held.enter_context(
+                self.workspace.iteration(subscription, allow_resync=self.allow_resync)
+            )
         return self._iteration
 
 

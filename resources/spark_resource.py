@@ -1,8 +1,8 @@
 """Spark as a Dagster resource: dagster-pyspark's lazy one, with the settings of `replication.spark.session`.
 
-dagster-pyspark imports Spark when it is imported. A class of ours derived from its resource would do so, too, in every run and every code
-location; so this one holds the configuration, and makes a `LazyPySparkResource` of it when a session is first asked for. An iteration
-with nothing to copy never asks. Source: spec/dagster.md 1.2, 1.3 and 5.4.
+dagster-pyspark imports Spark when it is imported. A class of ours derived from its resource would do so, too, in every
+run and every code location; so this one holds the configuration, and makes a `LazyPySparkResource` of it when a
+session is first asked for. An iteration with nothing to copy never asks. Source: spec/dagster.md 1.2, 1.3 and 5.4.
 """
 
 from pathlib import Path
@@ -26,9 +26,13 @@ class SparkResource(ConfigurableResource):
 
     home: str | None = Field(default=None, description="The state folder; CCPR_HOME or the nearest .ccpr without it.")
     master: str = Field(default="local[*]", description="Spark master; local[*] is all cores of this machine.")
-    remote: str | None = Field(default=None, description="A Spark Connect server instead, sc://host:port: no JVM has to start in each run.")
+    remote: str | None = Field(
+        default=None, description="A Spark Connect server instead, sc://host:port: no JVM has to start in each run."
+    )
     ui: bool = Field(default=False, description="Show Spark's web page on the loopback address.")
-    spark_config: dict[str, Any] = Field(default_factory=dict, description="Further Spark settings. No secrets: they are shown.")
+    spark_config: dict[str, Any] = Field(
+        default_factory=dict, description="Further Spark settings. No secrets: they are shown."
+    )
     _lazy: Any = PrivateAttr(default=None)
 
     @property

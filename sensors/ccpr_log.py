@@ -1,8 +1,10 @@
-"""From `mo_ccpr_log` to runs: what is due and has changed gets a run, what is due and has not is finished by the tick itself.
+"""From `mo_ccpr_log` to runs: what is due and has changed gets a run, what is due and has not is finished by the tick
+itself.
 
-A run costs seconds before its first statement, and most iterations find nothing. The steps of an iteration can be taken up by any process,
-so the tick takes the cheap ones (snapshot, catalog, object list). It ends the iteration if it is idle, which becomes an observation; else
-it leaves it open, and the run that it asks for goes on with the same snapshot.
+A run costs seconds before its first statement, and most iterations find nothing. The steps of an iteration can be
+taken up by any process, so the tick takes the cheap ones (snapshot, catalog, object list). It ends the iteration if it
+is idle, which becomes an observation; else it leaves it open, and the run that it asks for goes on with the same
+snapshot.
 """
 
 import time
@@ -19,18 +21,26 @@ from ccpr_assets.partitions import SUBSCRIPTIONS
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import NotFlushedYet
 from matrixone.upstream.retry import NO_RETRY
-from replication.errors import StateUnavailable, StateUnreadable, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused
+from replication.errors import (
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+)
 from replication.iteration.due import back_off, due_at
 from replication.iteration.iteration import Outcome
-from replication.service.workspace import Patience, Workspace
+from replication.service.workspace import Timeouts, Workspace
 from replication.state.log import Failures, LogRow, State
 from replication.state.subscription import Subscription
 from replication.state.targets import is_lagging
 from resources.replication import Replication
 
 RUNS_PER_TICK = 8
-TICK_SECONDS = 20.0  # of a tick's 60; one subscription that began within them may take what HURRIED allows on top
-HURRIED = Patience(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY)  # the next attempt is another tick's
+TICK_SECONDS = (
+    20.0  # of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top
+)
+SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY)  # the next attempt is another tick's
 _SHOWN_NAMES = 5
 _NAMED_AT_ONCE = 500  # iterations in one query
 _IN_FLIGHT = [
@@ -66,12 +76,14 @@ def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replicatio
         else:
             _serve(replication.workspace, row, last_runs, end, tick)
     if tick.requests:
-        context.log.info(tick.in_words())
+        context.log.info(tick.describe())
     return dg.SensorResult(
         run_requests=tick.requests,
         asset_events=tick.observations,
-        skip_reason=None if tick.requests else tick.in_words(),
-        dynamic_partitions_requests=_partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight),
+        skip_reason=None if tick.requests else tick.describe(),
+        dynamic_partitions_requests=_partition_requests(
+            context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight
+        ),
     )
 
 
@@ -89,7 +101,7 @@ class _Tick:
     waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
     left: int = 0  # due ones for which there was no time
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         counts = {
             "to run": len(self.requests),
             "idle": len(self.observations),
@@ -99,17 +111,26 @@ class _Tick:
         }
         parts = [f"{count} {what}" for what, count in counts.items() if count]
         if self.failing:
-            parts.append(f"{len(self.failing)} failing: " + _first(self._failing_in_words(name) for name in self.failing))
+            parts.append(
+                f"{len(self.failing)} failing: " + _first(self._describe_failing(name) for name in self.failing)
+            )
         if self.waiting:
             name, seconds = min(self.waiting.items(), key=lambda item: item[1])
             parts.append(f"{len(self.waiting)} waiting, next {name} in {seconds:.0f} s")
         if self.failed:
-            parts.append(f"{len(self.failed)} failed: " + _first(f"{name} ({error})" for name, error in self.failed.items()))
+            parts.append(
+                f"{len(self.failed)} failed: " + _first(f"{name} ({error})" for name, error in self.failed.items())
+            )
         if self.stopped:
-            parts.append(f"{len(self.stopped)} stopped by an error, mend and run: " + _first(f"ccpr run {name}" for name in self.stopped))
-        return ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
+            parts.append(
+                f"{len(self.stopped)} stopped by an error, mend and run: "
+                + _first(f"ccpr run {name}" for name in self.stopped)
+            )
+        return (
+            ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
+        )
 
-    def _failing_in_words(self, name: str) -> str:
+    def _describe_failing(self, name: str) -> str:
         failures = self.failing[name]
         since = datetime.fromtimestamp(failures.first, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
         code = failures.text.partition(":")[0]
@@ -118,7 +139,9 @@ class _Tick:
 
 def _first(texts: Iterable[str]) -> str:
     shown = list(texts)
-    return ", ".join(shown[:_SHOWN_NAMES]) + (f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else "")
+    return ", ".join(shown[:_SHOWN_NAMES]) + (
+        f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else ""
+    )
 
 
 def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _Tick) -> list[LogRow]:
@@ -148,7 +171,8 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
 
 
 def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunRecord], end: float, tick: _Tick) -> None:
-    """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands in its row."""
+    """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands
+    in its row."""
     name = row.subscription_name
     attempt, wait = _next_attempt(last_runs.get(_iteration(row)), row, workspace.clock())
     if wait > 0:
@@ -175,7 +199,7 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
     """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything
-    with workspace.iteration(row.subscription_name, patience=HURRIED) as iteration:
+    with workspace.iteration(row.subscription_name, timeouts=SHORT_TIMEOUTS) as iteration:
         for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
             try:
                 step()
@@ -195,10 +219,11 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
 
 
 def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> dict[str, dg.RunRecord]:
-    """The last run of each row's iteration that a tick asked for, by `_iteration`: a query for all, since each takes milliseconds.
+    """The last run of each row's iteration that a tick asked for, by `_iteration`: a query for all, since each takes
+    milliseconds.
 
-    A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only; without this it would
-    be asked for again with every tick.
+    A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only;
+    without this it would be asked for again with every tick.
     """
     last: dict[str, dg.RunRecord] = {}
     iterations = [_iteration(row) for row in rows]
@@ -234,7 +259,8 @@ def _request(row: LogRow, attempt: int) -> dg.RunRequest:
 def _partition_requests(
     instance: dg.DagsterInstance, names: set[str], in_flight: set[str]
 ) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
-    """New subscriptions get their partition before their run; the partition of a dropped one goes when no run of it is left."""
+    """New subscriptions get their partition before their run; the partition of a dropped one goes when no run of it is
+    left."""
     assert SUBSCRIPTIONS.name is not None
     present = set(instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
     requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []

@@ -1,11 +1,13 @@
-"""What Dagster keeps of iterations for ever by itself: runs with their events and logs, and the observation that each idle iteration is.
+"""What Dagster keeps of iterations for ever by itself: runs with their events and logs, and the observation that each
+idle iteration is.
 
-Deleted is what is older than CCPR_DAGSTER_DAYS and was made by this code location: finished runs of `ccpr_sync_job`, observations of
-`applied_tables`. What the UI shows as an asset's present state stays, however old: of each partition of each asset the run with the newest
-materialization, and the newest observation. Points, mirrors and `mo_ccpr_log` have nothing to do with it.
+Deleted is what is older than CCPR_DAGSTER_DAYS and was made by this code location: finished runs of `ccpr_sync_job`,
+observations of `applied_tables`. What the UI shows as an asset's present state stays, however old: of each partition
+of each asset the run with the newest materialization, and the newest observation. Points, mirrors and `mo_ccpr_log`
+have nothing to do with it.
 
-For a run Dagster has `delete_run`, which forgets the run's file (SQLite), its checks and its captured output; these follow here. For events
-without a run it has nothing, so they are deleted in its tables.
+For a run Dagster has `delete_run`, which forgets the run's file (SQLite), its checks and its captured output; these
+follow here. For events without a run it has nothing, so they are deleted in its tables.
 """
 
 import math
@@ -20,7 +22,11 @@ from pathlib import Path
 import dagster as dg
 import sqlalchemy as sa
 from dagster._core.instance.utils import RUNLESS_RUN_ID
-from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, AssetEventTagsTable, SqlEventLogStorageTable
+from dagster._core.storage.event_log.schema import (
+    AssetCheckExecutionsTable,
+    AssetEventTagsTable,
+    SqlEventLogStorageTable,
+)
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
@@ -57,7 +63,9 @@ def dagster_retention_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReas
         return dg.SkipReason(f"nothing deleted: {DAYS_VARIABLE} has to be a number of days, 0 or more")
     purged = purge(context.instance, datetime.now(UTC) - timedelta(days=days), time.monotonic() + TICK_SECONDS)
     left = "" if purged.is_all else "; more is left for the next tick"
-    return dg.SkipReason(f"deleted {purged.runs} runs and {purged.observations} observations older than {days:g} days{left}")
+    return dg.SkipReason(
+        f"deleted {purged.runs} runs and {purged.observations} observations older than {days:g} days{left}"
+    )
 
 
 def kept_days(text: str) -> float | None:
@@ -85,7 +93,9 @@ def purge(instance: dg.DagsterInstance, before: datetime, end: float = math.inf)
             runs += 1
     observations = 0
     connections = [storage.index_connection()]
-    if isinstance(storage, SqliteEventLogStorage):  # which keeps events of assets twice: by run, and for queries over all
+    if isinstance(
+        storage, SqliteEventLogStorage
+    ):  # which keeps events of assets twice: by run, and for queries over all
         connections.append(storage.run_connection(RUNLESS_RUN_ID))
     for number, connection in enumerate(connections):
         deleted, done = _delete_observations(connection, before, end)
@@ -124,7 +134,9 @@ def _delete_run(instance: dg.DagsterInstance, storage: SqlEventLogStorage, run_i
             Path(storage.path_for_shard(run_id) + suffix).unlink(missing_ok=True)
 
 
-def _delete_observations(opened: AbstractContextManager[sa.Connection], before: datetime, end: float) -> tuple[int, bool]:
+def _delete_observations(
+    opened: AbstractContextManager[sa.Connection], before: datetime, end: float
+) -> tuple[int, bool]:
     """How many observations without a run went from one of Dagster's databases, and whether these were all that had to."""
     observations = (
         _EVENT.run_id == RUNLESS_RUN_ID,
@@ -133,7 +145,9 @@ def _delete_observations(opened: AbstractContextManager[sa.Connection], before: 
     )
     deleted = 0
     with opened as connection:
-        newest = set(connection.scalars(sa.select(sa.func.max(_EVENT.id)).where(*observations).group_by(_EVENT.partition)))
+        newest = set(
+            connection.scalars(sa.select(sa.func.max(_EVENT.id)).where(*observations).group_by(_EVENT.partition))
+        )
         old = sa.select(_EVENT.id).where(*observations, _EVENT.timestamp < before.astimezone(UTC).replace(tzinfo=None))
         ids = [event_id for event_id in connection.scalars(old.order_by(_EVENT.id)) if event_id not in newest]
         for start in range(0, len(ids), _PAGE):

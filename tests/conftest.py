@@ -6,7 +6,10 @@ import pytest
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.s3_fixtures import s3_credentials
-from tests.support.spark_fixtures import key_file, spark  # here, and nowhere below: a process has one session, whose workers know one key
+from tests.support.spark_fixtures import (
+    key_file,
+    spark,
+)  # here, and nowhere below: a process has one session, whose workers know one key
 from tests.support.wire_client import connect
 
 __all__ = ["connect", "key_file", "s3_credentials", "spark"]
@@ -23,7 +26,8 @@ def recordings() -> Path:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDb]:
-    """A server of the session's own; a test makes its database in it. Skipped where there is none to be had (never under CI=true)."""
+    """A server of the session's own; a test makes its database in it. Skipped where there is none to be had (never
+    under CI=true)."""
     with running(program_or_skip()) as server:
         yield server
 

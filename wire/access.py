@@ -1,4 +1,5 @@
-"""Who may do what: login names, the sys gate, the admin role, the publication's account list (spec/upstream-interface.md 1, 2 and 4.2)."""
+"""Who may do what: login names, the sys gate, the admin role, the publication's account list
+(spec/upstream-interface.md 1, 2 and 4.2)."""
 
 import re
 from dataclasses import dataclass, replace
@@ -28,15 +29,18 @@ class Login:
 
 
 def parse_login(text: str) -> Login:
-    """`user`, `account:user[:role]` or `account#user[#role]`. `%3A` stands for a colon; what follows a `?` is a label of the proxy. A
-    colon wins over `#`.
+    """`user`, `account:user[:role]` or `account#user[#role]`. `%3A` stands for a colon; what follows a `?` is a label
+    of the proxy. A colon wins over `#`.
 
-    Raises 1045 for an empty user or account and for too many parts. Without a role a login has its account's admin role.
+    Raises 1045 for an empty user or account and for too many parts. Without a role a login has its account's admin
+    role.
     """
     plain = text.partition("?")[0].replace("%3A", ":").replace("%3a", ":")
     parts = plain.split(":" if ":" in plain else "#")
     if len(parts) > 3 or not all(parts):
-        raise StatementError(1045, f"Access denied for user '{text}': it should read user, account:user or account:user:role", "28000")
+        raise StatementError(
+            1045, f"Access denied for user '{text}': it should read user, account:user or account:user:role", "28000"
+        )
     account = parts[0].lower() if len(parts) > 1 else "sys"
     role = parts[2].lower() if len(parts) == 3 else ("moadmin" if account == "sys" else "accountadmin")
     return Login(account, parts[min(1, len(parts) - 1)], role)
@@ -44,7 +48,9 @@ def parse_login(text: str) -> Login:
 
 def require_sys(login: Login, command: str) -> None:
     if not login.is_sys:
-        raise internal(f"tenant {login.account} user {login.user} is not allowed to execute publication internal command {command}")
+        raise internal(
+            f"tenant {login.account} user {login.user} is not allowed to execute publication internal command {command}"
+        )
 
 
 def require_admin(login: Login) -> None:
@@ -63,4 +69,6 @@ def require_publication(backing: Backing, login: Login, publisher: str, publicat
     if known is None:
         raise internal(f"publication {publisher}.{publication} does not exist")
     if not known.admits(login.account):
-        raise internal(f"account {login.account} does not have permission to access publication {publisher}.{publication}")
+        raise internal(
+            f"account {login.account} does not have permission to access publication {publisher}.{publication}"
+        )

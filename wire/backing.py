@@ -1,7 +1,7 @@
-"""What stands behind the statements: an upstream's state, as a recording or a living engine gives it.
+"""What stands behind the statements: an upstream's state, as a recording or a storage engine gives it.
 
-`wire.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know nothing else. `emulator.replay.state` plays
-a recording, `emulator.simulated_upstream` an engine.
+`wire.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know nothing else.
+`emulator.replay.state` plays a recording, `emulator.simulated_upstream` an engine.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -10,7 +10,12 @@ from typing import Final, Protocol
 
 from wire.server import Cell, Column, Result, StatementError
 
-INDEX_COLUMNS: Final = (Column("table_id", 8), Column("name", 15), Column("algo_table_type", 15), Column("index_table_name", 15))
+INDEX_COLUMNS: Final = (
+    Column("table_id", 8),
+    Column("name", 15),
+    Column("algo_table_type", 15),
+    Column("index_table_name", 15),
+)
 
 
 def internal(text: str) -> StatementError:
@@ -19,7 +24,8 @@ def internal(text: str) -> StatementError:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What an account publishes. `tables` is empty for a whole database; `database` is `*` for a whole account; `accounts` may be `all`."""
+    """What an account publishes. `tables` is empty for a whole database; `database` is `*` for a whole account;
+    `accounts` may be `all`."""
 
     name: str
     database: str
@@ -40,7 +46,9 @@ class Answer:
     rows: tuple[tuple[Cell, ...], ...]
 
     def result(self, charset: int = 0) -> Result:
-        return Result(tuple(Column(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)), self.rows)
+        return Result(
+            tuple(Column(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)), self.rows
+        )
 
     def position(self, column: str) -> int:
         return self.columns.index(column)
@@ -115,7 +123,7 @@ class Snapshot:
     ----------
     name : in lower case.
     ts : nanoseconds since 1970.
-    index : the state that it shows: a recorded snapshot's number, or a tick of a living upstream.
+    index : the state that it shows: a recorded snapshot's number, or a tick of a simulated upstream.
     level : cluster, account, database or table; `database` and `table` are empty where the level has none.
     object_id : what `obj_id` of `mo_snapshots` says; None where it follows from the catalog.
     """
@@ -130,7 +138,8 @@ class Snapshot:
 
 
 class Backing(Protocol):
-    """The state of an upstream. Thread-safe. Accounts go by name; names of snapshots, publications and accounts are in lower case."""
+    """The state of an upstream. Thread-safe. Accounts go by name; names of snapshots, publications and accounts are in
+    lower case."""
 
     @property
     def name(self) -> str:
@@ -166,8 +175,11 @@ class Backing(Protocol):
         """Raises the error by which a client knows that a snapshot is gone (spec/upstream-interface.md 5.2)."""
         ...
 
-    def create_snapshot(self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool) -> None:
-        """Raises 20101 if the name is taken (with `if_not_exists` the old snapshot stays) or the database or table is not there."""
+    def create_snapshot(
+        self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool
+    ) -> None:
+        """Raises 20101 if the name is taken (with `if_not_exists` the old snapshot stays) or the database or table is
+        not there."""
         ...
 
     def drop_snapshot(self, account: str, name: str, *, if_exists: bool) -> None: ...

@@ -1,7 +1,7 @@
 """`mo_catalog`: databases, tables and columns as the backing has them, and the few tables that follow from it.
 
-Without `{mo_ts = …}` a statement sees the present; of a recording that is the state of the newest snapshot taken, or of the first one
-before any was taken.
+Without `{mo_ts = …}` a statement sees the present; of a recording that is the state of the newest snapshot taken, or
+of the first one before any was taken.
 """
 
 import re
@@ -11,7 +11,19 @@ from typing import Final
 
 from wire.access import Login
 from wire.backing import Answer, Catalog, internal
-from wire.server import BIGINT, BLOB_TEXT, INT, STRING, TIMESTAMP, TINY, VAR_STRING, Cell, Column, Result, StatementError
+from wire.server import (
+    BIGINT,
+    BLOB_TEXT,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TINY,
+    VAR_STRING,
+    Cell,
+    Column,
+    Result,
+    StatementError,
+)
 from wire.statements import Condition, Literal_, Select
 from wire.upstream import Upstream
 
@@ -53,10 +65,14 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
     database = statement.database or current_database.lower()
     if database != "mo_catalog" or statement.table not in TABLES:
         raise StatementError(
-            1146, f"no such table {database}.{statement.table}: the emulator serves these of mo_catalog: {', '.join(TABLES)}", "42S02"
+            1146,
+            f"no such table {database}.{statement.table}: the emulator serves these of mo_catalog: {', '.join(TABLES)}",
+            "42S02",
         )
     answer = _table(upstream, login, statement)
-    rows = [row for row in answer.rows if all(_holds(row[_position(answer, c.column)], c) for c in statement.conditions)]
+    rows = [
+        row for row in answer.rows if all(_holds(row[_position(answer, c.column)], c) for c in statement.conditions)
+    ]
     for column, descending in reversed(statement.order):
         position = _position(answer, column)
         rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
@@ -115,11 +131,19 @@ def _mo_account(upstream: Upstream, login: Login) -> Answer:
 def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> Answer:
     if not login.is_sys:
         raise internal("do not have privilege to execute the statement")
-    asked = [v for c in statement.conditions if c.column == "pub_name" and c.test in ("=", "in") for v in c.values if isinstance(v, str)]
+    asked = [
+        v
+        for c in statement.conditions
+        if c.column == "pub_name" and c.test in ("=", "in")
+        for v in c.values
+        if isinstance(v, str)
+    ]
     accounts = upstream.backing.accounts()
     rows: list[tuple[Cell, ...]] = []
     for publisher, publication in upstream.backing.publications(asked):
-        database_id = 0 if publication.database == "*" else upstream.backing.catalog(publisher).database_id(publication.database)
+        database_id = (
+            0 if publication.database == "*" else upstream.backing.catalog(publisher).database_id(publication.database)
+        )
         tables = ",".join(publication.tables) or "*"
         rest = (int(not publication.tables), tables, ",".join(publication.accounts), CREATED, None, 0, 0, "")
         rows.append((accounts[publisher], publisher, publication.name, publication.database, database_id, *rest))
@@ -127,17 +151,26 @@ def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> Answer:
 
 
 def _mo_snapshots(upstream: Upstream, login: Login) -> Answer:
-    """Each account has a table of its own, and a publication's snapshots are in the publisher's (spec 4.3): other logins see none."""
+    """Each account has a table of its own, and a publication's snapshots are in the publisher's (spec 4.3): other
+    logins see none."""
     rows: list[tuple[Cell, ...]] = []
     for snapshot in upstream.backing.snapshots(login.account):
         object_id: Cell = snapshot.object_id
         if object_id is None:
             catalog = upstream.backing.catalog(login.account, snapshot)
             table = catalog.table(snapshot.database, snapshot.table)
-            object_id = table.logical_id if table is not None else upstream.backing.catalog(login.account).database_id(snapshot.database)
+            object_id = (
+                table.logical_id
+                if table is not None
+                else upstream.backing.catalog(login.account).database_id(snapshot.database)
+            )
         unique = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{snapshot.name} {snapshot.ts}"))
-        whose = next((name for name, number in upstream.backing.accounts().items() if number == object_id), login.account)
-        owner = whose if snapshot.level == "account" and login.is_sys else login.account  # sys may take one of another account
+        whose = next(
+            (name for name, number in upstream.backing.accounts().items() if number == object_id), login.account
+        )
+        owner = (
+            whose if snapshot.level == "account" and login.is_sys else login.account
+        )  # sys may take one of another account
         names = (owner, snapshot.database, snapshot.table)
         rows.append((unique, snapshot.name, snapshot.ts, snapshot.level, *names, object_id, "user"))
     return _answer(MO_SNAPSHOTS, rows)

@@ -1,10 +1,11 @@
 """Faults that a test can ask of the emulator, as plain data.
 
-Give them to `inject` of an emulator; or as text to `ccpr emulator --fault` and to ``SET EMULATOR FAULT = '…'`` on the wire: the class's
-name in small letters and its fields, e.g. ``'cut_object after_bytes=1000'``, ``'delay kind=object_list seconds=2 times=0'``, ``'crash
-kind=get_object'`` (see `parse_fault`); ``'none'`` clears all. A fault strikes `times` times (0 = always) and then is spent. Faults that
-name an object or a statement strike only there; an empty name means any. To take a snapshot away behind the client's back use
-`Emulator.drop_snapshot`; to break every connection `disconnect_all`.
+Give them to `inject` of an emulator; or as text to `ccpr emulator --fault` and to ``SET EMULATOR FAULT = '…'`` on the
+wire: the class's name in small letters and its fields, e.g. ``'cut_object after_bytes=1000'``, ``'delay
+kind=object_list seconds=2 times=0'``, ``'crash kind=get_object'`` (see `parse_fault`); ``'none'`` clears all. A fault
+strikes `times` times (0 = always) and then is spent. Faults that name an object or a statement strike only there; an
+empty name means any. To take a snapshot away behind the client's back use `RecordedUpstream.drop_snapshot`; to break
+every connection `disconnect_all`.
 """
 
 import re
@@ -27,7 +28,8 @@ class CutObject:
 
 @dataclass(frozen=True, slots=True)
 class CutObjectList:
-    """The connection breaks in the middle of the row after `after_rows` rows of an object list (shorter lists pass whole)."""
+    """The connection breaks in the middle of the row after `after_rows` rows of an object list (shorter lists pass
+    whole)."""
 
     after_rows: int
     times: int = 1
@@ -79,7 +81,8 @@ class MissingObject:
 
 @dataclass(frozen=True, slots=True)
 class FailStatement:
-    """A statement of this kind (see `Status.statements`, e.g. `object_list`, `create_snapshot`) gets this error instead of its answer.
+    """A statement of this kind (see `Status.statements`, e.g. `object_list`, `create_snapshot`) gets this error
+    instead of its answer.
 
     With `after_effect` the statement does its work first: the client cannot know its outcome.
     """
@@ -93,7 +96,8 @@ class FailStatement:
 
 @dataclass(frozen=True, slots=True)
 class CutStatement:
-    """The connection breaks instead of the answer to a statement of this kind; with `after_effect` the statement did its work before."""
+    """The connection breaks instead of the answer to a statement of this kind; with `after_effect` the statement did
+    its work before."""
 
     kind: str
     after_effect: bool = False
@@ -111,8 +115,8 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class CutAnswer:
-    """The connection breaks after this many bytes of the rows of an answer to a statement of this kind; a shorter answer breaks at its
-    end, and one without rows before it begins."""
+    """The connection breaks after this many bytes of the rows of an answer to a statement of this kind; a shorter
+    answer breaks at its end, and one without rows before it begins."""
 
     after_bytes: int
     kind: str = ""
@@ -144,7 +148,8 @@ class RefuseLogins:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The server stops at once, all connections with it, when a statement of this kind arrives (`after_effect`: when it has worked)."""
+    """The server stops at once, all connections with it, when a statement of this kind arrives (`after_effect`: when
+    it has worked)."""
 
     kind: str = ""
     after_effect: bool = False
@@ -180,7 +185,8 @@ _CONVERTERS: Final[dict[Any, Callable[[str], Any]]] = {
 
 
 def parse_fault(text: str) -> Fault | None:
-    """A fault from text: its name and ``field=value`` words, values with blanks in quotes. None for ``none``. Raises ValueError."""
+    """A fault from text: its name and ``field=value`` words, values with blanks in quotes. None for ``none``. Raises
+    ValueError."""
     words = shlex.split(text)
     if words == ["none"]:
         return None
@@ -236,5 +242,7 @@ class FaultBox:
         """The faults that apply here, in the order they were put; each counts as having struck once."""
         with self._lock:
             struck = [fault for fault, _ in self._left if applies(fault)]
-            self._left = [(fault, left - (fault in struck)) for fault, left in self._left if fault not in struck or left != 1]
+            self._left = [
+                (fault, left - (fault in struck)) for fault, left in self._left if fault not in struck or left != 1
+            ]
             return struck

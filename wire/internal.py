@@ -1,4 +1,5 @@
-"""The `__++__internal_*` commands (spec/upstream-interface.md 5): told by their first byte, split at white space, nothing quoted."""
+"""The `__++__internal_*` commands (spec/upstream-interface.md 5): told by their first byte, split at white space,
+nothing quoted."""
 
 import re
 from collections.abc import Callable
@@ -79,7 +80,9 @@ def _catalog(upstream: Upstream, publisher: str, word: str) -> Catalog:
 
 def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
     if upstream.faults.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
-        raise internal(f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1")
+        raise internal(
+            f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1"
+        )
     return upstream.backing.find_snapshot(publisher, name)
 
 
@@ -107,7 +110,8 @@ def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> Result:
     rows = [
         row
         for row in whole.rows
-        if (database == "-" or row[in_database] == database.encode()) and (table == "-" or row[in_table] == table.encode())
+        if (database == "-" or row[in_database] == database.encode())
+        and (table == "-" or row[in_table] == table.encode())
     ]
     return Result(whole.columns, rows)
 
@@ -135,7 +139,9 @@ def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result
         raise StatementError(22101, f"stale read, min TS is {target.ts}-0, receive {base.ts}-0")
     rows = upstream.backing.object_list(publisher, target, base)
     cut = None
-    for fault in upstream.faults.strike(lambda fault: isinstance(fault, faults.CutObjectList) and fault.after_rows < len(rows)):
+    for fault in upstream.faults.strike(
+        lambda fault: isinstance(fault, faults.CutObjectList) and fault.after_rows < len(rows)
+    ):
         if isinstance(fault, faults.CutObjectList):
             cut = Cut(fault.after_rows, 40)
     return Result(OBJECT_LIST_COLUMNS, rows, cut)
@@ -162,7 +168,11 @@ def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) ->
             if fault.object_name not in ("", name) or chunk == 0:
                 return False
             least = (
-                fault.after_bytes if isinstance(fault, faults.CutObject) else fault.offset if isinstance(fault, faults.DamagedByte) else -1
+                fault.after_bytes
+                if isinstance(fault, faults.CutObject)
+                else fault.offset
+                if isinstance(fault, faults.DamagedByte)
+                else -1
             )
             return least < len(data)
         return False
@@ -173,7 +183,9 @@ def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) ->
     data: bytes | memoryview = b""
     if stored is not None and chunk:
         if chunk > chunks:
-            raise StatementError(20301, f"invalid input: invalid chunk_index: {chunk}, file has only {chunks} data chunks")
+            raise StatementError(
+                20301, f"invalid input: invalid chunk_index: {chunk}, file has only {chunks} data chunks"
+            )
         data = upstream.backing.read_object(name, (chunk - 1) * upstream.chunk_bytes, upstream.chunk_bytes)
     cut = None
     shown_size, shown_chunks = size, chunks

@@ -1,7 +1,7 @@
 """MySQL packets on a socket: framing, sequence numbers, and the values inside a payload.
 
-A payload of 0xFFFFFF bytes or more travels in several frames; one of exactly n * 0xFFFFFF bytes ends with an empty frame. Sequence numbers
-count frames, modulo 256, and start at 0 with every command.
+A payload of 0xFFFFFF bytes or more travels in several frames; one of exactly n * 0xFFFFFF bytes ends with an empty
+frame. Sequence numbers count frames, modulo 256, and start at 0 with every command.
 """
 
 import socket
@@ -30,7 +30,8 @@ class CutByFault(ConnectionError):
 
 
 class ProtocolError(Exception):
-    """The peer's bytes are not the MySQL protocol, or more than is taken. `number` and `state` go to the peer, then the connection ends."""
+    """The peer's bytes are not the MySQL protocol, or more than is taken. `number` and `state` go to the peer, then
+    the connection ends."""
 
     def __init__(self, number: int, state: str, text: str) -> None:
         super().__init__(text)
@@ -58,7 +59,8 @@ class Channel:
     _pending_bytes: int = 0
 
     def read(self, limit: int) -> bytes:
-        """The next payload, its frames joined. `limit` in bytes: more is a `ProtocolError`, found before it is received."""
+        """The next payload, its frames joined. `limit` in bytes: more is a `ProtocolError`, found before it is
+        received."""
         payload = bytearray()
         while True:
             header = self._receive(4)
@@ -88,7 +90,8 @@ class Channel:
         return bytes(received)
 
     def write(self, *parts: Buffer) -> None:
-        """Queue one payload, given in parts that are not copied. What is queued leaves with `flush`, or earlier when it is much."""
+        """Queue one payload, given in parts that are not copied. What is queued leaves with `flush`, or earlier when
+        it is much."""
         size = sum(len(part) for part in parts)
         if size < MAX_FRAME:
             self._frame(size, parts)
@@ -152,7 +155,8 @@ def _take(views: deque[memoryview], size: int) -> Iterable[memoryview]:
 
 
 class Fields:
-    """Reads the values of a payload one after the other. Every length is checked against what is there; too short is `ProtocolError`."""
+    """Reads the values of a payload one after the other. Every length is checked against what is there; too short is
+    `ProtocolError`."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload

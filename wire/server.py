@@ -1,9 +1,9 @@
 """The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection, loopback only.
 
-`Server(engine)` serves any `Engine`: an engine opens a session per login, and a session answers statements with a `Result`, with None (OK
-without rows) or by raising `StatementError`. Nothing here knows MatrixOne. Text protocol only; prepared statements get a clean error, as
-MatrixOne's internal statements cannot be prepared anyway (spec/upstream-interface.md 5.1). DEPRECATE_EOF, compression and session tracking
-are not advertised.
+`Server(engine)` serves any `Engine`: an engine opens a session per login, and a session answers statements with a
+`Result`, with None (OK without rows) or by raising `StatementError`. Nothing here knows MatrixOne. Text protocol only;
+prepared statements get a clean error, as MatrixOne's internal statements cannot be prepared anyway
+(spec/upstream-interface.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
 """
 
 import hashlib
@@ -36,10 +36,21 @@ SSL: Final = 1 << 11
 SECURE_CONNECTION: Final = 1 << 15
 PLUGIN_AUTH: Final = 1 << 19
 LENENC_AUTH: Final = 1 << 21
-# LONG_PASSWORD, FOUND_ROWS, LONG_FLAG, TRANSACTIONS, MULTI_STATEMENTS (advertised by the real one, answered with a syntax error),
-# MULTI_RESULTS, CONNECT_ATTRS
+# LONG_PASSWORD, FOUND_ROWS, LONG_FLAG, TRANSACTIONS, MULTI_STATEMENTS (advertised by the real one, answered with a
+# syntax error), MULTI_RESULTS, CONNECT_ATTRS
 OFFERED: Final = (
-    1 | 2 | 4 | CONNECT_WITH_DB | PROTOCOL_41 | 1 << 13 | SECURE_CONNECTION | 1 << 16 | 1 << 17 | PLUGIN_AUTH | 1 << 20 | LENENC_AUTH
+    1
+    | 2
+    | 4
+    | CONNECT_WITH_DB
+    | PROTOCOL_41
+    | 1 << 13
+    | SECURE_CONNECTION
+    | 1 << 16
+    | 1 << 17
+    | PLUGIN_AUTH
+    | 1 << 20
+    | LENENC_AUTH
 )
 
 IN_TRANSACTION: Final = 1
@@ -78,8 +89,8 @@ class StatementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One result column: its name, MySQL type code and character set (0 as MatrixOne's internal statements send it, 33 = UTF-8 text, 63 =
-    binary)."""
+    """One result column: its name, MySQL type code and character set (0 as MatrixOne's internal statements send it, 33
+    = UTF-8 text, 63 = binary)."""
 
     name: str
     type: int
@@ -88,7 +99,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where an answer breaks off on purpose: after `rows` whole rows and `bytes` bytes of the next one, counted on the wire."""
+    """Where an answer breaks off on purpose: after `rows` whole rows and `bytes` bytes of the next one, counted on the
+    wire."""
 
     rows: int
     bytes: int
@@ -225,7 +237,9 @@ class Server:
         with self._lock:
             self._last_id += 1
             connection_id = self._last_id
-            thread = threading.Thread(target=self._serve, args=(sock, connection_id), name=f"emulator-{connection_id}", daemon=True)
+            thread = threading.Thread(
+                target=self._serve, args=(sock, connection_id), name=f"emulator-{connection_id}", daemon=True
+            )
             self._open[connection_id] = (sock, thread)
         try:
             thread.start()
@@ -239,7 +253,9 @@ class Server:
         try:
             connection.run()
         except OSError:
-            return  # the client is gone (`Hangup`, a reset, a TLS alert), or a fault wanted it so (`CutByFault`): only this thread ends
+            # the client is gone (`Hangup`, a reset, a TLS alert), or a fault wanted it so (`CutByFault`): only this
+            # thread ends
+            return
         finally:
             with self._lock:
                 self._open.pop(connection_id, None)
@@ -269,8 +285,8 @@ class _Connection:
             session.close()
 
     def _part(self, number: int, state: str, text: str) -> None:
-        """Say why, then close so that the peer can still read it: a close with unread bytes would reset the connection and lose the
-        text."""
+        """Say why, then close so that the peer can still read it: a close with unread bytes would reset the connection
+        and lose the text."""
         self._error(number, state, text)
         sock = self.channel.sock
         sock.settimeout(FAREWELL_SECONDS)
@@ -291,7 +307,13 @@ class _Connection:
         channel.write(
             b"\x0a" + SERVER_VERSION.encode() + b"\0" + self.id.to_bytes(4, "little") + self.salt[:8] + b"\0",
             (capabilities & 0xFFFF).to_bytes(2, "little") + b"\x2d" + AUTOCOMMIT.to_bytes(2, "little"),
-            (capabilities >> 16).to_bytes(2, "little") + b"\x15" + bytes(10) + self.salt[8:] + b"\0" + NATIVE_PASSWORD + b"\0",
+            (capabilities >> 16).to_bytes(2, "little")
+            + b"\x15"
+            + bytes(10)
+            + self.salt[8:]
+            + b"\0"
+            + NATIVE_PASSWORD
+            + b"\0",
         )
         channel.flush()
         payload = channel.read(LOGIN_LIMIT_BYTES)
@@ -403,7 +425,13 @@ class _Connection:
         channel.write(EOF)
 
     def _error(self, number: int, state: str, text: str) -> None:
-        self.channel.write(b"\xff" + number.to_bytes(2, "little") + b"#" + state.encode().ljust(5)[:5] + text.encode("utf-8", "replace"))
+        self.channel.write(
+            b"\xff"
+            + number.to_bytes(2, "little")
+            + b"#"
+            + state.encode().ljust(5)[:5]
+            + text.encode("utf-8", "replace")
+        )
         self.channel.flush()
 
 

@@ -16,7 +16,8 @@ from wire.upstream import Upstream
 class Served:
     """A server for an upstream, on 127.0.0.1. A context manager (see the subclasses); or call `start` and `stop`.
 
-    `crashed` is set when the fault `Crash` has stopped it; `stop` and `restart` bring it back. Raises OSError if the port is taken.
+    `crashed` is set when the fault `Crash` has stopped it; `stop` and `restart` bring it back. Raises OSError if the
+    port is taken.
     """
 
     def __init__(self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None) -> None:
@@ -52,7 +53,9 @@ class Served:
         self._server = self._serve(port=self.port)
         self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def status(self) -> Status:

@@ -10,11 +10,45 @@ from wire import catalog, faults, internal
 from wire.access import Login, parse_login, require_admin, require_publication
 from wire.backing import internal as internal_error
 from wire.packets import CutByFault
-from wire.server import BIGINT, BLOB_TEXT, SERVER_VERSION, TIMESTAMP, VAR_STRING, VARCHAR, Cell, Column, Cut, Done, Result, StatementError
-from wire.statements import CreateSnapshot, DropSnapshot, Plain, Select, SelectValues, SetFault, SetRole, Show, Statement, Use, Value, parse
+from wire.server import (
+    BIGINT,
+    BLOB_TEXT,
+    SERVER_VERSION,
+    TIMESTAMP,
+    VAR_STRING,
+    VARCHAR,
+    Cell,
+    Column,
+    Cut,
+    Done,
+    Result,
+    StatementError,
+)
+from wire.statements import (
+    CreateSnapshot,
+    DropSnapshot,
+    Plain,
+    Select,
+    SelectValues,
+    SetFault,
+    SetRole,
+    Show,
+    Statement,
+    Use,
+    Value,
+    parse,
+)
 from wire.upstream import Upstream
 
-SYSTEM_DATABASES: Final = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
+SYSTEM_DATABASES: Final = (
+    "information_schema",
+    "mo_catalog",
+    "mo_debug",
+    "mo_task",
+    "mysql",
+    "system",
+    "system_metrics",
+)
 # What clients read when they connect.
 VARIABLES: Final[dict[str, str | int]] = {
     "auto_increment_increment": 1,
@@ -112,7 +146,9 @@ class UpstreamSession:
     def _faults_before(self, kind: str) -> list[faults.StatementFault]:
         """Delays, and raises what strikes before the statement works; returns what strikes after it."""
         after: list[faults.StatementFault] = []
-        for fault in self.upstream.faults.strike(lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)):
+        for fault in self.upstream.faults.strike(
+            lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)
+        ):
             if isinstance(fault, faults.Delay):
                 self.upstream.faults.delay(fault.seconds)
             elif isinstance(fault, faults.FailStatement | faults.CutStatement | faults.CutAnswer | faults.Crash):
@@ -175,7 +211,9 @@ class UpstreamSession:
         if publisher:
             require_publication(self.upstream.backing, self.login, publisher, publication)
         elif not self.upstream.backing.owns_data(self.login.account):
-            raise internal_error(f"account {self.login.account} has nothing in this recording: name its publisher and publication")
+            raise internal_error(
+                f"account {self.login.account} has nothing in this recording: name its publisher and publication"
+            )
         return publisher or self.login.account
 
     def _create_snapshot(self, statement: CreateSnapshot) -> None:
@@ -223,22 +261,30 @@ class UpstreamSession:
             }
             if value.arguments or value.name not in calls:
                 raise StatementError(
-                    1064, f"SQL syntax: the emulator does not know the function {value.name} with these arguments", "42000"
+                    1064,
+                    f"SQL syntax: the emulator does not know the function {value.name} with these arguments",
+                    "42000",
                 )
             cell = calls[value.name]
         number = isinstance(cell, int)
-        return Column(value.shown_as, BIGINT if number else VAR_STRING, catalog.BINARY if number else catalog.UTF8), cell
+        return Column(
+            value.shown_as, BIGINT if number else VAR_STRING, catalog.BINARY if number else catalog.UTF8
+        ), cell
 
     def _mo_ctl(self, arguments: list[str]) -> str:
-        """flush and checkpoint of 'dn' (spec 5.6 and "Checked on live clusters"): one JSON text. Closed to all but sys with its admin
-        role."""
+        """flush and checkpoint of 'dn' (spec 5.6 and "Checked on live clusters"): one JSON text. Closed to all but sys
+        with its admin role."""
         if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
             raise internal_error("do not have privilege to execute the statement")
         known = ("flush", "checkpoint", "diskcleaner")
         if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in known:
-            raise internal_error("invalid operation: the emulator knows mo_ctl('dn', …) of flush, checkpoint and diskcleaner force_gc only")
+            raise internal_error(
+                "invalid operation: the emulator knows mo_ctl('dn', …) of flush, checkpoint and diskcleaner force_gc only"
+            )
         method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
-        tables = {account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)}
+        tables = {
+            account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)
+        }
         if method == "checkpoint":
             backing.checkpoint()
         elif method == "diskcleaner":
@@ -264,7 +310,10 @@ class UpstreamSession:
     def _show(self, statement: Show) -> Result:
         match statement.what:
             case "emulator status":
-                rows: list[tuple[Cell, ...]] = [("recording", self.upstream.backing.name), *self.upstream.status().rows()]
+                rows: list[tuple[Cell, ...]] = [
+                    ("recording", self.upstream.backing.name),
+                    *self.upstream.status().rows(),
+                ]
                 return _texts(("name", "value"), rows)
             case "publications":
                 return self._show_publications(statement.like)
@@ -283,22 +332,50 @@ class UpstreamSession:
                 return _texts(("Level", "Code", "Message"), [])
             case "variables" | "session variables" | "global variables":
                 pattern = catalog.like_pattern(statement.like if statement.like is not None else "%")
-                known = [(name, str(value)) for name, value in VARIABLES.items() if re.fullmatch(pattern, name, re.IGNORECASE)]
+                known = [
+                    (name, str(value))
+                    for name, value in VARIABLES.items()
+                    if re.fullmatch(pattern, name, re.IGNORECASE)
+                ]
                 return _texts(("Variable_name", "Value"), known)
             case _:
-                raise StatementError(1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000")
+                raise StatementError(
+                    1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000"
+                )
 
     def _show_publications(self, like: str | None) -> Result:
         pattern = catalog.like_pattern("%" if like is None else like)
         rows: list[tuple[Cell, ...]] = []
         found = self.upstream.backing.publications()
-        for publisher, publication in reversed(found) if like is None else sorted(found, key=lambda one: one[1].name):  # spec 3.3
+        for publisher, publication in (
+            reversed(found) if like is None else sorted(found, key=lambda one: one[1].name)
+        ):  # spec 3.3
             if publisher != self.login.account or re.fullmatch(pattern, publication.name) is None:
                 continue
             accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
             tables = ",".join(publication.tables) or "*"
-            rows.append((publication.name, publication.database, tables, accounts, "", catalog.CREATED, None, publication.comment))
-        names = ("publication", "database", "tables", "sub_account", "subscribed_accounts", "create_time", "update_time", "comments")
+            rows.append(
+                (
+                    publication.name,
+                    publication.database,
+                    tables,
+                    accounts,
+                    "",
+                    catalog.CREATED,
+                    None,
+                    publication.comment,
+                )
+            )
+        names = (
+            "publication",
+            "database",
+            "tables",
+            "sub_account",
+            "subscribed_accounts",
+            "create_time",
+            "update_time",
+            "comments",
+        )
         types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
         return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), rows)
 
@@ -318,13 +395,19 @@ class UpstreamSession:
             if not snapshot.name.startswith("ccpr_"):
                 at = datetime.fromtimestamp(snapshot.ts // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
                 time = f"{at}.{snapshot.ts % 1_000_000_000 // 1000:06}"
-                rows.append((snapshot.name, time, snapshot.level, self.login.account, snapshot.database, snapshot.table))
-        return _texts(("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows)
+                rows.append(
+                    (snapshot.name, time, snapshot.level, self.login.account, snapshot.database, snapshot.table)
+                )
+        return _texts(
+            ("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows
+        )
 
     def _show_coverage(self, name: str) -> Result:
         """Searched by name only, over all accounts (spec 3.3)."""
         backing = self.upstream.backing
-        publisher, publication = next(((p, found) for p, found in backing.publications((name,)) if found.name == name), ("", None))
+        publisher, publication = next(
+            ((p, found) for p, found in backing.publications((name,)) if found.name == name), ("", None)
+        )
         if publication is None:
             raise internal_error(f"publication {name} does not exist")
         if not publication.admits(self.login.account):
@@ -335,7 +418,10 @@ class UpstreamSession:
         elif not publication.tables:
             database = publication.database.encode()
             tables = backing.catalog(publisher).tables
-            rows = [(database, "*"), *((database, table.name) for table in tables if table.database == database and table.kind != b"v")]
+            rows = [
+                (database, "*"),
+                *((database, table.name) for table in tables if table.database == database and table.kind != b"v"),
+            ]
         return Result((Column("Database", VARCHAR), Column("Table", VARCHAR)), rows)
 
 

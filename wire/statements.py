@@ -1,7 +1,8 @@
 """The SQL that every emulated upstream understands, as values.
 
-`parse` turns one statement into a value or raises 1064. It knows the statements of a replication client and what MySQL clients send when
-they connect; nothing else. The `__++__internal_*` commands are no SQL and never come here (spec/upstream-interface.md 5.1).
+`parse` turns one statement into a value or raises 1064. It knows the statements of a replication client and what MySQL
+clients send when they connect; nothing else. The `__++__internal_*` commands are no SQL and never come here
+(spec/upstream-interface.md 5.1).
 """
 
 import re
@@ -28,7 +29,8 @@ Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like
 
 @dataclass(frozen=True, slots=True)
 class CreateSnapshot:
-    """`publisher` and `publication` are empty where the statement has no FROM, `account` where none is named. All names in lower case."""
+    """`publisher` and `publication` are empty where the statement has no FROM, `account` where none is named. All
+    names in lower case."""
 
     name: str
     if_not_exists: bool
@@ -57,7 +59,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """From one catalog table. `columns` are (column, shown as); empty = all; `count` = count(*). `order` holds (column, descending)."""
+    """From one catalog table. `columns` are (column, shown as); empty = all; `count` = count(*). `order` holds
+    (column, descending)."""
 
     database: str
     table: str
@@ -73,7 +76,8 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One expression without a table: a literal, a variable (`@@name`, scope removed) or a call. `shown_as` is its column name."""
+    """One expression without a table: a literal, a variable (`@@name`, scope removed) or a call. `shown_as` is its
+    column name."""
 
     kind: Literal["literal", "variable", "call"]
     name: str
@@ -88,8 +92,8 @@ class SelectValues:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """`what` in lower case with single blanks, e.g. `publications`, `publication coverage`, `emulator status`; `name` its object, `like`
-    its pattern."""
+    """`what` in lower case with single blanks, e.g. `publications`, `publication coverage`, `emulator status`; `name`
+    its object, `like` its pattern."""
 
     what: str
     name: str = ""
@@ -115,8 +119,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A statement that only needs an OK: SET, BEGIN, COMMIT, ROLLBACK. `what` is its first word in lower case (`begin` for START
-    TRANSACTION)."""
+    """A statement that only needs an OK: SET, BEGIN, COMMIT, ROLLBACK. `what` is its first word in lower case (`begin`
+    for START TRANSACTION)."""
 
     what: str
 
@@ -290,7 +294,9 @@ def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -
             tokens.expect("=")
             snapshot = tokens.text()
         tokens.expect("}")
-    if tokens.accept("as") or (tokens.peek_kind() in ("word", "quoted") and tokens.peek() not in ("where", "order", "limit")):
+    if tokens.accept("as") or (
+        tokens.peek_kind() in ("word", "quoted") and tokens.peek() not in ("where", "order", "limit")
+    ):
         tokens.name()
     where: tuple[Condition, ...] = conditions(tokens) if tokens.accept("where") else ()
     order: list[tuple[str, bool]] = []
@@ -360,7 +366,15 @@ def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
         low = tokens.literal()
         tokens.expect("and")
         return Condition(column, ">=", (low,)), Condition(column, "<=", (tokens.literal(),))
-    tests: tuple[tuple[str, Test], ...] = (("=", "="), ("!=", "!="), ("<>", "!="), ("<=", "<="), (">=", ">="), ("<", "<"), (">", ">"))
+    tests: tuple[tuple[str, Test], ...] = (
+        ("=", "="),
+        ("!=", "!="),
+        ("<>", "!="),
+        ("<=", "<="),
+        (">=", ">="),
+        ("<", "<"),
+        (">", ">"),
+    )
     for sign, test in tests:
         if tokens.accept(sign):
             return (Condition(column, test, (tokens.literal(),)),)
@@ -402,7 +416,8 @@ class Tokens:
     def accept(self, *words: str) -> bool:
         ahead = self.tokens[self.position : self.position + len(words)]
         if len(ahead) < len(words) or any(
-            kind not in ("word", "sign", "number") or text.lower() != word for (kind, text, _, _), word in zip(ahead, words, strict=True)
+            kind not in ("word", "sign", "number") or text.lower() != word
+            for (kind, text, _, _), word in zip(ahead, words, strict=True)
         ):
             return False
         self.position += len(words)
@@ -469,4 +484,6 @@ class Tokens:
 
     def unknown(self) -> StatementError:
         near = self.sql[self.tokens[self.position][2] :] if self.position < len(self.tokens) else self.sql
-        return StatementError(1064, f"SQL syntax: the emulator does not know this statement, near {near[:80]!r}", "42000")
+        return StatementError(
+            1064, f"SQL syntax: the emulator does not know this statement, near {near[:80]!r}", "42000"
+        )

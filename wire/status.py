@@ -10,7 +10,8 @@ LOG_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """One statement that arrived: the session's number (from 1), the account and user, the kind, the text (cut after 2,000 characters)."""
+    """One statement that arrived: the session's number (from 1), the account and user, the kind, the text (cut after
+    2,000 characters)."""
 
     session: int
     login: str
@@ -24,8 +25,8 @@ class Status:
 
     Attributes
     ----------
-    statements : how many of each kind arrived, e.g. ``{"object_list": 2, "get_object": 8, "create_snapshot": 1, "select_mo_tables": 3}``;
-    refused ones count.
+    statements : how many of each kind arrived, e.g. ``{"object_list": 2, "get_object": 8, "create_snapshot": 1,
+    "select_mo_tables": 3}``; refused ones count.
     errors : how many statements got an error.
     sessions_opened, sessions_open : logins so far, and those still there.
     sessions_that_fetched : logins that got data of an object (chunk 1 or later).

@@ -19,5 +19,7 @@ def recordings_with(*scenarios: str) -> Path:
     folder = recordings_folder()
     missing = [name for name in scenarios if folder is None or not (folder / name).is_dir()]
     if folder is None or missing:
-        raise SystemExit(f"this needs the full recordings ({', '.join(missing)} not found): set CCPR_RECORDINGS to their folder")
+        raise SystemExit(
+            f"this needs the full recordings ({', '.join(missing)} not found): set CCPR_RECORDINGS to their folder"
+        )
     return folder

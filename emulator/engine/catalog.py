@@ -1,4 +1,4 @@
-"""The catalog rows of a living upstream at a tick, in the columns and types that recorded catalogs have."""
+"""The catalog rows of a simulated upstream at a tick, in the columns and types that recorded catalogs have."""
 
 import struct
 from collections.abc import Sequence
@@ -81,22 +81,30 @@ _NULL_DEFAULT = b"\x18\x01"
 def catalog_at(storage: Storage, tick: int, account: str | None) -> Catalog:
     """The catalog of an account, or of all, at a tick. The caller holds the storage's lock."""
     databases = [entry for entry in storage.databases if entry.exists_at(tick) and account in (None, entry.account)]
-    shown = [(entry, entry.definition_at(tick)) for entry in storage.tables if account in (None, entry.database.account)]
+    shown = [
+        (entry, entry.definition_at(tick)) for entry in storage.tables if account in (None, entry.database.account)
+    ]
     tables = [(entry, definition) for entry, definition in shown if definition is not None]
     database_rows: list[tuple[Cell, ...]] = []
     for entry in databases:
         created = _time(storage, entry.created)
         number = storage.accounts[entry.account]
-        database_rows.append((entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, number, ""))
+        database_rows.append(
+            (entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, number, "")
+        )
     return Catalog(
         databases=_answer({"datname": VARCHAR}, [(entry.name,) for entry in databases]),
         ddl=_answer(DDL, [_ddl_row(entry, definition) for entry, definition in tables if entry.kind != INDEX]),
         indexes={entry.id: _index_answer(entry, definition) for entry, definition in tables},
         mo_database=_answer(MO_DATABASE, database_rows),
         mo_tables=_answer(MO_TABLES, [_table_row(storage, entry, definition) for entry, definition in tables]),
-        mo_columns=_answer(MO_COLUMNS, [row for entry, definition in tables for row in _column_rows(storage, entry, definition)]),
+        mo_columns=_answer(
+            MO_COLUMNS, [row for entry, definition in tables for row in _column_rows(storage, entry, definition)]
+        ),
         tables=tuple(
-            CatalogTable(entry.id, entry.logical_id, definition.database.encode(), definition.name.encode(), entry.kind.encode())
+            CatalogTable(
+                entry.id, entry.logical_id, definition.database.encode(), definition.name.encode(), entry.kind.encode()
+            )
             for entry, definition in tables
         ),
     )
@@ -137,7 +145,16 @@ def _index_answer(entry: TableEntry, definition: Definition) -> Answer:
 
 def _table_row(storage: Storage, entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
     owner = storage.accounts[entry.database.account]
-    names = (entry.id, definition.name, definition.database, entry.database.id, "", entry.kind, definition.comment, definition.create_sql)
+    names = (
+        entry.id,
+        definition.name,
+        definition.database,
+        entry.database.id,
+        "",
+        entry.kind,
+        definition.comment,
+        definition.create_sql,
+    )
     return (*names, _time(storage, entry.created), 1, 0, owner, 0, "", "", "", definition.version, 1, entry.logical_id)
 
 
@@ -146,7 +163,12 @@ def _column_rows(storage: Storage, entry: TableEntry, definition: Definition) ->
     columns = (*definition.columns, Column(ROWID, last, SqlType(types.ROWID), hidden=True, nullable=False))
     rows: list[tuple[Cell, ...]] = []
     for number, column in enumerate(columns, 1):
-        owner = (f"{entry.id}-{column.name}", storage.accounts[entry.database.account], entry.database.id, definition.database)
+        owner = (
+            f"{entry.id}-{column.name}",
+            storage.accounts[entry.database.account],
+            entry.database.id,
+            definition.database,
+        )
         table = (entry.id, definition.name, column.name, encode_type(column.type), number, 20)
         default = (int(not column.nullable), int(column.nullable), _NULL_DEFAULT if column.nullable else b"", 0)
         constraint = "" if column.name == ROWID else "p" if column == definition.key else "n"

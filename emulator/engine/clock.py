@@ -1,4 +1,4 @@
-"""The living upstream's clock: every event gets a tick, 1, 2, 3 …, and each tick a timestamp. Both grow strictly.
+"""The simulated upstream's clock: every event gets a tick, 1, 2, 3 …, and each tick a timestamp. Both grow strictly.
 
 Inside the engine time is counted in ticks, which compare as plain integers; files and answers show timestamps.
 """

@@ -1,6 +1,7 @@
 """A table's definition as SQL writes it: columns from type texts, hidden key columns, CREATE TABLE text.
 
-Widths, scales and hidden columns are those of recorded catalogs (spec/object-format.md 3.1, 5.1; upstream-interface.md 5.4).
+Widths, scales and hidden columns are those of recorded catalogs (spec/object-format.md 3.1, 5.1; upstream-interface.md
+5.4).
 """
 
 import re
@@ -104,7 +105,9 @@ class Definition:
     @property
     def key(self) -> Column:
         """The column by which tombstones name a row: the primary key, `__mo_cpkey_col` or `__mo_fake_pk_col`."""
-        names = self.primary_key if len(self.primary_key) == 1 else (COMPOSITE_KEY,) if self.primary_key else (FAKE_KEY,)
+        names = (
+            self.primary_key if len(self.primary_key) == 1 else (COMPOSITE_KEY,) if self.primary_key else (FAKE_KEY,)
+        )
         return self.column(names[0])
 
     @property
@@ -128,7 +131,8 @@ def cluster_key(names: Sequence[str]) -> str:
 
 
 def parse_type(text: str) -> tuple[SqlType, tuple[str, ...], str]:
-    """A type and its labels from SQL text such as ``decimal(10,2)`` or ``enum('a','b')``; what follows the type is returned, too."""
+    """A type and its labels from SQL text such as ``decimal(10,2)`` or ``enum('a','b')``; what follows the type is
+    returned, too."""
     found = _TYPE.fullmatch(text)
     if found is None:
         raise BadDefinition(f"not a column type: {text[:60]!r}")
@@ -203,7 +207,9 @@ def define(
         stored.append(Column(COMPOSITE_KEY, len(stored), _PACKED, hidden=True, nullable=False))
     if len(cluster_by) > 1:
         stored.append(Column(cluster_key(cluster_by), len(stored), _PACKED, hidden=True))
-    definition = Definition(database, name, tuple(stored), texts, tuple(primary_key), tuple(cluster_by), tuple(indexes), comment)
+    definition = Definition(
+        database, name, tuple(stored), texts, tuple(primary_key), tuple(cluster_by), tuple(indexes), comment
+    )
     return replace(definition, create_sql=create_table(definition))
 
 
@@ -228,11 +234,18 @@ def create_table(definition: Definition, *, published: bool = False) -> str:
     lines = []
     for column in definition.user_columns:
         text = definition.type_texts[column.name]
-        nullable = ("NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL") if column.nullable else "NOT NULL"
+        nullable = (
+            ("NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL")
+            if column.nullable
+            else "NOT NULL"
+        )
         lines.append(f"  {quoted(column.name)} {text} {nullable}")
     if definition.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(definition.primary_key)})")
-    lines += [f"  {'UNIQUE ' if index.unique else ''}KEY {quoted(index.name)} ({_names(index.columns)})" for index in definition.indexes]
+    lines += [
+        f"  {'UNIQUE ' if index.unique else ''}KEY {quoted(index.name)} ({_names(index.columns)})"
+        for index in definition.indexes
+    ]
     tail = "\n)"
     if definition.comment:
         tail += " COMMENT='" + definition.comment.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""What a living upstream's catalog holds: databases, tables with all their definitions, publications, snapshots."""
+"""What a simulated upstream's catalog holds: databases, tables with all their definitions, publications, snapshots."""
 
 from dataclasses import dataclass, field
 
@@ -67,7 +67,8 @@ class TableEntry:
         return next(definition for since, definition in reversed(self.definitions) if since <= tick)
 
     def with_hidden_columns(self, rows: pa.Table, keys: pa.Array | None = None) -> pa.Table:
-        """User columns completed by the key columns that the server adds; `keys` are fake keys that rows keep (an update)."""
+        """User columns completed by the key columns that the server adds; `keys` are fake keys that rows keep (an
+        update)."""
         definition = self.definition
         arrays = dict(zip(rows.column_names, [whole(column) for column in rows.columns], strict=True))
         for column in definition.columns:
@@ -80,7 +81,9 @@ class TableEntry:
                 names = definition.primary_key if is_key else definition.cluster_by
                 parts = [definition.column(name) for name in names]
                 arrays[column.name] = packed_keys(parts, [arrays[name] for name in names], full=not is_key)
-        return pa.table([arrays[column.name] for column in definition.columns], schema=types.arrow_schema(definition.columns))
+        return pa.table(
+            [arrays[column.name] for column in definition.columns], schema=types.arrow_schema(definition.columns)
+        )
 
     def _fake_keys(self, count: int) -> pa.Array:
         numbers = np.zeros((count, 2), "<u8")
@@ -116,7 +119,8 @@ class TableEntry:
 
 
 def index_definition(definition: Definition, index: Index) -> Definition:
-    """The hidden table of an index: the indexed value, packed unless it is one column of a unique index, and the row's key."""
+    """The hidden table of an index: the indexed value, packed unless it is one column of a unique index, and the row's
+    key."""
     key = definition.key
     single = definition.column(index.columns[0])
     packed = SqlType(types.VARCHAR, 65535, 0)
@@ -128,7 +132,8 @@ def index_definition(definition: Definition, index: Index) -> Definition:
 
 
 def index_values(definition: Definition, index: Index, hidden: Definition, rows: pa.Table) -> pa.Table:
-    """Rows of the index table for rows of the table. A unique index leaves rows with a null out: their value is null here."""
+    """Rows of the index table for rows of the table. A unique index leaves rows with a null out: their value is null
+    here."""
     parts = [definition.column(name) for name in index.columns]
     arrays = [whole(rows.column(name)) for name in index.columns]
     key = whole(rows.column(definition.key.name))

@@ -1,4 +1,4 @@
-"""Where a living upstream keeps its object files: it names them, has them written, counts who lists them."""
+"""Where a simulated upstream keeps its object files: it names them, has them written, counts who lists them."""
 
 import random
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Written:
     appendable: bool
 
 
-class Shelf:
+class ObjectFiles:
     """Object files by name. Not thread-safe: the engine's lock guards it.
 
     Parameters
@@ -77,7 +77,14 @@ class Shelf:
         return len(self._files)
 
     def write_rows(
-        self, definition: Definition, rows: pa.Table, object_id: bytes, ticks: np.ndarray | None, *, appendable: bool, by_cn: bool = False
+        self,
+        definition: Definition,
+        rows: pa.Table,
+        object_id: bytes,
+        ticks: np.ndarray | None,
+        *,
+        appendable: bool,
+        by_cn: bool = False,
     ) -> Written:
         """A data object in blocks of 8,192 rows, in the order given."""
         made = writer.write_data(
@@ -105,7 +112,9 @@ class Shelf:
         by_cn: bool,
     ) -> Written:
         """A tombstone object; rowids (ROWID_DTYPE) are sorted already."""
-        raw = pa.Array.from_buffers(pa.binary(ROWID_SIZE), len(rowids), [None, pa.py_buffer(np.ascontiguousarray(rowids))])
+        raw = pa.Array.from_buffers(
+            pa.binary(ROWID_SIZE), len(rowids), [None, pa.py_buffer(np.ascontiguousarray(rowids))]
+        )
         starts = range(0, len(rowids), BLOCK_ROWS)
         made = writer.write_tombstones(
             [raw.slice(start, BLOCK_ROWS) for start in starts],

@@ -1,4 +1,5 @@
-"""A small storage engine that behaves like the upstream's: an upstream to which anything can happen, and whose truth is known.
+"""A small storage engine that behaves like the upstream's: an upstream to which anything can happen, and whose truth
+is known.
 
 Use::
 
@@ -11,10 +12,11 @@ Use::
     storage.rows_at("shop", "orders", storage.now)      # the truth, at any time since the table exists
     storage.create_publication("p", "shop")             # then serve it: `emulator.simulated_upstream`
 
-How it behaves is taken from recordings of a real upstream (spec/object-format.md, upstream-interface.md). Rows of a commit lie in memory
-until a flush; larger inserts and deletes become objects of a compute node at once (see `emulator.engine.stored_table`). What exists, and DDL, is
-`emulator.engine.tables`. What it does not have: views, sequences, foreign keys, fulltext and vector indexes, partitions,
-defaults and auto-increment. Truth is kept for ever, so a long life costs memory: the rows once, and the files that are not yet collected.
+How it behaves is taken from recordings of a real upstream (spec/object-format.md, upstream-interface.md). Rows of a
+commit lie in memory until a flush; larger inserts and deletes become objects of a compute node at once (see
+`emulator.engine.stored_table`). What exists, and DDL, is `emulator.engine.tables`. What it does not have: views,
+sequences, foreign keys, fulltext and vector indexes, partitions, defaults and auto-increment. Truth is kept for ever,
+so a long life costs memory: the rows once, and the files that are not yet collected.
 """
 
 import time
@@ -37,7 +39,8 @@ CN_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """`protects` is the `obj_id` that garbage collection goes by (upstream-interface.md 4.3); `tick` is the state that it shows."""
+    """`protects` is the `obj_id` that garbage collection goes by (upstream-interface.md 4.3); `tick` is the state that
+    it shows."""
 
     name: str
     account: str
@@ -112,7 +115,11 @@ class Storage(Tables):
             tick = self.clock.tick(at)
             for entry in self.tables:
                 definition = entry.definition_at(tick)
-                if definition is not None and (entry.database.account, definition.database, definition.name) == (account, database, table):
+                if definition is not None and (entry.database.account, definition.database, definition.name) == (
+                    account,
+                    database,
+                    table,
+                ):
                     return entry.stored.values(entry.stored.visible(tick), definition.user_columns)
         raise StatementError(1146, f"no such table {database}.{table}", "42S02")
 
@@ -131,7 +138,8 @@ class Storage(Tables):
             return any(flushed)
 
     def checkpoint(self) -> None:
-        """Flush all. Differences of object lists that begin before it are served from the checkpoint up to here, and from memory after."""
+        """Flush all. Differences of object lists that begin before it are served from the checkpoint up to here, and
+        from memory after."""
         with self.lock:
             self.flush_ids([entry.id for entry in self.tables])
             self.checkpointed = self.clock.next()
@@ -154,15 +162,20 @@ class Storage(Tables):
                 if part.stored.in_memory >= self.flush_rows:
                     self._flush(part)
 
-    def start_merge(self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS) -> Merge | None:
-        """Begin to merge the table's data objects (or only the newest few); None if there are none. Commits may come in between."""
+    def start_merge(
+        self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS
+    ) -> Merge | None:
+        """Begin to merge the table's data objects (or only the newest few); None if there are none. Commits may come
+        in between."""
         with self.lock:
             entry = self.table(database, table, account=account)
             sources = entry.stored.mergeable()
             sources = sources if newest is None else sources[-newest:]
             return Merge(self, entry, sources, self.clock.last, by_cn) if sources else None
 
-    def merge(self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS) -> bool:
+    def merge(
+        self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS
+    ) -> bool:
         """Merge at once; False if there is nothing to merge."""
         with self.lock:
             started = self.start_merge(database, table, by_cn=by_cn, newest=newest, account=account)
@@ -176,7 +189,8 @@ class Storage(Tables):
             return entry.stored.merge_tombstones(entry.definition, self.clock.next())
 
     def collect(self) -> int:
-        """Garbage collection: forget deleted objects, and those of dropped tables, that no snapshot protects. Returns how many."""
+        """Garbage collection: forget deleted objects, and those of dropped tables, that no snapshot protects. Returns
+        how many."""
         with self.lock:
             return sum(self._collect(entry) for entry in self.tables)
 
@@ -190,8 +204,8 @@ class Storage(Tables):
         return entry.stored.collect(is_needed)
 
     def _protects(self, snapshot: TakenSnapshot, entry: TableEntry) -> bool:
-        """By level and number, as upstream-interface.md 4.3 has it: an account snapshot protects the account that took it, a table snapshot
-        the database of the table whose *physical* id is the recorded logical one."""
+        """By level and number, as upstream-interface.md 4.3 has it: an account snapshot protects the account that took
+        it, a table snapshot the database of the table whose *physical* id is the recorded logical one."""
         if snapshot.level == "cluster":
             return True
         if snapshot.level == "account":
@@ -203,7 +217,14 @@ class Storage(Tables):
     # ---- snapshots
 
     def create_snapshot(
-        self, name: str, level: str = "database", database: str = "", table: str = "", *, account: str = SYS, caller: str | None = None
+        self,
+        name: str,
+        level: str = "database",
+        database: str = "",
+        table: str = "",
+        *,
+        account: str = SYS,
+        caller: str | None = None,
     ) -> TakenSnapshot:
         """`caller` is the account that asks, if it is another (through a publication). Raises 20101."""
         with self.lock:

@@ -1,12 +1,14 @@
 """A table's rows and its objects: what was committed when, and where it lies.
 
-Each row has a number for life. Beside the values stand the ticks (see `emulator.engine.clock`) at which it was born and died, and its place: the
-object that holds it now, and the position in it. Flushes and merges move rows to other places and change neither values nor ticks.
+Each row has a number for life. Beside the values stand the ticks (see `emulator.engine.clock`) at which it was born
+and died, and its place: the object that holds it now, and the position in it. Flushes and merges move rows to other
+places and change neither values nor ticks.
 
-Life of an object, as recorded upstreams show it (spec/object-format.md 5, 6, 9): rows lie in memory, in objects of one block that have an
-id already. A flush writes each as an appendable object, created at its oldest commit and deleted at the flush, and all rows that are alive
-into merged objects, created at the flush. Deletes go the same way as tombstone objects. Larger inserts and deletes are written by the
-compute node at their commit. Merges of data leave tombstones as they are; merges of tombstones leave out those whose object is gone.
+Life of an object, as recorded upstreams show it (spec/object-format.md 5, 6, 9): rows lie in memory, in objects of one
+block that have an id already. A flush writes each as an appendable object, created at its oldest commit and deleted at
+the flush, and all rows that are alive into merged objects, created at the flush. Deletes go the same way as tombstone
+objects. Larger inserts and deletes are written by the compute node at their commit. Merges of data leave tombstones as
+they are; merges of tombstones leave out those whose object is gone.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emulator.engine.definitions import Definition
-from emulator.engine.object_files import BLOCK_ROWS, Shelf, Written
+from emulator.engine.object_files import BLOCK_ROWS, ObjectFiles, Written
 from matrixone.objects import types
 from matrixone.objects.identifiers import ROWID_DTYPE, rowid_order
 from matrixone.schema import Column
@@ -108,8 +110,8 @@ class _Growing:
 class StoredTable:
     """See the module. Not thread-safe: the engine's lock guards it."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, files: ObjectFiles) -> None:
+        self._files = files
         self._state = np.zeros(_FIRST_ROWS, _STATE)
         self.count = 0
         self._chunks: list[pa.Table] = []
@@ -157,7 +159,9 @@ class StoredTable:
 
     def oldest_in_memory(self) -> int:
         """The tick of the oldest commit that is in no object yet; `ALIVE` if there is none."""
-        ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing] + [int(part.ticks[0]) for part in self._deletes]
+        ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing] + [
+            int(part.ticks[0]) for part in self._deletes
+        ]
         return min(ticks, default=ALIVE)
 
     def listed(self, tick: int) -> list[StoredObject]:
@@ -205,7 +209,7 @@ class StoredTable:
         while len(rows):
             last = self._growing[-1] if self._growing else None
             if last is None or last.count == BLOCK_ROWS or last.columns != definition.columns:
-                last = _Growing(self._new_place(self._shelf.new_ids(1)[0]), definition.columns)
+                last = _Growing(self._new_place(self._files.new_ids(1)[0]), definition.columns)
                 self._growing.append(last)
             part, rows = rows[: BLOCK_ROWS - last.count], rows[BLOCK_ROWS - last.count :]
             self._state["place"][part] = last.place
@@ -225,7 +229,7 @@ class StoredTable:
         deletes, self._deletes = self._deletes, []
         for part in growing:
             ticks = self._state["born"][part.rows]
-            written = self._shelf.write_rows(
+            written = self._files.write_rows(
                 replace(definition, columns=part.columns),
                 self.values(part.rows, part.columns),
                 self._places[part.place],
@@ -241,7 +245,9 @@ class StoredTable:
             tombstones = Tombstones.joined(deletes)
             for start in range(0, len(tombstones.ticks), BLOCK_ROWS):
                 part = tombstones.take(np.arange(start, min(start + BLOCK_ROWS, len(tombstones.ticks))))
-                entry = self._write_tombstones(definition, part, int(part.ticks[0]), with_ticks=True, appendable=True, by_cn=False)
+                entry = self._write_tombstones(
+                    definition, part, int(part.ticks[0]), with_ticks=True, appendable=True, by_cn=False
+                )
                 entry.deleted = tick
             self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
         return bool(growing or deletes)
@@ -250,11 +256,13 @@ class StoredTable:
         """Live data objects that a merge can take."""
         return [entry for entry in self.objects if entry.tombstones is None and entry.live]
 
-    def merge(self, definition: Definition, sources: Sequence[StoredObject], started: int, tick: int, *, by_cn: bool) -> None:
+    def merge(
+        self, definition: Definition, sources: Sequence[StoredObject], started: int, tick: int, *, by_cn: bool
+    ) -> None:
         """Rewrite data objects as of the tick `started` into new ones, created at `tick`.
 
-        Rows that died in between are deleted once more at their new places, by tombstones of this tick (spec 9.4). Objects of a compute
-        node's merge have no commit times. Raises `MergeConflict`.
+        Rows that died in between are deleted once more at their new places, by tombstones of this tick (spec 9.4).
+        Objects of a compute node's merge have no commit times. Raises `MergeConflict`.
         """
         if not all(entry.live for entry in sources):
             raise MergeConflict("another merge was first")
@@ -274,9 +282,13 @@ class StoredTable:
         sources = [entry for entry in self.objects if entry.tombstones is not None and entry.live]
         if not sources:
             return False
-        parts = [replace(entry.tombstones, ticks=entry.known_ticks()) for entry in sources if entry.tombstones is not None]
+        parts = [
+            replace(entry.tombstones, ticks=entry.known_ticks()) for entry in sources if entry.tombstones is not None
+        ]
         tombstones = Tombstones.joined(parts)
-        live = [entry.place for entry in self.objects if entry.tombstones is None and entry.live] + [part.place for part in self._growing]
+        live = [entry.place for entry in self.objects if entry.tombstones is None and entry.live] + [
+            part.place for part in self._growing
+        ]
         tombstones = tombstones.take(np.flatnonzero(np.isin(tombstones.places, np.array(live, np.int32))))
         for entry in sources:
             entry.deleted = tick
@@ -284,34 +296,45 @@ class StoredTable:
             self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
         return True
 
-    def _write_merged(self, definition: Definition, rows: np.ndarray, ticks: np.ndarray | None, tick: int, *, by_cn: bool) -> None:
+    def _write_merged(
+        self, definition: Definition, rows: np.ndarray, ticks: np.ndarray | None, tick: int, *, by_cn: bool
+    ) -> None:
         """Objects of one segment, sorted over all of them, and the rows' new places."""
         if not len(rows):
             return
         if definition.sort_key is not None:
             order = _order(self.values(rows, [definition.sort_key]).column(0), definition.sort_key)
             rows, ticks = rows[order], None if ticks is None else ticks[order]
-        size = self._shelf.object_rows
-        ids = self._shelf.new_ids(-(-len(rows) // size))
+        size = self._files.object_rows
+        ids = self._files.new_ids(-(-len(rows) // size))
         for number, object_id in enumerate(ids):
             part = rows[number * size : (number + 1) * size]
             part_ticks = None if ticks is None else ticks[number * size : (number + 1) * size]
             values = self.values(part, definition.columns)
-            written = self._shelf.write_rows(definition, values, object_id, part_ticks, appendable=False, by_cn=by_cn)
+            written = self._files.write_rows(definition, values, object_id, part_ticks, appendable=False, by_cn=by_cn)
             place = self._new_place(object_id)
             self._state["place"][part] = place
             self._state["position"][part] = np.arange(len(part))
             self.objects.append(StoredObject(written, tick, place=place, rows=part, ticks=part_ticks))
 
     def _write_tombstones(
-        self, definition: Definition, tombstones: Tombstones, created: int, *, with_ticks: bool, appendable: bool, by_cn: bool
+        self,
+        definition: Definition,
+        tombstones: Tombstones,
+        created: int,
+        *,
+        with_ticks: bool,
+        appendable: bool,
+        by_cn: bool,
     ) -> StoredObject:
         ranks = np.empty(len(self._places), np.int64)
-        ranks[sorted(range(len(self._places)), key=lambda place: rowid_order(self._places[place]))] = np.arange(len(self._places))
+        ranks[sorted(range(len(self._places)), key=lambda place: rowid_order(self._places[place]))] = np.arange(
+            len(self._places)
+        )
         tombstones = tombstones.take(np.lexsort((tombstones.positions, ranks[tombstones.places])))
         ticks = tombstones.ticks if with_ticks else None
-        object_id = self._shelf.new_ids(1)[0]
-        written = self._shelf.write_tombstones(
+        object_id = self._files.new_ids(1)[0]
+        written = self._files.write_tombstones(
             definition, self._rowids(tombstones), tombstones.keys, object_id, ticks, appendable=appendable, by_cn=by_cn
         )
         entry = StoredObject(written, created, ticks=ticks, tombstones=tombstones)
@@ -328,13 +351,18 @@ class StoredTable:
     # ---- copies
 
     def clone(self, tick: int) -> "StoredTable":
-        """The table's rows as a new table of the same objects, which stand in both from now on. Nothing may be in memory."""
-        other = StoredTable(self._shelf)
+        """The table's rows as a new table of the same objects, which stand in both from now on. Nothing may be in
+        memory."""
+        other = StoredTable(self._files)
         rows = self.visible(tick)
         renumbered = np.full(max(1, self.count), NO_ROW, np.int64)
         renumbered[rows] = np.arange(len(rows))
         stored = self._combined()
-        other._chunks = [pa.Table.from_arrays([column.chunk(0).take(pa.array(rows)) for column in stored.columns], stored.column_names)]
+        other._chunks = [
+            pa.Table.from_arrays(
+                [column.chunk(0).take(pa.array(rows)) for column in stored.columns], stored.column_names
+            )
+        ]
         other.count = len(rows)
         other._state = np.zeros(max(_FIRST_ROWS, len(rows)), _STATE)
         other._state[: len(rows)] = self._state[rows]
@@ -342,8 +370,10 @@ class StoredTable:
         other._places = list(self._places)
         for entry in self.objects:
             if entry.live:
-                self._shelf.share(entry.written)
-                numbers = np.where(entry.rows == NO_ROW, NO_ROW, renumbered[entry.rows]) if len(entry.rows) else entry.rows
+                self._files.share(entry.written)
+                numbers = (
+                    np.where(entry.rows == NO_ROW, NO_ROW, renumbered[entry.rows]) if len(entry.rows) else entry.rows
+                )
                 other.objects.append(replace(entry, created=tick, rows=numbers))
         return other
 
@@ -352,7 +382,7 @@ class StoredTable:
         kept = [entry for entry in self.objects if is_needed(entry)]
         gone = [entry for entry in self.objects if not is_needed(entry)]
         for entry in gone:
-            self._shelf.release(entry.written)
+            self._files.release(entry.written)
         self.objects = kept
         return len(gone)
 

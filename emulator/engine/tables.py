@@ -1,5 +1,6 @@
-"""What exists in a living upstream: accounts, databases, publications, tables, and how definitions of tables change. Ids follow
-architecture 6; DDL is a transaction of its own. What lies in the tables is `emulator.engine.storage`'s.
+"""What exists in a simulated upstream: accounts, databases, publications, tables, and how definitions of tables
+change. Ids follow architecture 6; DDL is a transaction of its own. What lies in the tables is
+`emulator.engine.storage`'s.
 """
 
 import threading
@@ -12,7 +13,7 @@ import pyarrow as pa
 from emulator.engine.clock import Clock
 from emulator.engine.definitions import BadDefinition, Definition, Index, create_table, define, make_column
 from emulator.engine.entries import INDEX, TABLE, DatabaseEntry, TableEntry, index_definition, index_values
-from emulator.engine.object_files import Shelf
+from emulator.engine.object_files import ObjectFiles
 from emulator.engine.stored_table import ALIVE, StoredTable
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.timestamp import Timestamp
@@ -40,7 +41,7 @@ class Tables:
     def __init__(self, now: Callable[[], int], seed: int, cn_rows: int, object_rows: int) -> None:
         self.lock = threading.RLock()
         self.clock = Clock(now)
-        self.shelf = Shelf(self.clock, seed, object_rows)
+        self.files = ObjectFiles(self.clock, seed, object_rows)
         self.cn_rows = cn_rows
         self.accounts: dict[str, int] = {SYS: 0}
         self.databases: list[DatabaseEntry] = []
@@ -54,12 +55,16 @@ class Tables:
         with self.lock:
             return self.clock.time(self.clock.last)
 
-    def tables_at(self, at: Timestamp, *, account: str = SYS, kinds: Iterable[str] = (TABLE,)) -> list[tuple[TableEntry, Definition]]:
+    def tables_at(
+        self, at: Timestamp, *, account: str = SYS, kinds: Iterable[str] = (TABLE,)
+    ) -> list[tuple[TableEntry, Definition]]:
         """The tables that there were at a time."""
         with self.lock:
             tick = self.clock.tick(at)
             found = [
-                (entry, entry.definition_at(tick)) for entry in self.tables if entry.kind in kinds and entry.database.account == account
+                (entry, entry.definition_at(tick))
+                for entry in self.tables
+                if entry.kind in kinds and entry.database.account == account
             ]
             return [(entry, definition) for entry, definition in found if definition is not None]
 
@@ -67,7 +72,12 @@ class Tables:
         """Raises StatementError 1146."""
         for entry in self.tables:
             names = (entry.definition.database, entry.definition.name)
-            if entry.dropped == ALIVE and entry.kind == TABLE and names == (database, table) and entry.database.account == account:
+            if (
+                entry.dropped == ALIVE
+                and entry.kind == TABLE
+                and names == (database, table)
+                and entry.database.account == account
+            ):
                 return entry
         raise StatementError(1146, f"no such table {database}.{table}", "42S02")
 
@@ -118,10 +128,15 @@ class Tables:
         comment: str = "",
         account: str = SYS,
     ) -> None:
-        """`database` may be `*`. Any account may admit all here, as with the upstream's setting `pub-all-accounts`. Raises 1062, 20101."""
+        """`database` may be `*`. Any account may admit all here, as with the upstream's setting `pub-all-accounts`.
+        Raises 1062, 20101."""
         with self.lock:
             if (account, name.lower()) in self.publications:
-                raise StatementError(1062, f"Duplicate entry '({self.accounts[account]},{name})' for key '(account_id,pub_name)'", "23000")
+                raise StatementError(
+                    1062,
+                    f"Duplicate entry '({self.accounts[account]},{name})' for key '(account_id,pub_name)'",
+                    "23000",
+                )
             self._publish(Publication(name.lower(), database, tuple(tables), tuple(accounts), comment), account)
 
     def alter_publication(
@@ -168,7 +183,9 @@ class Tables:
         unknown = [name for name in admitted if name not in (*self.accounts, "all")]
         if unknown:
             raise internal(f"not existed account name '{unknown[0]}'")
-        self.publications[account, publication.name] = replace(publication, tables=tuple(sorted(tables)), accounts=admitted)
+        self.publications[account, publication.name] = replace(
+            publication, tables=tuple(sorted(tables)), accounts=admitted
+        )
 
     def drop_publication(self, name: str, *, account: str = SYS) -> None:
         with self.lock:
@@ -190,7 +207,8 @@ class Tables:
         comment: str = "",
         account: str = SYS,
     ) -> TableEntry:
-        """`columns` maps names to type texts, with ``not null`` behind them; `indexes` and `unique` map index names to columns.
+        """`columns` maps names to type texts, with ``not null`` behind them; `indexes` and `unique` map index names to
+        columns.
 
         Raises 1050 if the name is taken, `BadDefinition` for a type or a column that is not known.
         """
@@ -203,16 +221,21 @@ class Tables:
                 for given, is_unique in ((unique or {}, True), (indexes or {}, False))
                 for name, names in given.items()
             ]
-            definition = define(database, table, columns, primary_key=primary_key, cluster_by=cluster_by, indexes=made, comment=comment)
+            definition = define(
+                database, table, columns, primary_key=primary_key, cluster_by=cluster_by, indexes=made, comment=comment
+            )
             return self._new_table(owner, definition, self.clock.next())
 
     def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
-        """A publication of single tables loses it for good: a new table of the name is not published (upstream-interface.md 3.2)."""
+        """A publication of single tables loses it for good: a new table of the name is not published
+        (upstream-interface.md 3.2)."""
         with self.lock:
             self._drop(self.table(database, table, account=account), self.clock.next())
             for key, publication in self.publications.items():
                 if key[0] == account and publication.database == database and table in publication.tables:
-                    kept = tuple(name for name in publication.tables if name != table) or ("",)  # none at all would be the whole database
+                    kept = tuple(name for name in publication.tables if name != table) or (
+                        "",
+                    )  # none at all would be the whole database
                     self.publications[key] = replace(publication, tables=kept)
 
     def truncate(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
@@ -247,8 +270,8 @@ class Tables:
     def add_column(
         self, database: str, table: str, column: str, type_text: str, *, in_place: bool = False, account: str = SYS
     ) -> TableEntry:
-        """As SQL does it now, the table is copied to a new id; `in_place` it keeps its id, and the column takes a new seqnum. Old rows
-        read as null.
+        """As SQL does it now, the table is copied to a new id; `in_place` it keeps its id, and the column takes a new
+        seqnum. Old rows read as null.
         """
         with self.lock:
             entry = self.table(database, table, account=account)
@@ -259,10 +282,14 @@ class Tables:
             if not made.nullable and len(entry.stored.visible(self.clock.last)):
                 raise BadDefinition(f"column {column}: NOT NULL needs a default, which is not known here")
             hidden = tuple(known for known in old.columns if known.hidden)
-            new = replace(old, columns=(*old.user_columns, made, *hidden), type_texts={**old.type_texts, column: printed})
+            new = replace(
+                old, columns=(*old.user_columns, made, *hidden), type_texts={**old.type_texts, column: printed}
+            )
             return self._altered(entry, new, in_place=in_place)
 
-    def drop_column(self, database: str, table: str, column: str, *, in_place: bool = False, account: str = SYS) -> TableEntry:
+    def drop_column(
+        self, database: str, table: str, column: str, *, in_place: bool = False, account: str = SYS
+    ) -> TableEntry:
         """See `add_column`. Columns of keys and indexes cannot be dropped here."""
         with self.lock:
             entry = self.table(database, table, account=account)
@@ -274,10 +301,14 @@ class Tables:
             texts = {name: text for name, text in old.type_texts.items() if name != column}
             return self._altered(entry, replace(old, columns=columns, type_texts=texts), in_place=in_place)
 
-    def modify_column(self, database: str, table: str, column: str, type_text: str, *, account: str = SYS) -> TableEntry:
-        """A CHAR or VARCHAR that only becomes wider stays in place; else the table is copied to a new id, its values cast.
+    def modify_column(
+        self, database: str, table: str, column: str, type_text: str, *, account: str = SYS
+    ) -> TableEntry:
+        """A CHAR or VARCHAR that only becomes wider stays in place; else the table is copied to a new id, its values
+        cast.
 
-        Columns of keys and indexes cannot be modified here. Raises BadDefinition for values that the new type cannot hold, too.
+        Columns of keys and indexes cannot be modified here. Raises BadDefinition for values that the new type cannot
+        hold, too.
         """
         with self.lock:
             entry = self.table(database, table, account=account)
@@ -290,13 +321,18 @@ class Tables:
                 columns=tuple(made if known.name == column else known for known in old.columns),
                 type_texts={**old.type_texts, column: printed},
             )
-            widened = before.type.oid == made.type.oid and before.type.oid in WIDENED_IN_PLACE and made.type.width >= before.type.width
+            widened = (
+                before.type.oid == made.type.oid
+                and before.type.oid in WIDENED_IN_PLACE
+                and made.type.width >= before.type.width
+            )
             return self._altered(entry, new, in_place=widened and made.nullable == before.nullable)
 
     def create_index(
         self, database: str, table: str, name: str, columns: Sequence[str], *, unique: bool = False, account: str = SYS
     ) -> None:
-        """In place: a new index table, filled with what the table has. Raises 1061, and 1062 where values of a unique index repeat."""
+        """In place: a new index table, filled with what the table has. Raises 1061, and 1062 where values of a unique
+        index repeat."""
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
@@ -311,7 +347,9 @@ class Tables:
                 raise DuplicateEntry(table, name)
             self._redefine(entry, lambda old: replace(old, indexes=(*old.indexes, index)))
             tick, id_ = self.clock.last, self._new_id()
-            entry.indexes[name] = TableEntry(id_, id_, entry.database, INDEX, tick, [(tick, hidden)], StoredTable(self.shelf))
+            entry.indexes[name] = TableEntry(
+                id_, id_, entry.database, INDEX, tick, [(tick, hidden)], StoredTable(self.files)
+            )
             self.tables.append(entry.indexes[name])
             entry.fill_index(index, visible, rows, tick, by_cn=len(visible) >= self.cn_rows)
 
@@ -321,7 +359,9 @@ class Tables:
             entry = self.table(database, table, account=account)
             if name not in entry.indexes:
                 raise StatementError(1091, f"Can't DROP '{name}'; check that column/key exists", "42000")
-            self._redefine(entry, lambda old: replace(old, indexes=tuple(index for index in old.indexes if index.name != name)))
+            self._redefine(
+                entry, lambda old: replace(old, indexes=tuple(index for index in old.indexes if index.name != name))
+            )
             entry.indexes.pop(name).dropped = self.clock.last
             entry.index_rows.pop(name, None)
 
@@ -358,17 +398,21 @@ class Tables:
         return self._last_id
 
     def _index_table(self, unique: bool) -> str:
-        return f"__mo_index_{'unique' if unique else 'secondary'}_{uuid.UUID(bytes=self.shelf.new_uuid())}"
+        return f"__mo_index_{'unique' if unique else 'secondary'}_{uuid.UUID(bytes=self.files.new_uuid())}"
 
-    def _new_table(self, owner: DatabaseEntry, definition: Definition, tick: int, *, predecessor: TableEntry | None = None) -> TableEntry:
+    def _new_table(
+        self, owner: DatabaseEntry, definition: Definition, tick: int, *, predecessor: TableEntry | None = None
+    ) -> TableEntry:
         indexes = {}
         for index in definition.indexes:
             id_ = self._new_id()
             hidden = index_definition(definition, index)
-            indexes[index.name] = TableEntry(id_, id_, owner, INDEX, tick, [(tick, hidden)], StoredTable(self.shelf))
+            indexes[index.name] = TableEntry(id_, id_, owner, INDEX, tick, [(tick, hidden)], StoredTable(self.files))
         id_ = self._new_id()
         logical_id = id_ if predecessor is None else predecessor.logical_id
-        entry = TableEntry(id_, logical_id, owner, TABLE, tick, [(tick, definition)], StoredTable(self.shelf), indexes=indexes)
+        entry = TableEntry(
+            id_, logical_id, owner, TABLE, tick, [(tick, definition)], StoredTable(self.files), indexes=indexes
+        )
         entry.next_seqnum = max(column.seqnum for column in definition.columns) + 1
         self.tables += [*indexes.values(), entry]
         return entry
@@ -379,7 +423,11 @@ class Tables:
 
     def _refuse_key_column(self, definition: Definition, column: str) -> None:
         definition.column(column)
-        if column in (*definition.primary_key, *definition.cluster_by, *(name for index in definition.indexes for name in index.columns)):
+        if column in (
+            *definition.primary_key,
+            *definition.cluster_by,
+            *(name for index in definition.indexes for name in index.columns),
+        ):
             raise BadDefinition(f"column {column} belongs to a key or an index")
 
     def _redefine(self, entry: TableEntry, change: Callable[[Definition], Definition]) -> None:
@@ -406,12 +454,16 @@ class Tables:
             raise BadDefinition(f"table {new.name}: {error}") from error
         for column in cast.column_names:
             values = values.set_column(values.column_names.index(column), column, cast.column(column))
-        copied = replace(new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0)
+        copied = replace(
+            new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0
+        )
         copied = replace(copied, create_sql=create_table(copied))
         tick = self.clock.next()
         self._drop(entry, tick)
         made = self._new_table(entry.database, copied, tick, predecessor=entry)
         made.next_fake_key = entry.next_fake_key
         if len(visible):
-            made.insert(values.select([column.name for column in copied.columns]), tick, by_cn=len(visible) >= self.cn_rows)
+            made.insert(
+                values.select([column.name for column in copied.columns]), tick, by_cn=len(visible) >= self.cn_rows
+            )
         return made

@@ -1,4 +1,4 @@
-"""A transaction of a living upstream: snapshot isolation, a workspace of its own, conflicts at the commit."""
+"""A transaction of a simulated upstream: snapshot isolation, a workspace of its own, conflicts at the commit."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,10 +29,13 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, Any] | Sequence[Mappi
 
 
 class WriteConflict(StatementError):
-    """Another transaction changed the same row, inserted the same key or changed the table meanwhile. The transaction is rolled back."""
+    """Another transaction changed the same row, inserted the same key or changed the table meanwhile. The transaction
+    is rolled back."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(20619, f"w-w conflict: {text}")  # the number is of the source's error table, not seen on the wire
+        super().__init__(
+            20619, f"w-w conflict: {text}"
+        )  # the number is of the source's error table, not seen on the wire
 
 
 class DuplicateEntry(StatementError):
@@ -44,7 +47,8 @@ class DuplicateEntry(StatementError):
 
 @dataclass(eq=False)
 class _Workspace:
-    """What a transaction did to one table: `rows` with all stored columns, where `kept` they still count; numbers of deleted rows."""
+    """What a transaction did to one table: `rows` with all stored columns, where `kept` they still count; numbers of
+    deleted rows."""
 
     definition: Definition
     rows: list[pa.Table] = field(default_factory=list)
@@ -91,7 +95,9 @@ class Transaction:
     def __enter__(self) -> "Transaction":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.open:
             self.rollback() if kind is not None else self.commit()
 
@@ -122,7 +128,8 @@ class Transaction:
             return len(numbers)
 
     def update(self, database: str, table: str, values: Mapping[str, Any], where: Expression | None = None) -> int:
-        """Set columns to a value each: a Python value, or a function from the selected rows to an array. Returns how many rows.
+        """Set columns to a value each: a Python value, or a function from the selected rows to an array. Returns how
+        many rows.
 
         An update is a delete of the old row and an insert of the new one, with its hidden key kept.
         """
@@ -151,10 +158,13 @@ class Transaction:
             return len(numbers)
 
     def commit(self) -> int:
-        """Make the changes visible, all at one tick, which is returned (0 if there were none). Raises WriteConflict; then nothing is."""
+        """Make the changes visible, all at one tick, which is returned (0 if there were none). Raises WriteConflict;
+        then nothing is."""
         self._end()
         with self._tables.lock:
-            changed = {entry: space for entry, space in self._workspaces.items() if space.kept.any() or len(space.deleted)}
+            changed = {
+                entry: space for entry, space in self._workspaces.items() if space.kept.any() or len(space.deleted)
+            }
             for entry, workspace in changed.items():
                 self._check_conflicts(entry, workspace)
             if not changed:
@@ -189,7 +199,8 @@ class Transaction:
         return entry, workspace
 
     def _seen(self, entry: TableEntry, workspace: _Workspace, where: Expression | None) -> tuple[pa.Table, np.ndarray]:
-        """Stored columns of the rows that are seen and selected, and their numbers; our own uncommitted rows count from -1 down."""
+        """Stored columns of the rows that are seen and selected, and their numbers; our own uncommitted rows count
+        from -1 down."""
         visible = entry.stored.visible(self.started)
         visible = visible[~np.isin(visible, workspace.deleted)]
         rows, numbers = entry.stored.values(visible, workspace.definition.columns), visible
@@ -235,12 +246,17 @@ class Transaction:
 
 
 def as_rows(definition: Definition, rows: Rows) -> pa.Table:
-    """Rows as an Arrow table of the user columns, in order and of their types. Raises StatementError for unknown columns and nulls."""
+    """Rows as an Arrow table of the user columns, in order and of their types. Raises StatementError for unknown
+    columns and nulls."""
     if isinstance(rows, Sequence):
         names = dict.fromkeys(name for row in rows for name in row)
         rows = {name: [row.get(name) for row in rows] for name in names}
     source: Any = rows
-    given = dict(zip(source.schema.names, source.columns, strict=True)) if isinstance(source, pa.Table | pa.RecordBatch) else dict(source)
+    given = (
+        dict(zip(source.schema.names, source.columns, strict=True))
+        if isinstance(source, pa.Table | pa.RecordBatch)
+        else dict(source)
+    )
     unknown = given.keys() - {column.name for column in definition.user_columns}
     if unknown:
         raise StatementError(20301, f"invalid input: column {min(unknown)} does not exist")
@@ -271,7 +287,9 @@ def _as_read(values: pa.Array, column: Column) -> pa.Array:
     if column.type.oid == types.JSON:
         return json_text(json_binary(values, subject=column.name), subject=column.name)
     if column.type.oid == types.DECIMAL256:
-        numbers = values.cast(pa.decimal256(column.type.width, column.type.scale)).cast(pa.decimal256(76, column.type.scale))
+        numbers = values.cast(pa.decimal256(column.type.width, column.type.scale)).cast(
+            pa.decimal256(76, column.type.scale)
+        )
         return decimal_text(numbers.view(pa.decimal256(76, 0)), column.type.scale)
     if types.is_set(column):
         given = pc.unique(values.drop_null())

@@ -1,8 +1,9 @@
 """Object lists between recorded snapshots: composed from the recorded differences, by table id.
 
-A recorded list names tables as they were called at its snapshot. Over several snapshots names lie: a rename moves one to another table, a
-truncate or a drop gives it a new table. So rows are carried by table id and get their names at the target; objects of tables that are gone
-there vanish, as the upstream's own difference has it (spec/upstream-interface.md 5.7).
+A recorded list names tables as they were called at its snapshot. Over several snapshots names lie: a rename moves one
+to another table, a truncate or a drop gives it a new table. So rows are carried by table id and get their names at the
+target; objects of tables that are gone there vanish, as the upstream's own difference has it
+(spec/upstream-interface.md 5.7).
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ Row = tuple[Cell, ...]
 
 
 def full_list(snapshots: Sequence[RecordedSnapshot], shown: int, target: int) -> list[Row]:
-    """What is live at `target` of what was on storage at `shown` (<= target; -1 = nothing). Equal to the recorded list when both are the
-    same."""
+    """What is live at `target` of what was on storage at `shown` (<= target; -1 = nothing). Equal to the recorded list
+    when both are the same."""
     if shown < 0:
         return []
     recorded = snapshots[shown].object_list
@@ -28,10 +29,11 @@ def full_list(snapshots: Sequence[RecordedSnapshot], shown: int, target: int) ->
 
 
 def difference(snapshots: Sequence[RecordedSnapshot], base: int, shown: int, target: int) -> list[Row]:
-    """What came and went after snapshot `base` up to `shown`, with names as of `target`. Empty when `shown` is not after `base`.
+    """What came and went after snapshot `base` up to `shown`, with names as of `target`. Empty when `shown` is not
+    after `base`.
 
-    Adjacent snapshots give the recorded rows unchanged. Else an object stands once a table and kind; of several rows the one with a delete
-    wins.
+    Adjacent snapshots give the recorded rows unchanged. Else an object stands once a table and kind; of several rows
+    the one with a delete wins.
     """
     recorded = snapshots[target].against_previous
     if base + 1 == shown == target and recorded is not None:

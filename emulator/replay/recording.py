@@ -1,8 +1,9 @@
 """A recording of a real upstream, read from its folder: what was asked at each snapshot, and what came back.
 
-A folder holds `about.json`, `scenario.sql`, `objects/` and `snapshot-001` … with the answers as JSON: `columns`, `mysql_types`, `rows`. A
-cell `{"hex": …}` is binary, a string its UTF-8 bytes, null is NULL. Everything but the objects is read and checked when the recording is
-opened, so that a bad file is named then and not in the middle of a statement.
+A folder holds `about.json`, `scenario.sql`, `objects/` and `snapshot-001` … with the answers as JSON: `columns`,
+`mysql_types`, `rows`. A cell `{"hex": …}` is binary, a string its UTF-8 bytes, null is NULL. Everything but the
+objects is read and checked when the recording is opened, so that a bad file is named then and not in the middle of a
+statement.
 """
 
 import json
@@ -86,30 +87,40 @@ def open_recording(folder: Path) -> Recording:
     snapshots = tuple(_snapshot(path, index) for index, path in enumerate(paths))
     for earlier, later in pairwise(snapshots):
         if later.ts <= earlier.ts:
-            raise BadRecording("its timestamp is not later than that of the snapshot before", subject=str(paths[later.index]))
+            raise BadRecording(
+                "its timestamp is not later than that of the snapshot before", subject=str(paths[later.index])
+            )
     try:
         publisher, account_id, name = str(about["publisher"]), int(about["account_id"]), str(about["name"])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadRecording(f"publisher, account_id or name is missing or malformed: {error}", subject=str(folder / "about.json")) from error
+        raise BadRecording(
+            f"publisher, account_id or name is missing or malformed: {error}", subject=str(folder / "about.json")
+        ) from error
     return Recording(name, publisher, account_id, _publication(folder, about, paths[0]), folder / "objects", snapshots)
 
 
 def _publication(folder: Path, about: dict[str, Any], first: Path) -> Publication:
-    """From the statement in scenario.sql; else from about.json and the recorded get_snapshot_ts, whose last word is the publication."""
+    """From the statement in scenario.sql; else from about.json and the recorded get_snapshot_ts, whose last word is
+    the publication."""
     scenario = folder / "scenario.sql"
     if scenario.is_file():
         with scenario.open(encoding="utf-8") as lines:
             for line in lines:
                 found = _PUBLICATION.match(line[:65536])
                 if found is not None:
-                    tables = tuple(table.strip().strip("`") for table in (found["tables"] or "").split(",") if table.strip())
+                    tables = tuple(
+                        table.strip().strip("`") for table in (found["tables"] or "").split(",") if table.strip()
+                    )
                     accounts = tuple(
-                        account.strip().strip("`").lower() for account in re.sub(r"\s+comment\s.*", "", found["accounts"]).split(",")
+                        account.strip().strip("`").lower()
+                        for account in re.sub(r"\s+comment\s.*", "", found["accounts"]).split(",")
                     )
                     return Publication(found["name"].lower(), found["database"], tables, accounts)
     words = str(_json(first / "snapshot_ts.json").get("statement", "")).split()
     table = about.get("table")
-    return Publication(words[-1] if words else "pub", str(about.get("database") or "*"), (str(table),) if table else (), ("all",))
+    return Publication(
+        words[-1] if words else "pub", str(about.get("database") or "*"), (str(table),) if table else (), ("all",)
+    )
 
 
 def _snapshot(path: Path, index: int) -> RecordedSnapshot:
@@ -125,7 +136,9 @@ def _snapshot(path: Path, index: int) -> RecordedSnapshot:
             raise BadRecording(f"an object list has the columns {', '.join(_OBJECT_LIST)}", subject=str(path))
     mo_tables = _answer(path / "mo_tables.json", *_TABLE_COLUMNS)
     answers = _json(path / "indexes.json").items()
-    indexes = {int(key): _parse(value, path / "indexes.json", "index_table_name") for key, value in answers if key.isdecimal()}
+    indexes = {
+        int(key): _parse(value, path / "indexes.json", "index_table_name") for key, value in answers if key.isdecimal()
+    }
     return RecordedSnapshot(
         index=index,
         ts=ts[0][0],

@@ -1,7 +1,9 @@
-"""A replayed upstream's state: its snapshots, how far the recording has been played, and what was flushed. See `wire.backing.Backing`.
+"""A replayed upstream's state: its snapshots, how far the recording has been played, and what was flushed. See
+`wire.backing.Backing`.
 
-The n-th new snapshot shows the n-th recorded one; after the last, further snapshots show the last again, one second later each. The
-recording moves on with every new snapshot, whoever takes it: two subscriptions on one emulator share its time.
+The n-th new snapshot shows the n-th recorded one; after the last, further snapshots show the last again, one second
+later each. The recording moves on with every new snapshot, whoever takes it: two subscriptions on one emulator share
+its time.
 """
 
 import mmap
@@ -17,16 +19,18 @@ from wire.backing import Publication, Snapshot, internal
 from wire.server import Cell, StatementError
 
 SECOND_NS = 1_000_000_000
-# Tables whose rows lie in memory until they are flushed. Others (views, partition children, fulltext entries) are not waited for.
+# Tables whose rows lie in memory until they are flushed. Others (views, partition children, fulltext entries) are not
+# waited for.
 FLUSHED_KINDS = frozenset({b"r", b"i"})
 
 
 class State:
     """Thread-safe. `clock` is in seconds and never goes back.
 
-    A table's rows at recorded snapshot i are on storage once the table was flushed while the recording stood at i or later, or
-    `flush_after` seconds after it got there. Unless `strict_publication`, every publication name that can exist is taken as the recorded
-    one: a name with a capital, a quote or a semicolon cannot, and shows a client that quotes or ends its commands wrongly.
+    A table's rows at recorded snapshot i are on storage once the table was flushed while the recording stood at i or
+    later, or `flush_after` seconds after it got there. Unless `strict_publication`, every publication name that can
+    exist is taken as the recorded one: a name with a capital, a quote or a semicolon cannot, and shows a client that
+    quotes or ends its commands wrongly.
     """
 
     def __init__(
@@ -70,11 +74,18 @@ class State:
         return account == self.recording.publisher
 
     def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, Publication]]:
-        """The recorded publication. Where any name is accepted, a name that is asked for is there as well: a client that looks its
-        publication up must find what the other statements take."""
+        """The recorded publication. Where any name is accepted, a name that is asked for is there as well: a client
+        that looks its publication up must find what the other statements take."""
         recorded = self.recording.publication
-        names = [recorded.name] if self.strict_publication else list(dict.fromkeys(filter(can_be_publication, [recorded.name, *asked])))
-        return [(self.recording.publisher, Publication(name, recorded.database, recorded.tables, recorded.accounts)) for name in names]
+        names = (
+            [recorded.name]
+            if self.strict_publication
+            else list(dict.fromkeys(filter(can_be_publication, [recorded.name, *asked])))
+        )
+        return [
+            (self.recording.publisher, Publication(name, recorded.database, recorded.tables, recorded.accounts))
+            for name in names
+        ]
 
     def publication(self, publisher: str, name: str) -> Publication | None:
         recorded = self.recording.publication
@@ -101,7 +112,9 @@ class State:
         with self._lock:
             return tuple(self._snapshots.values()) if self.owns_data(account) else ()
 
-    def create_snapshot(self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool) -> None:
+    def create_snapshot(
+        self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool
+    ) -> None:
         last = len(self.recording.snapshots) - 1
         with self._lock:
             if name in self._snapshots:
@@ -128,7 +141,9 @@ class State:
         with self._lock:
             snapshot = self._snapshots.get(name)
         if snapshot is None:
-            raise internal(f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1")
+            raise internal(
+                f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1"
+            )
         return snapshot
 
     # ---- flushing and objects
@@ -152,11 +167,14 @@ class State:
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
         recorded = self.recording.snapshots[snapshot.index]
         scope = recorded.scope(snapshot.level, snapshot.database, snapshot.table)
-        ids = None if scope is None else {table.id for table in recorded.tables if (table.database, table.name) in scope}
+        ids = (
+            None if scope is None else {table.id for table in recorded.tables if (table.database, table.name) in scope}
+        )
         return self._is_flushed(snapshot.index, ids)
 
     def _is_flushed(self, index: int, table_ids: set[int] | None = None) -> bool:
-        """Whether the rows at recorded snapshot `index` are on storage: of all tables, or of those of `table_ids` that are flushed at all.
+        """Whether the rows at recorded snapshot `index` are on storage: of all tables, or of those of `table_ids` that
+        are flushed at all.
 
         A table that is gone where the recording stands now cannot be flushed any more and is not waited for.
         """
@@ -172,8 +190,8 @@ class State:
             )
 
     def _shown(self, index: int) -> int:
-        """The latest recorded snapshot up to `index` whose rows are on storage; -1 for none. What came later is in memory and in no
-        object."""
+        """The latest recorded snapshot up to `index` whose rows are on storage; -1 for none. What came later is in
+        memory and in no object."""
         return next((i for i in range(index, -1, -1) if self._is_flushed(i)), -1)
 
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
@@ -194,8 +212,8 @@ class State:
         return None if path is None else path.stat().st_size
 
     def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview:
-        """A part of a file, mapped: a hundred MiB go to the socket without a copy in this process. A recording's files do not change while
-        it is served."""
+        """A part of a file, mapped: a hundred MiB go to the socket without a copy in this process. A recording's files
+        do not change while it is served."""
         path = self.recording.object_path(name)
         if path is None:
             return b""

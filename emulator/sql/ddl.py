@@ -1,4 +1,4 @@
-"""The DDL of a living upstream.
+"""The DDL of a simulated upstream.
 
 CREATE ACCOUNT [IF NOT EXISTS] a …             CREATE | DROP DATABASE [IF [NOT] EXISTS] d
 CREATE TABLE [IF NOT EXISTS] t (c type [NOT NULL] [PRIMARY KEY] [UNIQUE], …, PRIMARY KEY (…), [UNIQUE] KEY k (…))
@@ -55,7 +55,10 @@ def parse(kind: str, tokens: Tokens, storage: Storage, login: Login, database: s
                 return _create_table(tokens, storage, account, database, tolerant=tolerant)
             if kind == "drop_table":
                 tables = _list(tokens, lambda: table_name(tokens, database))
-                return _all(partial(_tolerated, tolerant, first, storage.drop_table, *names, account=account) for names in tables)
+                return _all(
+                    partial(_tolerated, tolerant, first, storage.drop_table, *names, account=account)
+                    for names in tables
+                )
             name = tokens.name().lower()
             if kind == "create_account":
                 tokens.skip_rest()
@@ -82,7 +85,9 @@ def parse(kind: str, tokens: Tokens, storage: Storage, login: Login, database: s
             if kind == "drop_index":
                 return partial(storage.drop_index, *names, name, account=account)
             tokens.expect("(")
-            return partial(storage.create_index, *names, name, names_in_brackets(tokens), unique=is_unique, account=account)
+            return partial(
+                storage.create_index, *names, name, names_in_brackets(tokens), unique=is_unique, account=account
+            )
         case _:
             raise tokens.unknown()
 
@@ -167,7 +172,9 @@ def _create_table(tokens: Tokens, storage: Storage, account: str, database: str,
         "cluster_by": as_spelled(cluster),
         **{kind: {name: as_spelled(given) for name, given in keys[kind].items()} for kind in ("indexes", "unique")},
     }
-    return partial(_tolerated, tolerant, "create", storage.create_table, *names, columns, **keys, comment=comment, account=account)
+    return partial(
+        _tolerated, tolerant, "create", storage.create_table, *names, columns, **keys, comment=comment, account=account
+    )
 
 
 def _element(tokens: Tokens, columns: dict[str, str], keys: dict[str, Any]) -> None:
@@ -303,7 +310,8 @@ def _publication(verb: str, tokens: Tokens, storage: Storage, login: Login) -> A
 
 
 def _accounts(tokens: Tokens, login: Login, old: Any) -> list[str]:
-    """ALL, or names; with ADD and DROP, the old list changed. What is not on the list is not dropped from it, and nothing told."""
+    """ALL, or names; with ADD and DROP, the old list changed. What is not on the list is not dropped from it, and
+    nothing told."""
     added, dropped = tokens.accept("add"), tokens.accept("drop")
     names = [name.lower() for name in _list(tokens, tokens.name)]
     if "all" in names and not login.is_sys:
@@ -311,5 +319,7 @@ def _accounts(tokens: Tokens, login: Login, old: Any) -> list[str]:
     if not (added or dropped):
         return names
     if old is None or old.admits("*"):
-        raise internal("cannot add or drop accounts of a publication for all accounts" if old else "publication does not exist")
+        raise internal(
+            "cannot add or drop accounts of a publication for all accounts" if old else "publication does not exist"
+        )
     return sorted({*old.accounts, *names}) if added else [name for name in old.accounts if name not in names]

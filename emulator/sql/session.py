@@ -1,12 +1,14 @@
-"""The SQL of a living upstream: enough to fill and change it by hand and in tests. The Python API of `emulator.engine.storage` is the main way.
+"""The SQL of a simulated upstream: enough to fill and change it by hand and in tests. The Python API of
+`emulator.engine.storage` is the main way.
 
     INSERT INTO t [(c, …)] VALUES (…), …           UPDATE t SET c = value, … [WHERE …]       DELETE FROM t [WHERE …]
     SELECT * | columns | count(*) FROM t [{mo_ts = …}] [WHERE …] [ORDER BY …] [LIMIT n [OFFSET m]]
     BEGIN    COMMIT    ROLLBACK                    SET autocommit = 0 | 1
 
-and the DDL and SHOW statements of `emulator.sql.ddl` and `emulator.sql.show`. Conditions are comparisons with a literal, IN, BETWEEN, LIKE,
-IS NULL, joined by AND. Every login of an account may do all of this in it. Literals are numbers, texts, x'hex', NULL, TRUE and FALSE.
-A statement is read to its end before it does anything. DDL commits an open transaction first, as MySQL does.
+and the DDL and SHOW statements of `emulator.sql.ddl` and `emulator.sql.show`. Conditions are comparisons with a
+literal, IN, BETWEEN, LIKE, IS NULL, joined by AND. Every login of an account may do all of this in it. Literals are
+numbers, texts, x'hex', NULL, TRUE and FALSE. A statement is read to its end before it does anything. DDL commits an
+open transaction first, as MySQL does.
 """
 
 import re
@@ -39,14 +41,20 @@ _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda field, value: field >= value,
 }
 _CHANGES = ("insert", "update", "delete")
-_FIRST_WORDS = re.compile(r"(?:\s|/\*.*?\*/|--[ \t][^\n]*|#[^\n]*)*([a-z]+)(?:\s+([a-z]+))?(?:\s+([a-z]+))?", re.IGNORECASE | re.DOTALL)
-_AUTOCOMMIT = re.compile(r"\s*set\s+(?:session\s+|@@session\.|@@)?autocommit\s*(?:=|:=)\s*(0|1|on|off|true|false)\s*;?\s*", re.IGNORECASE)
-Act = Callable[[], Result | int | None]  # what a statement does once it has been read: rows, how many were changed, or nothing
+_FIRST_WORDS = re.compile(
+    r"(?:\s|/\*.*?\*/|--[ \t][^\n]*|#[^\n]*)*([a-z]+)(?:\s+([a-z]+))?(?:\s+([a-z]+))?", re.IGNORECASE | re.DOTALL
+)
+_AUTOCOMMIT = re.compile(
+    r"\s*set\s+(?:session\s+|@@session\.|@@)?autocommit\s*(?:=|:=)\s*(0|1|on|off|true|false)\s*;?\s*", re.IGNORECASE
+)
+Act = Callable[
+    [], Result | int | None
+]  # what a statement does once it has been read: rows, how many were changed, or nothing
 
 
-class LivingSql:
-    """One session's statements on a storage, with its transaction. Used by one thread. Raises StatementError for an account that is not
-    there."""
+class SqlSession:
+    """One session's statements on a storage, with its transaction. Used by one thread. Raises StatementError for an
+    account that is not there."""
 
     def __init__(self, storage: Storage, login: Login) -> None:
         if login.account not in storage.accounts:
@@ -67,7 +75,8 @@ class LivingSql:
             self._transaction.rollback()
 
     def knows(self, text: str) -> str | None:
-        """The kind of a statement that is answered here, e.g. `insert`; None for all others. SELECT has `select` instead."""
+        """The kind of a statement that is answered here, e.g. `insert`; None for all others. SELECT has `select`
+        instead."""
         found = _FIRST_WORDS.match(text)
         if found is None:
             return None
@@ -80,7 +89,8 @@ class LivingSql:
         return sql_ddl.kind_of(words) or sql_show.kind_of(words)
 
     def run(self, text: str, database: str) -> Result | Done:
-        """Answer a statement that `knows` knows. Raises StatementError; a statement that cannot be read to its end does nothing."""
+        """Answer a statement that `knows` knows. Raises StatementError; a statement that cannot be read to its end
+        does nothing."""
         self.database = database
         tokens = Tokens(text)
         kind = self.knows(text) or ""
@@ -245,7 +255,9 @@ class LivingSql:
             if statement.snapshot is not None:
                 taken = self._storage.snapshots.get((self._account, statement.snapshot.lower()))
                 if taken is None:
-                    raise StatementError(20101, f"internal error: find 0 snapshot records by name({statement.snapshot}), expect only 1")
+                    raise StatementError(
+                        20101, f"internal error: find 0 snapshot records by name({statement.snapshot}), expect only 1"
+                    )
                 at = self._storage.clock.time(taken.tick)
             rows = self._storage.rows_at(*names, at, account=self._account)
             tables = self._storage.tables_at(at, account=self._account)
@@ -267,9 +279,13 @@ class LivingSql:
         rows = rows.slice(statement.offset, statement.limit)
         if statement.count:
             return Result((Column(statement.columns[0][1], BIGINT, BINARY),), ((rows.num_rows,),))
-        wanted = [(self._column(by_name, name), shown) for name, shown in statement.columns] or [(c, c.name) for c in columns]
+        wanted = [(self._column(by_name, name), shown) for name, shown in statement.columns] or [
+            (c, c.name) for c in columns
+        ]
         described = tuple(Column(shown, mysql_type(column), charset(column)) for column, shown in wanted)
-        texts = [cells(column, pa.concat_arrays(rows.column(column.name).chunks or [pa.nulls(0)])) for column, _ in wanted]
+        texts = [
+            cells(column, pa.concat_arrays(rows.column(column.name).chunks or [pa.nulls(0)])) for column, _ in wanted
+        ]
         return Result(described, list(zip(*texts, strict=True)))
 
     def _table_name(self, tokens: Tokens) -> tuple[str, str]:
@@ -288,10 +304,14 @@ def _test(condition: Condition, column: TableColumn) -> Any:
         part = field.isin(array_of(column, [value for value in condition.values if value is not None]))
         if condition.test == "in":
             return part
-        return ~part & field.is_valid() & pc.scalar(None not in condition.values)  # NOT IN with a null holds for nothing
+        return (
+            ~part & field.is_valid() & pc.scalar(None not in condition.values)
+        )  # NOT IN with a null holds for nothing
     if condition.test in ("like", "not like") and pa.types.is_string(types.arrow_type(column)):
         part = pc.match_like(field, str(condition.values[0]))
         return part if condition.test == "like" else ~part
     if condition.test in _TESTS and not types.is_set(column):
         return _TESTS[condition.test](field, array_of(column, list(condition.values))[0])
-    raise StatementError(1064, f"SQL syntax: the emulator does not know {condition.test} for column {column.name}", "42000")
+    raise StatementError(
+        1064, f"SQL syntax: the emulator does not know {condition.test} for column {column.name}", "42000"
+    )

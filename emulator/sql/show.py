@@ -1,4 +1,4 @@
-"""What people ask of a living upstream's tables: SHOW and DESCRIBE.
+"""What people ask of a simulated upstream's tables: SHOW and DESCRIBE.
 
 SHOW [FULL] TABLES [FROM d] [LIKE 'pattern']   SHOW CREATE TABLE t      SHOW CREATE DATABASE d
 SHOW [FULL] COLUMNS FROM t    DESC t           SHOW INDEX FROM t
@@ -68,7 +68,9 @@ def parse(kind: str, tokens: Tokens, storage: Storage, account: str, database: s
         text = create_table(definition).replace(f"`{definition.database}`.", "", 1)
         return lambda: _texts(("Table", "Create Table"), [(definition.name, text)])
     if kind == "show_index":
-        return lambda: _texts(("Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name"), list(_indexed(definition)))
+        return lambda: _texts(
+            ("Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name"), list(_indexed(definition))
+        )
     return lambda: _texts(("Field", "Type", "Null", "Key", "Default", "Extra", "Comment"), list(_columns(definition)))
 
 

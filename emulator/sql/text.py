@@ -47,7 +47,8 @@ def mysql_type(column: Column) -> int:
 
 
 def charset(column: Column) -> int:
-    """Of the column in a result set: texts are UTF-8, all else is binary, so that a client which decodes texts leaves bytes alone."""
+    """Of the column in a result set: texts are UTF-8, all else is binary, so that a client which decodes texts leaves
+    bytes alone."""
     is_text = pa.types.is_string(types.arrow_type(column)) and mysql_type(column) in (VAR_STRING, BLOB_TEXT)
     return _UTF8 if is_text else _BINARY
 
@@ -64,12 +65,23 @@ def _array(column: Column, literals: list[Literal_ | bytes]) -> pa.Array:
     kind, oid = types.arrow_type(column), column.type.oid
     if pa.types.is_binary(kind):
         return pa.array([_bytes(value) for value in literals], kind)
-    texts = [None if value is None else value.decode() if isinstance(value, bytes) else str(value) for value in literals]
+    texts = [
+        None if value is None else value.decode() if isinstance(value, bytes) else str(value) for value in literals
+    ]
     if oid == types.ENUM:
         known = ["", *column.labels]
-        return pa.array([known[value] if isinstance(value, int) else text for value, text in zip(literals, texts, strict=True)], kind)
+        return pa.array(
+            [known[value] if isinstance(value, int) else text for value, text in zip(literals, texts, strict=True)],
+            kind,
+        )
     if oid == types.BOOL:
-        return pa.array([None if text is None else {"true": 1, "false": 0}.get(text.lower(), text) not in ("0", 0) for text in texts], kind)
+        return pa.array(
+            [
+                None if text is None else {"true": 1, "false": 0}.get(text.lower(), text) not in ("0", 0)
+                for text in texts
+            ],
+            kind,
+        )
     if oid == types.TIME:
         return pa.array([None if text is None else _duration(text) for text in texts], pa.int64()).cast(kind)
     if oid in (types.VECF32, types.VECF64):
@@ -107,12 +119,18 @@ def cells(column: Column, values: pa.Array) -> list[Cell]:
         scale = kind.scale
         text = decimal_text(values.cast(pa.decimal256(76, scale)).view(pa.decimal256(76, 0)), scale)
     elif pa.types.is_duration(kind):
-        return [None if value is None else _duration_text(value, column.type.scale) for value in values.cast(pa.int64()).to_pylist()]
+        return [
+            None if value is None else _duration_text(value, column.type.scale)
+            for value in values.cast(pa.int64()).to_pylist()
+        ]
     elif pa.types.is_timestamp(kind):
         plain = values.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.string())
         text = pc.utf8_slice_codeunits(plain, 0, 20 + column.type.scale if column.type.scale else 19)
     elif pa.types.is_list(kind):
-        return [None if value is None else "[" + ", ".join(_number(item, kind) for item in value) + "]" for value in values.to_pylist()]
+        return [
+            None if value is None else "[" + ", ".join(_number(item, kind) for item in value) + "]"
+            for value in values.to_pylist()
+        ]
     else:
         text = values.cast(pa.string())
     return text.to_pylist()

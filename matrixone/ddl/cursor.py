@@ -14,8 +14,8 @@ class Cursor:
 
     Attributes
     ----------
-    tokens, place : the tokens read so far, and the number of the next one. They are read as they are asked for, so that going on
-        elsewhere (`go_on_at`) costs nothing of what lies between.
+    tokens, place : the tokens read so far, and the number of the next one. They are read as they are asked for, so
+        that going on elsewhere (`go_on_at`) costs nothing of what lies between.
     """
 
     def __init__(self, text: str, subject: str) -> None:

@@ -1,10 +1,10 @@
 """A CREATE TABLE statement as a value, and back to text.
 
-The text is what MatrixOne gives (`get_ddl`, SHOW CREATE TABLE): upstream-interface.md 5.4. `format_create_table` writes the same form, so a
-text of the server's comes out as it went in, but for: space between tokens, string literals (only quote, backslash, newline, return
-and the zero byte are escaped) and a missing DEFAULT NULL. Expressions (defaults, checks, generated columns, partitions, index options) are
-kept as the text they are.
-Reading is in `matrixone.ddl.parser`.
+The text is what MatrixOne gives (`get_ddl`, SHOW CREATE TABLE): upstream-interface.md 5.4. `format_create_table`
+writes the same form, so a text of the server's comes out as it went in, but for: space between tokens, string literals
+(only quote, backslash, newline, return and the zero byte are escaped) and a missing DEFAULT NULL. Expressions
+(defaults, checks, generated columns, partitions, index options) are kept as the text they are. Reading is in
+`matrixone.ddl.parser`.
 """
 
 from dataclasses import dataclass
@@ -156,7 +156,9 @@ class ColumnDefinition:
         if not self.nullable:
             words.append("NOT NULL")
         if self.generated:
-            words.append(f"GENERATED ALWAYS AS ({self.generated.expression}) {'STORED' if self.generated.stored else 'VIRTUAL'}")
+            words.append(
+                f"GENERATED ALWAYS AS ({self.generated.expression}) {'STORED' if self.generated.stored else 'VIRTUAL'}"
+            )
         elif self.auto_increment:
             words.append("AUTO_INCREMENT")
         else:
@@ -217,12 +219,17 @@ class Index:
             text = f"{self.kind} {name}{parts}"
         else:
             text = " ".join(filter(None, (self.kind, name, f"USING {self.algorithm}" if self.algorithm else "", parts)))
-        return text + (f" {self.options}" if self.options else "") + (f" COMMENT {quote_text(self.comment)}" if self.comment else "")
+        return (
+            text
+            + (f" {self.options}" if self.options else "")
+            + (f" COMMENT {quote_text(self.comment)}" if self.comment else "")
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """`database` is empty where it is the table's own; actions are words such as ``SET NULL``, empty where none is said."""
+    """`database` is empty where it is the table's own; actions are words such as ``SET NULL``, empty where none is
+    said."""
 
     name: str
     columns: tuple[str, ...]
@@ -235,7 +242,9 @@ class ForeignKey:
     def __str__(self) -> str:
         target = f"{quote_name(self.database)}.{quote_name(self.table)}" if self.database else quote_name(self.table)
         constraint = f"CONSTRAINT {quote_name(self.name)} " if self.name else ""
-        actions = (f" ON DELETE {self.on_delete}" if self.on_delete else "") + (f" ON UPDATE {self.on_update}" if self.on_update else "")
+        actions = (f" ON DELETE {self.on_delete}" if self.on_delete else "") + (
+            f" ON UPDATE {self.on_update}" if self.on_update else ""
+        )
         return f"{constraint}FOREIGN KEY ({quote_names(self.columns)}) REFERENCES {target} ({quote_names(self.referenced)}){actions}"
 
 
@@ -261,7 +270,8 @@ class CreateTable:
     partition_by : the text after PARTITION BY, partitions included; empty for none.
     properties : key and value of the PROPERTIES clause, in order.
     cluster_by : names of its columns.
-    options : other table options, e.g. ``("COLLATE", "utf8mb4_bin")``: the name in capitals, the value as the text it is.
+    options : other table options, e.g. ``("COLLATE", "utf8mb4_bin")``: the name in capitals, the value as the text it
+        is.
     """
 
     name: str
@@ -290,12 +300,15 @@ class CreateTable:
 
 
 def format_create_table(table: CreateTable) -> str:
-    """The statement, without a semicolon, in the form in which MatrixOne writes it. Raises DdlUnreadable for an impossible name."""
+    """The statement, without a semicolon, in the form in which MatrixOne writes it. Raises DdlUnreadable for an
+    impossible name."""
     lines = [f"  {column}" for column in table.columns]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({quote_names(table.primary_key)})")
     # Full-text indexes stand one place to the left, as the server has them.
-    lines += [f"{'' if index.kind in (IndexKind.FULLTEXT, IndexKind.FULLTEXT2) else ' '} {index}" for index in table.indexes]
+    lines += [
+        f"{'' if index.kind in (IndexKind.FULLTEXT, IndexKind.FULLTEXT2) else ' '} {index}" for index in table.indexes
+    ]
     lines += [f"  {constraint}" for constraint in (*table.foreign_keys, *table.checks)]
     clauses = [f"{name}={value}" for name, value in table.options]
     if table.comment:
@@ -336,7 +349,10 @@ def enum_members(ddl: str) -> dict[str, tuple[str, ...]]:
 
 def _members(definition: list[Token]) -> dict[str, tuple[str, ...]]:
     match definition:
-        case [Token("name" | "word", name), Token("word", kind), Token("sign", "("), *rest] if kind.lower() in ("enum", "set"):
+        case [Token("name" | "word", name), Token("word", kind), Token("sign", "("), *rest] if kind.lower() in (
+            "enum",
+            "set",
+        ):
             members = []
             for token in rest:
                 if token.kind == "text":

@@ -1,7 +1,8 @@
 """The letters of SQL text: tokens with their places, names and literals read and written.
 
-The text is data from a server or a person: whatever it holds, reading it ends after one pass. Comments of SQL count as space; what stands
-in a versioned comment (``/*!80023 INVISIBLE */``) counts as written out, since that is how MySQL and MariaDB read it.
+The text is data from a server or a person: whatever it holds, reading it ends after one pass. Comments of SQL count as
+space; what stands in a versioned comment (``/*!80023 INVISIBLE */``) counts as written out, since that is how MySQL
+and MariaDB read it.
 """
 
 import re
@@ -27,7 +28,8 @@ _WRITTEN = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r
 
 
 class DdlUnreadable(Terminal):
-    """A table's definition is not a CREATE TABLE that we can read, or says something else than the catalog does. Nothing was changed."""
+    """A table's definition is not a CREATE TABLE that we can read, or says something else than the catalog does.
+    Nothing was changed."""
 
     code = "DDL_UNREADABLE"
     about = "table"
@@ -77,7 +79,8 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
 
 
 def quote_name(name: str) -> str:
-    """A name in backquotes. Raises DdlUnreadable for a name that no server takes: an empty one, or one with a zero byte."""
+    """A name in backquotes. Raises DdlUnreadable for a name that no server takes: an empty one, or one with a zero
+    byte."""
     if not name or "\0" in name:
         raise DdlUnreadable("a name is empty or holds a zero byte", subject=f"name {name!r:.80}")
     return "`" + name.replace("`", "``") + "`"

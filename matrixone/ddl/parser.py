@@ -1,7 +1,8 @@
 """CREATE TABLE text to a `CreateTable`: recursive descent over tokens, in one pass.
 
-Understands what MatrixOne writes (upstream-interface.md 5.4; awkward names, comments that the server forgot to quote) and the same
-statement as MySQL and MariaDB write it. Brackets are counted, never recursed into, so depth costs nothing.
+Understands what MatrixOne writes (upstream-interface.md 5.4; awkward names, comments that the server forgot to quote)
+and the same statement as MySQL and MariaDB write it. Brackets are counted, never recursed into, so depth costs
+nothing.
 """
 
 import re
@@ -9,16 +10,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from matrixone.ddl.cursor import MAX_DIGITS, Cursor
-from matrixone.ddl.definition import Check, ColumnDefinition, ColumnType, CreateTable, ForeignKey, Generated, Index, IndexKind, KeyPart
+from matrixone.ddl.definition import (
+    Check,
+    ColumnDefinition,
+    ColumnType,
+    CreateTable,
+    ForeignKey,
+    Generated,
+    Index,
+    IndexKind,
+    KeyPart,
+)
 from matrixone.ddl.lexer import DdlUnreadable, Token, tokens
 from matrixone.schema import Table
 
 _MAX_REPAIRS = 1_000  # of comments: each may cost looking for a quote in the rest
-# Where a comment ends that was written without quoting it: the server puts each definition on a line of its own, the comment last.
+# Where a comment ends that was written without quoting it: the server puts each definition on a line of its own, the
+# comment last.
 _COMMENT_END = re.compile(r"'(?=,\n|\n\))")
 _INDEX_WORDS = ("UNIQUE", "KEY", "INDEX", "FULLTEXT", "FULLTEXT2", "SPATIAL")
 _ACTIONS = ("CASCADE", "RESTRICT")
-_ATTRIBUTES = ("NOT", "NULL", "DEFAULT", "ON", "AUTO_INCREMENT", "GENERATED", "AS", "COLLATE", "CHARACTER", "INVISIBLE", "VISIBLE")
+_ATTRIBUTES = (
+    "NOT",
+    "NULL",
+    "DEFAULT",
+    "ON",
+    "AUTO_INCREMENT",
+    "GENERATED",
+    "AS",
+    "COLLATE",
+    "CHARACTER",
+    "INVISIBLE",
+    "VISIBLE",
+)
 _ATTRIBUTES += ("PRIMARY", "UNIQUE", "CHECK", "COMMENT")
 
 
@@ -31,15 +55,16 @@ def parse_create_table(
 ) -> CreateTable:
     """The statement as a value. Raises DdlUnreadable, which names the place.
 
-    `comment` is the table's comment, `members` those of enum and set columns by name, where they are known from the catalog: the server
-    does not quote them, so a text with quotes in it can be read for certain only with them. `subject` is what an error is about, e.g.
-    ``table db.t``.
+    `comment` is the table's comment, `members` those of enum and set columns by name, where they are known from the
+    catalog: the server does not quote them, so a text with quotes in it can be read for certain only with them.
+    `subject` is what an error is about, e.g. ``table db.t``.
     """
     return _Parser(text, comment, members or {}, subject).statement()
 
 
 def table_comment(text: str) -> str:
-    """The table's comment in a CREATE TABLE text of MySQL or MariaDB, whatever else the text holds; empty if it has none."""
+    """The table's comment in a CREATE TABLE text of MySQL or MariaDB, whatever else the text holds; empty if it has
+    none."""
     depth, clause = 0, False
     for token in tokens(text):
         if clause and not token.is_sign("="):
@@ -67,7 +92,9 @@ def create_table_of(table: Table) -> CreateTable:
         declared = definition.type
         known = declared.sql_type
         if known is not None and known.oid != column.type.oid:
-            raise DdlUnreadable(f"column {column.name} is a {declared.name} in its CREATE TABLE text only", subject=subject)
+            raise DdlUnreadable(
+                f"column {column.name} is a {declared.name} in its CREATE TABLE text only", subject=subject
+            )
         kind = ColumnType(declared.name, members=column.labels) if column.labels else declared
         columns.append(replace(definition, type=kind))
     return replace(created, database=table.database, name=table.name, columns=tuple(columns))
@@ -120,7 +147,9 @@ class _Parser(Cursor):
         keys = frozenset(body.primary_key)  # of a primary key, whether NOT NULL is said or not
         return CreateTable(
             name=name,
-            columns=tuple(replace(column, nullable=column.nullable and column.name not in keys) for column in body.columns),
+            columns=tuple(
+                replace(column, nullable=column.nullable and column.name not in keys) for column in body.columns
+            ),
             database=database,
             primary_key=body.primary_key,
             indexes=tuple(body.indexes),
@@ -210,7 +239,19 @@ class _Parser(Cursor):
         if default is not None and default.upper() == "NULL":
             default = None
         body.columns.append(
-            ColumnDefinition(name, kind, nullable, default, on_update, auto_increment, generated, comment, charset, collation, invisible)
+            ColumnDefinition(
+                name,
+                kind,
+                nullable,
+                default,
+                on_update,
+                auto_increment,
+                generated,
+                comment,
+                charset,
+                collation,
+                invisible,
+            )
         )
 
     def _type(self, known: tuple[str, ...]) -> ColumnType:
@@ -249,7 +290,9 @@ class _Parser(Cursor):
 
     def _index(self, constraint: str) -> Index:
         word = self.take_token().value.upper()
-        kind = IndexKind.KEY if word in ("KEY", "INDEX") else next(kind for kind in IndexKind if kind.split()[0] == word)
+        kind = (
+            IndexKind.KEY if word in ("KEY", "INDEX") else next(kind for kind in IndexKind if kind.split()[0] == word)
+        )
         if kind is not IndexKind.KEY:
             self.take("KEY", "INDEX")
         name = constraint if self.at_sign("(") or self.at("USING") else self.name()
@@ -339,10 +382,13 @@ class _Parser(Cursor):
         return self._literal()
 
     def _column_comment(self) -> str:
-        """The literal; if what follows it makes no sense, the server did not quote it, and it goes to the end of its definition."""
+        """The literal; if what follows it makes no sense, the server did not quote it, and it goes to the end of its
+        definition."""
         token = self.token()
         following = self.following()
-        if token.kind == "text" and (following is None or following.value in (",", ")") or following.is_word(*_ATTRIBUTES)):
+        if token.kind == "text" and (
+            following is None or following.value in (",", ")") or following.is_word(*_ATTRIBUTES)
+        ):
             return self._literal()
         end = _COMMENT_END.search(self.text, token.start + 1)
         if token.kind not in ("text", "broken") or end is None or self._repairs >= _MAX_REPAIRS:
@@ -362,7 +408,11 @@ class _Parser(Cursor):
             (token.is_word("ON") and following.is_word("UPDATE"))
             or (token.is_word("COMMENT") and following.kind in ("text", "broken"))
             or (token.is_word("NOT") and following.is_word("NULL") and not previous.is_word("IS"))
-            or (token.is_word("NULL") and not previous.is_word("IS", "NOT") and (previous.kind != "sign" or previous.value == ")"))
+            or (
+                token.is_word("NULL")
+                and not previous.is_word("IS", "NOT")
+                and (previous.kind != "sign" or previous.value == ")")
+            )
             or token.is_word("AUTO_INCREMENT", "INVISIBLE", "CHECK", "UNIQUE")
             or (token.is_word("PRIMARY") and following.is_word("KEY"))
         )

@@ -1,12 +1,12 @@
 """Binary JSON to the text that the server prints: object-format.md 4.6.
 
-All values of a column are decoded together, level by level: first down (containers to their children, over numpy arrays of positions),
-then the leaves of all levels at once, then up (children joined into their containers by Arrow). The loops run over levels, and over the
-few floats that Arrow prints in another notation.
+All values of a column are decoded together, level by level: first down (containers to their children, over numpy
+arrays of positions), then the leaves of all levels at once, then up (children joined into their containers by Arrow).
+The loops run over levels, and over the few floats that Arrow prints in another notation.
 
-Hostile values cannot blow up: a child lies behind its container's entries and ends inside it, so depth is bounded by size and by
-MAX_DEPTH; children take 5 bytes each in a sound value, and strings do not overlap, so both are bounded by the bytes that are there,
-however offsets may be shared.
+Hostile values cannot blow up: a child lies behind its container's entries and ends inside it, so depth is bounded by
+size and by MAX_DEPTH; children take 5 bytes each in a sound value, and strings do not overlap, so both are bounded by
+the bytes that are there, however offsets may be shared.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,9 @@ MAX_DEPTH = 512
 _LITERALS = ("null", "true", "false")  # code 1, 2, 3
 _CONTAINER_HEAD, _KEY_ENTRY, _VALUE_ENTRY = 8, 6, 5
 _LENGTH_BYTES = 5  # LEB128 of a length below 2**32
-_CHUNK_BYTES = 1 << 20  # values decoded together: bounds the working arrays, which are some twenty times that and fit a cache
+_CHUNK_BYTES = (
+    1 << 20
+)  # values decoded together: bounds the working arrays, which are some twenty times that and fit a cache
 _INT32_MAX = 2**31 - 1
 _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10  # Arrow prints floats of this range as the server does
 _PLAIN_HIGH = 1e21
@@ -46,7 +48,8 @@ def _array(*texts: str) -> pa.StringArray:
 
 
 def json_text(values: pa.BinaryArray, *, subject: str) -> pa.StringArray:
-    """The text of each value; nulls stay nulls. Raises `ObjectDamaged`, or `ObjectUnsupported` beyond MAX_DEPTH or 2 GiB of text."""
+    """The text of each value; nulls stay nulls. Raises `ObjectDamaged`, or `ObjectUnsupported` beyond MAX_DEPTH or 2
+    GiB of text."""
     if len(values) == 0:
         return pa.array([], pa.string())
     _, offsets, data = values.buffers()
@@ -97,7 +100,9 @@ class _Bytes:
         self.data = data
         self.subject = subject
         self.u1 = np.frombuffer(data, np.uint8)
-        self.u2, self.u4, self.u8, self.i8, self.f8 = (self._strided(kind) for kind in ("<u2", "<u4", "<u8", "<i8", "<f8"))
+        self.u2, self.u4, self.u8, self.i8, self.f8 = (
+            self._strided(kind) for kind in ("<u2", "<u4", "<u8", "<i8", "<f8")
+        )
 
     def _strided(self, kind: str) -> np.ndarray:
         dtype = np.dtype(kind)
@@ -108,7 +113,9 @@ class _Bytes:
             raise ObjectDamaged(f"JSON: {what}", subject=self.subject)
 
 
-def _texts(data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray, valid: np.ndarray, subject: str) -> pa.StringArray:
+def _texts(
+    data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray, valid: np.ndarray, subject: str
+) -> pa.StringArray:
     source = _Bytes(data or pa.py_buffer(b""), subject)
     rows = np.flatnonzero(valid)
     if rows.size == 0:
@@ -161,7 +168,8 @@ def _descend(source: _Bytes, kind: np.ndarray, at: np.ndarray, end: np.ndarray) 
 
 
 def _leaves(source: _Bytes, levels: list[_Level], size: int) -> tuple[pa.StringArray, pa.StringArray | None]:
-    """Texts of all leaves (empty for containers) and of all keys with their colon (empty where there is none), level by level."""
+    """Texts of all leaves (empty for containers) and of all keys with their colon (empty where there is none), level
+    by level."""
     kind, at, end = (np.concatenate([getattr(level, name) for level in levels]) for name in ("kind", "at", "end"))
     groups, places = [_array("")], np.zeros(len(kind), np.int64)
 
@@ -178,7 +186,12 @@ def _leaves(source: _Bytes, levels: list[_Level], size: int) -> tuple[pa.StringA
     for number, words in ((INT64, source.i8), (UINT64, source.u8), (FLOAT64, source.f8)):
         if (nodes := np.flatnonzero(kind == number)).size:
             source.check(at[nodes] + 8 <= end[nodes], "a number outside its container")
-            put(nodes, _float_text(words[at[nodes]], source) if number == FLOAT64 else pa.array(words[at[nodes]]).cast(pa.string()))
+            put(
+                nodes,
+                _float_text(words[at[nodes]], source)
+                if number == FLOAT64
+                else pa.array(words[at[nodes]]).cast(pa.string()),
+            )
             known[nodes] = True
     nodes = np.flatnonzero(kind == STRING)
     known[nodes] = True
@@ -270,7 +283,9 @@ def _float_text(values: np.ndarray, source: _Bytes) -> pa.StringArray:
     size = np.abs(values)
     odd = (size >= _ARROW_PLAIN_HIGH) | ((size < _ARROW_PLAIN_LOW) & (size != 0))
     if odd.any():
-        text = pc.replace_with_mask(text, pa.array(odd), pa.array([_odd_float(value) for value in values[odd].tolist()]))
+        text = pc.replace_with_mask(
+            text, pa.array(odd), pa.array([_odd_float(value) for value in values[odd].tolist()])
+        )
     return text
 
 

@@ -1,4 +1,5 @@
-"""Where the bytes of an object come from: a buffer in memory, or a file of which only the slices that are looked at are read."""
+"""Where the bytes of an object come from: a buffer in memory, or a file of which only the slices that are looked at
+are read."""
 
 import os
 from typing import Protocol
@@ -18,7 +19,8 @@ class Content(Protocol):
 
 
 class FileContent:
-    """An open file. Unlike a mapped one it leaves nothing in memory but the slices in use, and a file cut short meanwhile does no harm."""
+    """An open file. Unlike a mapped one it leaves nothing in memory but the slices in use, and a file cut short
+    meanwhile does no harm."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -22,13 +22,18 @@ _DAY_US = 86_400_000_000
 UNIX_EPOCH_US = UNIX_EPOCH_DAYS * _DAY_US
 _END_US = (MAX_DAYS + 1) * _DAY_US - 1
 
-_I4, _I8, _U8 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8")  # made once: parsing the text costs as much as a conversion
+_I4, _I8, _U8 = (
+    np.dtype("<i4"),
+    np.dtype("<i8"),
+    np.dtype("<u8"),
+)  # made once: parsing the text costs as much as a conversion
 _UNSIGNED = {size: np.dtype(f"<u{size}") for size in (2, 4, 8)}
 Converter = Callable[[Vector, Column, str], pa.Array]
 
 
 def to_arrow(vector: Vector, column: Column, subject: str) -> pa.Array:
-    """The array of `types.arrow_type(column)`; the vector is of the column's oid. Raises `ObjectDamaged` or `ObjectMismatch`."""
+    """The array of `types.arrow_type(column)`; the vector is of the column's oid. Raises `ObjectDamaged` or
+    `ObjectMismatch`."""
     if types.is_packed(column):
         return varlena_array(vector, subject)
     if types.is_set(column):
@@ -106,7 +111,8 @@ def _decimal256(vector: Vector, column: Column, subject: str) -> pa.Array:
 
 
 def decimal_text(unscaled: pa.Array, scale: int) -> pa.StringArray:
-    """Decimals of scale 0 as text with the point `scale` digits from the right. Arrow's own cast would print 0.0000001 as 1E-7."""
+    """Decimals of scale 0 as text with the point `scale` digits from the right. Arrow's own cast would print 0.0000001
+    as 1E-7."""
     digits = unscaled.cast(pa.string())
     if scale <= 0:
         return digits
@@ -191,7 +197,9 @@ def _floats(dtype: str, kind: pa.DataType) -> Converter:
         ends = np.frombuffer(offsets, np.int32, vector.rows + 1)
         sizes = ends - ends[0]
         if (sizes % width).any():
-            raise ObjectDamaged(f"column {column.name} holds a vector that is no multiple of {width} bytes", subject=subject)
+            raise ObjectDamaged(
+                f"column {column.name} holds a vector that is no multiple of {width} bytes", subject=subject
+            )
         total = int(sizes[-1])
         numbers = np.frombuffer(data.slice(int(ends[0]), total), dtype).copy() if total else np.empty(0, dtype)
         items = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
@@ -204,7 +212,8 @@ def _floats(dtype: str, kind: pa.DataType) -> Converter:
 def _check_scale(vector: Vector, column: Column, subject: str) -> None:
     if vector.scale != column.type.scale:
         raise ObjectMismatch(
-            f"column {column.name} has {vector.scale} fraction digits in the file, {column.type.scale} in the schema", subject=subject
+            f"column {column.name} has {vector.scale} fraction digits in the file, {column.type.scale} in the schema",
+            subject=subject,
         )
 
 
@@ -230,7 +239,9 @@ def _refuse(bad: np.ndarray, vector: Vector, column: Column, subject: str) -> No
     if null is not None:
         bad = bad & ~null
     if bad.any():
-        raise ObjectDamaged(f"row {int(bad.argmax())} of column {column.name} is outside the range of its type", subject=subject)
+        raise ObjectDamaged(
+            f"row {int(bad.argmax())} of column {column.name} is outside the range of its type", subject=subject
+        )
 
 
 _CONVERTERS: dict[int, Converter] = {
@@ -252,7 +263,9 @@ _CONVERTERS: dict[int, Converter] = {
     types.DATE: _date,
     types.TIME: _fixed("<i8", pa.duration("us")),
     types.DATETIME: _datetime(pa.timestamp("us"), 0),
-    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC"), _DAY_US),  # 0001-01-01 in a zone east of Greenwich lies before it in UTC
+    types.TIMESTAMP: _datetime(
+        pa.timestamp("us", "UTC"), _DAY_US
+    ),  # 0001-01-01 in a zone east of Greenwich lies before it in UTC
     types.YEAR: _fixed("<i2", pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,

@@ -1,4 +1,5 @@
-"""What can be wrong with an object, read or written: typed errors, all terminal. Source: architecture.md, "What bad input gets"."""
+"""What can be wrong with an object, read or written: typed errors, all terminal. Source: architecture.md, "What bad
+input gets"."""
 
 from typing import ClassVar
 
@@ -41,7 +42,9 @@ class BadObjectName(Terminal):
 
     code: ClassVar[str] = "BAD_OBJECT_NAME"
     about: ClassVar[str] = "object"
-    default_remedy: ClassVar[str] = "Look at where the name came from: the upstream's object list never gives such a name."
+    default_remedy: ClassVar[str] = (
+        "Look at where the name came from: the upstream's object list never gives such a name."
+    )
 
 
 class NotWritable(Terminal):
@@ -49,4 +52,6 @@ class NotWritable(Terminal):
 
     code: ClassVar[str] = "NOT_WRITABLE"
     about: ClassVar[str] = "object"
-    default_remedy: ClassVar[str] = "Correct the value that the message names, or declare the column with a type that holds it."
+    default_remedy: ClassVar[str] = (
+        "Correct the value that the message names, or declare the column with a type that holds it."
+    )

@@ -48,7 +48,9 @@ def rowid_order(object_id: bytes) -> tuple[bytes, int]:
 
 def fixed_text_array(text: np.ndarray) -> pa.StringArray:
     """ASCII texts of one length, uint8 of shape (n, length), as an Arrow string array without nulls."""
-    return pa.StringArray.from_buffers(len(text), fixed_offsets(len(text), text.shape[1]), pa.py_buffer(np.ascontiguousarray(text)))
+    return pa.StringArray.from_buffers(
+        len(text), fixed_offsets(len(text), text.shape[1]), pa.py_buffer(np.ascontiguousarray(text))
+    )
 
 
 def fixed_offsets(count: int, length: int) -> pa.Buffer:

@@ -1,7 +1,7 @@
 """Packed keys: the value of composite primary keys, cluster-by columns and index keys. object-format.md 8.
 
-Packed values compare bytewise as their tuples do, so most work needs no unpacking: this is for people, tests and pruning, one key at a
-time.
+Packed values compare bytewise as their tuples do, so most work needs no unpacking: this is for people, tests and
+pruning, one key at a time.
 """
 
 import struct
@@ -12,7 +12,9 @@ from matrixone.objects.errors import ObjectDamaged
 
 NULL, FALSE, TRUE = 0x00, 0x26, 0x27
 FLOAT32, FLOAT64 = 0x20, 0x21
-SIGNED = frozenset((0x28, 0x29, 0x3A, 0x3B, 0x41, 0x42, 0x43, 0x47, 0x54))  # int8..int64, date, datetime, timestamp, time, year
+SIGNED = frozenset(
+    (0x28, 0x29, 0x3A, 0x3B, 0x41, 0x42, 0x43, 0x47, 0x54)
+)  # int8..int64, date, datetime, timestamp, time, year
 UNSIGNED = frozenset((0x3C, 0x3D, 0x3E, 0x40, 0x51))  # uint8..uint64, bit
 UINT16 = 0x3D
 DECIMAL64, DECIMAL128 = 0x44, 0x45

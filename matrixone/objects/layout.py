@@ -1,7 +1,8 @@
 """The map of an object file: header, extents, metadata area. object-format.md 2.
 
-Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an origin length is
-believed only within LZ4's best ratio and the caller's limit. Every fault is an `ObjectDamaged` or `ObjectUnsupported`.
+Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an
+origin length is believed only within LZ4's best ratio and the caller's limit. Every fault is an `ObjectDamaged` or
+`ObjectUnsupported`.
 """
 
 import struct
@@ -35,7 +36,10 @@ BLOCK_HEADER_SIZE = 179
 
 _LZ4_BEST_RATIO = 255  # one byte of input extends a match by 255 bytes at most
 _RAW, _COMPRESSED = 0, 1
-_META_LIMIT_BASE, _META_LIMIT_PER_BYTE = 16 << 20, 4  # 124 bytes describe a (block, column) whose payload is hardly ever below 31 bytes
+_META_LIMIT_BASE, _META_LIMIT_PER_BYTE = (
+    16 << 20,
+    4,
+)  # 124 bytes describe a (block, column) whose payload is hardly ever below 31 bytes
 
 _ENTRY = struct.Struct("<HH")
 _OBJECT_META = struct.Struct("<HI")
@@ -106,7 +110,9 @@ def read_header(content: Content, subject: str) -> Header:
         raise ObjectUnsupported(f"format version {version}", subject=subject)
     meta = Extent.parse(raw, 10)
     if meta.offset < HEADER_SIZE or meta.end + FOOTER_SIZE != content.size:
-        raise ObjectDamaged(f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject)
+        raise ObjectDamaged(
+            f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject
+        )
     return Header(meta, _U32.unpack_from(raw, 23)[0])
 
 
@@ -118,8 +124,8 @@ def stored_columns(block: Block) -> Iterator[tuple[int, int, int, int]]:
 
 
 class Scratch:
-    """Memory that one extent after another is inflated into: each takes the place of the one before. Fresh memory for each would cost as
-    much as the inflating.
+    """Memory that one extent after another is inflated into: each takes the place of the one before. Fresh memory for
+    each would cost as much as the inflating.
     """
 
     def __init__(self) -> None:
@@ -133,25 +139,39 @@ class Scratch:
 
 
 def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
-    """The bytes of an extent, inflated to exactly its origin length; `limit` is the greatest one that the caller can justify."""
+    """The bytes of an extent, inflated to exactly its origin length; `limit` is the greatest one that the caller can
+    justify."""
     return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject, None)
 
 
-def inflate_column(content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None) -> pa.Buffer:
-    """As `inflate`, for a stored column of a block; without the cost of an Extent for each of a million. With `scratch` the bytes are good
-    until the next use of it.
+def inflate_column(
+    content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None
+) -> pa.Buffer:
+    """As `inflate`, for a stored column of a block; without the cost of an Extent for each of a million. With
+    `scratch` the bytes are good until the next use of it.
     """
-    algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT)
+    algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(
+        block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT
+    )
     return _inflate(content, algorithm, offset, length, origin, limit, subject, scratch)
 
 
 def _inflate(
-    content: Content, algorithm: int, offset: int, length: int, origin: int, limit: int, subject: str, scratch: Scratch | None
+    content: Content,
+    algorithm: int,
+    offset: int,
+    length: int,
+    origin: int,
+    limit: int,
+    subject: str,
+    scratch: Scratch | None,
 ) -> pa.Buffer:
     if offset + length > content.size:
         raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
     if origin > limit:
-        raise ObjectDamaged(f"an extent claims to inflate to {origin} bytes where {limit} can be justified", subject=subject)
+        raise ObjectDamaged(
+            f"an extent claims to inflate to {origin} bytes where {limit} can be justified", subject=subject
+        )
     stored = content.slice(offset, length)
     if algorithm == _RAW:
         if origin != length:
@@ -202,17 +222,31 @@ def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: st
     if count > BLOCKS_LIMIT:
         raise ObjectDamaged(f"{count} blocks indexed", subject=subject)
     offsets, lengths = np.frombuffer(area, "<u4", 2 * count, index).astype(np.int64).reshape(count, 2).T
-    if int(lengths.sum()) > len(area):  # blocks that share their metadata could multiply the work of whoever walks over them
+    if int(lengths.sum()) > len(
+        area
+    ):  # blocks that share their metadata could multiply the work of whoever walks over them
         raise ObjectDamaged("metadata of blocks overlaps", subject=subject)
     blocks = []
     for number, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
         block_rows, block_columns = _rows_and_columns(area, start + offset, subject)
         if length != BLOCK_HEADER_SIZE + block_columns.nbytes:
-            raise ObjectDamaged(f"metadata of block {number}: {length} bytes for {len(block_columns)} columns", subject=subject)
+            raise ObjectDamaged(
+                f"metadata of block {number}: {length} bytes for {len(block_columns)} columns", subject=subject
+            )
         if block_rows > BLOCK_ROWS_LIMIT:
-            raise ObjectUnsupported(f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit", subject=subject)
+            raise ObjectUnsupported(
+                f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit", subject=subject
+            )
         blocks.append(Block(number, block_rows, block_columns))
-    return Metadata(object_id, rows, max_seqnum, bool(appendable), None if sort_key == NO_SORT_KEY else sort_key, columns, tuple(blocks))
+    return Metadata(
+        object_id,
+        rows,
+        max_seqnum,
+        bool(appendable),
+        None if sort_key == NO_SORT_KEY else sort_key,
+        columns,
+        tuple(blocks),
+    )
 
 
 def _rows_and_columns(area: bytes, at: int, subject: str) -> tuple[int, np.ndarray]:
@@ -226,4 +260,6 @@ def _rows_and_columns(area: bytes, at: int, subject: str) -> tuple[int, np.ndarr
 
 def _check_there(area: bytes, at: int, length: int, subject: str) -> None:
     if at + length > len(area):
-        raise ObjectDamaged(f"the metadata ends at {len(area)}, but {length} bytes are to be read at {at}", subject=subject)
+        raise ObjectDamaged(
+            f"the metadata ends at {len(area)}, but {length} bytes are to be read at {at}", subject=subject
+        )

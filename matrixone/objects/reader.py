@@ -26,8 +26,9 @@ _DEEP_BASE, _DEEP_PER_BYTE = 1 << 30, 64  # bytes that a deep check decodes, by 
 class ObjectFile:
     """One object: header and metadata are parsed at once, columns on demand.
 
-    Whatever the bytes hold, a method returns or raises `ObjectDamaged`, `ObjectUnsupported` or `ObjectMismatch`. A memory-mapped file
-    must not be cut short while it is open: objects are immutable, and the store renames them into place.
+    Whatever the bytes hold, a method returns or raises `ObjectDamaged`, `ObjectUnsupported` or `ObjectMismatch`. A
+    memory-mapped file must not be cut short while it is open: objects are immutable, and the store renames them into
+    place.
 
     Attributes
     ----------
@@ -36,8 +37,8 @@ class ObjectFile:
     blocks : see `matrixone.objects.layout.Block`.
     appendable : rows are in order of arrival, each with a commit time.
     sort_key : seqnum of the column that the rows are sorted by (if the stats say sorted), or None.
-    max_seqnum : greatest number of an ordinary column; what stands beyond it in a block is special (rowids, commit times), whatever the
-        table's columns of these numbers are by now.
+    max_seqnum : greatest number of an ordinary column; what stands beyond it in a block is special (rowids, commit
+        times), whatever the table's columns of these numbers are by now.
     meta : extent of the metadata area.
     schema_version : of the table, when the object was written.
     size : bytes of the logical file.
@@ -45,7 +46,9 @@ class ObjectFile:
 
     def __init__(self, data: Content | bytes, *, subject: str = "object") -> None:
         content: Content = pa.py_buffer(data) if isinstance(data, bytes) else data
-        self._content: Content = logical_content(content.slice(0, content.size), subject) if is_disk_file(content) else content
+        self._content: Content = (
+            logical_content(content.slice(0, content.size), subject) if is_disk_file(content) else content
+        )
         self._subject = subject
         header = read_header(self._content, subject)
         metadata = read_metadata(self._content, header.meta, subject)
@@ -67,7 +70,8 @@ class ObjectFile:
 
     @classmethod
     def open(cls, path: str | Path, *, subject: str | None = None) -> "ObjectFile":
-        """Map a file of a store (logical content, or a file of the DISK backend). Raises OSError if it cannot be opened."""
+        """Map a file of a store (logical content, or a file of the DISK backend). Raises OSError if it cannot be
+        opened."""
         path = Path(path)
         subject = subject or f"object {path.name}"
         if path.stat().st_size == 0:
@@ -78,17 +82,19 @@ class ObjectFile:
     def column(self, block: int, column: Column) -> pa.Array:
         """The values of a column in a block, of type `arrow_type(column)`.
 
-        Nulls where the object was written before the column existed (2.8). Raises `ObjectMismatch` if the file has another type than the
-        schema.
+        Nulls where the object was written before the column existed (2.8). Raises `ObjectMismatch` if the file has
+        another type than the schema.
         """
-        # Beyond the greatest ordinary number stand rowids and commit times, where a column that was added in place has its number later.
+        # Beyond the greatest ordinary number stand rowids and commit times, where a column that was added in place has
+        # its number later.
         vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
         if vector is None:
             return pa.nulls(self.blocks[block].rows, arrow_type(column))
         return to_arrow(vector, column, self._subject)
 
     def commit_timestamps(self, block: int) -> np.ndarray | None:
-        """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They mean nothing in an object created by a CN (1)."""
+        """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They mean nothing in an object
+        created by a CN (1)."""
         last = len(self.blocks[block].columns) - 1
         if last < 0 or int(self.blocks[block].columns["oid"][last]) != types.TS:
             return None
@@ -99,12 +105,12 @@ class ObjectFile:
         return self._without_nulls(block, _ROWID_SEQNUM, types.ROWID).fixed(ROWID_DTYPE)
 
     def check(self, stats: ObjectStats | None = None, *, inflate: bool = False, deep: bool = False) -> None:
-        """Compare the object with its stats, and every extent with the file. `inflate` also takes every column of every block out of its
-        compression and compares its rows with the block's; `deep` decodes them as well.
+        """Compare the object with its stats, and every extent with the file. `inflate` also takes every column of
+        every block out of its compression and compares its rows with the block's; `deep` decodes them as well.
 
-        Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged` or `ObjectUnsupported`. The format has no checksums: a
-        flipped bit inside a value can pass. Rows may share their bytes, so that a small file holds very much: what goes beyond a
-        budget is inflated and parsed, but not decoded.
+        Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged` or `ObjectUnsupported`. The format
+        has no checksums: a flipped bit inside a value can pass. Rows may share their bytes, so that a small file holds
+        very much: what goes beyond a budget is inflated and parsed, but not decoded.
         """
         if stats is not None:
             self._check_stats(stats)
@@ -122,7 +128,9 @@ class ObjectFile:
             for seqnum, _, offset, length in stored_columns(block):
                 total += length
                 if offset + length > self.meta.offset:
-                    raise ObjectDamaged(f"column {seqnum} of block {block.number} reaches into the metadata", subject=self._subject)
+                    raise ObjectDamaged(
+                        f"column {seqnum} of block {block.number} reaches into the metadata", subject=self._subject
+                    )
         if total > self.meta.offset:
             raise ObjectDamaged("columns overlap", subject=self._subject)
 
@@ -137,15 +145,22 @@ class ObjectFile:
         }
         for what, (file, listed) in pairs.items():
             if file != listed:
-                raise ObjectMismatch(f"{what}: the file has {file}, the object list {listed}", subject=f"object {stats.name}")
+                raise ObjectMismatch(
+                    f"{what}: the file has {file}, the object list {listed}", subject=f"object {stats.name}"
+                )
 
     def _check_column(self, block: int, seqnum: int, oid: int, scratch: Scratch, *, decode: bool) -> int:
         """Inflate and parse a column, and decode it if asked; returns the bytes that came out."""
         vector = self._vector(block, seqnum, oid, scratch)
         if vector is None or not decode:
             return 0
-        # Without the schema text and packed keys look alike, and neither labels nor the precision of decimals are known.
-        labels = tuple(map(str, range(1, max(int(vector.fixed("<u2").max()), 1) + 1))) if oid == types.ENUM and vector.rows else ("1",)
+        # Without the schema text and packed keys look alike, and neither labels nor the precision of decimals are
+        # known.
+        labels = (
+            tuple(map(str, range(1, max(int(vector.fixed("<u2").max()), 1) + 1)))
+            if oid == types.ENUM and vector.rows
+            else ("1",)
+        )
         width = types.MAX_PRECISION.get(oid, vector.width)
         kind = SqlType(types.VARBINARY if oid in TEXT_TYPES else oid, width, vector.scale)
         column = Column(f"#{seqnum}", seqnum, kind, labels=labels if oid == types.ENUM else ())
@@ -167,7 +182,9 @@ class ObjectFile:
         if file_oid == 0:
             return None
         if file_oid != oid:
-            raise ObjectMismatch(f"column {seqnum} has type {file_oid} in the file, {oid} in the schema", subject=self._subject)
+            raise ObjectMismatch(
+                f"column {seqnum} has type {file_oid} in the file, {oid} in the schema", subject=self._subject
+            )
         if oid not in SLOT_SIZES:
             raise ObjectUnsupported(f"column type {oid}", subject=self._subject)
         slot_size = SLOT_SIZES[oid]

@@ -115,7 +115,9 @@ class ObjectStats:
         """Parse 154 bytes; raises `ObjectDamaged` if they are not the stats of one flushed object."""
         if len(raw) != STATS_SIZE:
             raise ObjectDamaged(f"object stats of {len(raw)} bytes instead of {STATS_SIZE}", subject="object list")
-        object_id, name, meta, rows, blocks, zonemap, size, origin_size, flags = np.frombuffer(raw, STATS_DTYPE)[0].item()
+        object_id, name, meta, rows, blocks, zonemap, size, origin_size, flags = np.frombuffer(raw, STATS_DTYPE)[
+            0
+        ].item()
         stats = cls(
             raw=bytes(raw),
             object_id=object_id,
@@ -150,14 +152,16 @@ class ObjectStats:
         created_by_cn: bool,
         level: int = 0,
     ) -> "ObjectStats":
-        """The stats of an object that has been written; `in_order` is the flag sorted. Raises `ObjectDamaged` where they contradict
-        themselves."""
+        """The stats of an object that has been written; `in_order` is the flag sorted. Raises `ObjectDamaged` where
+        they contradict themselves."""
         raw = np.zeros((), STATS_DTYPE)
         raw["object_id"], raw["name"] = np.void(object_id), np.void(object_name(object_id).encode("ascii"))
         raw["meta"] = (meta.algorithm, meta.offset, meta.length, meta.origin)
         raw["rows"], raw["blocks"], raw["size"], raw["origin_size"] = rows, blocks, size, origin_size
         raw["sort_key_zonemap"] = np.void(sort_key_zonemap)
-        raw["flags"] = appendable * _APPENDABLE | in_order * _SORTED | created_by_cn * _CREATED_BY_CN | level << _LEVEL_SHIFT
+        raw["flags"] = (
+            appendable * _APPENDABLE | in_order * _SORTED | created_by_cn * _CREATED_BY_CN | level << _LEVEL_SHIFT
+        )
         return cls.parse(raw.tobytes())
 
     def _check(self, name: bytes) -> None:
@@ -179,9 +183,10 @@ class ObjectStats:
 def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordBatch:
     """The stats of a whole object list as columns, without a loop over objects.
 
-    Columns: name (string, derived from the id), rows, blocks, size, origin_size, meta_end (int64; bytes, `size` of a sound object is
-    `meta_end` + 64), appendable, sorted, created_by_cn, name_agrees (bool; false where the stored name is not the one of the id).
-    Raises `ObjectDamaged` if any value is null or not of 154 bytes. Nothing else is judged here.
+    Columns: name (string, derived from the id), rows, blocks, size, origin_size, meta_end (int64; bytes, `size` of a
+    sound object is `meta_end` + 64), appendable, sorted, created_by_cn, name_agrees (bool; false where the stored name
+    is not the one of the id). Raises `ObjectDamaged` if any value is null or not of 154 bytes. Nothing else is judged
+    here.
     """
     table = np.frombuffer(_stats_bytes(stats), STATS_DTYPE)
     plain = table.view(np.uint8).reshape(len(table), STATS_SIZE)
@@ -205,7 +210,9 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
 
 def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:
     """For each row of `stats_columns` whether `ObjectStats.parse` would take it."""
-    columns = {name: decoded.column(name).to_numpy(zero_copy_only=False) for name in decoded.schema.names if name != "name"}
+    columns = {
+        name: decoded.column(name).to_numpy(zero_copy_only=False) for name in decoded.schema.names if name != "name"
+    }
     size, rows, blocks = columns["size"], columns["rows"], columns["blocks"]
     sound = columns["name_agrees"] & (size > 0) & (size == columns["meta_end"] + FOOTER_SIZE)
     sound &= (blocks <= BLOCKS_LIMIT) & (rows <= blocks * BLOCK_ROWS_LIMIT) & ~(columns["appendable"] & (blocks > 1))
@@ -213,8 +220,8 @@ def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _stats_bytes(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.Buffer | bytes:
-    """The concatenated values; raises unless each is of 154 bytes. 2**31 bytes are some 13.9 million objects, the most that binary
-    holds.
+    """The concatenated values; raises unless each is of 154 bytes. 2**31 bytes are some 13.9 million objects, the most
+    that binary holds.
     """
     if stats.null_count:
         raise ObjectDamaged(f"{stats.null_count} object stats are null", subject="object list")

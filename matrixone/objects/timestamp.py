@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TIMESTAMP_DTYPE = np.dtype([("logical", "<u4"), ("physical", "<i8")])  # the 12 bytes in memory: the logical part comes first
+TIMESTAMP_DTYPE = np.dtype(
+    [("logical", "<u4"), ("physical", "<i8")]
+)  # the 12 bytes in memory: the logical part comes first
 _TEXT = re.compile(r"(\d{1,19})-(\d{1,10})")
 
 

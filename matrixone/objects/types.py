@@ -29,7 +29,9 @@ SLOT_SIZES = {
     TS: 12,
     **dict.fromkeys((DECIMAL128, UUID), 16),
     BLOCK_ID: 20,
-    **dict.fromkeys((CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64, ROWID), 24),
+    **dict.fromkeys(
+        (CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64, ROWID), 24
+    ),
     DECIMAL256: 32,
 }
 VARLENA_TYPES = frozenset((CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64))
@@ -71,7 +73,8 @@ _ARROW = {
 
 
 def is_packed(column: Column) -> bool:
-    """Whether a column declared as varchar holds packed keys (section 8), not text: the hidden key columns, and those of index tables."""
+    """Whether a column declared as varchar holds packed keys (section 8), not text: the hidden key columns, and those
+    of index tables."""
     return column.type.oid in (CHAR, VARCHAR) and (column.hidden or column.name.startswith(_PACKED_PREFIX))
 
 

@@ -1,8 +1,8 @@
 """Serialised vectors: object-format.md 2.6, 3.
 
-A parsed `Vector` has been checked against the row count of its block: `slots` holds exactly rows * slot size bytes, and `nulls` one bit
-a row. Constant vectors come out flat. Varlena slots are checked where they are followed, in `varlena_array`, because only there it is
-known which rows are null.
+A parsed `Vector` has been checked against the row count of its block: `slots` holds exactly rows * slot size bytes,
+and `nulls` one bit a row. Constant vectors come out flat. Varlena slots are checked where they are followed, in
+`varlena_array`, because only there it is known which rows are null.
 """
 
 import struct
@@ -28,10 +28,16 @@ _HEAD = struct.Struct(
     "<HHBBBBBiiiII"
 )  # entry type, entry version; class; oid, charset, not-null, filler, size, width, scale; rows, data length
 _U32 = struct.Struct("<I")
-_NULLS = {1: struct.Struct("<iQQ"), 2: struct.Struct("<qQQ")}  # by entry version: a count (meaningless in 1), bit length, byte size
+_NULLS = {
+    1: struct.Struct("<iQQ"),
+    2: struct.Struct("<qQQ"),
+}  # by entry version: a count (meaningless in 1), bit length, byte size
 
 HEAD_AND_TAIL_SIZE = _HEAD.size + 2 * _U32.size + 1
-NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW = 64 << 10, 1  # a bitmap may be longer than the rows: vectors are reused by the server
+NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW = (
+    64 << 10,
+    1,
+)  # a bitmap may be longer than the rows: vectors are reused by the server
 
 
 @dataclass(slots=True, eq=False)  # frozen would cost more than the rest of the parsing; nobody changes it
@@ -56,7 +62,8 @@ class Vector:
     nulls: np.ndarray | None
 
     def fixed(self, dtype: np.dtype | str) -> np.ndarray:
-        """The slots as numbers: a copy, aligned (slots are not, and numpy is slow with such), with arbitrary values where rows are null."""
+        """The slots as numbers: a copy, aligned (slots are not, and numpy is slow with such), with arbitrary values
+        where rows are null."""
         return np.frombuffer(self.slots, dtype).copy()
 
     def null_mask(self) -> np.ndarray | None:
@@ -73,7 +80,9 @@ def parse_vector(entry: pa.Buffer, oid: int, slot_size: int, rows: int, subject:
     size = entry.size
     if size < HEAD_AND_TAIL_SIZE:
         raise ObjectDamaged(f"a column of {size} bytes", subject=subject)
-    kind, version, vector_class, file_oid, _, _, _, file_slot_size, width, scale, count, data_length = _HEAD.unpack_from(entry)
+    kind, version, vector_class, file_oid, _, _, _, file_slot_size, width, scale, count, data_length = (
+        _HEAD.unpack_from(entry)
+    )
     if kind != COLUMN_ENTRY:
         raise ObjectDamaged(f"entry type {kind} where a column should be", subject=subject)
     if version not in _NULLS:
@@ -81,7 +90,10 @@ def parse_vector(entry: pa.Buffer, oid: int, slot_size: int, rows: int, subject:
     if vector_class not in (_FLAT, _CONSTANT):
         raise ObjectUnsupported(f"vector class {vector_class}", subject=subject)
     if file_oid != oid or file_slot_size != slot_size:
-        raise ObjectDamaged(f"type {file_oid} with slots of {file_slot_size} bytes, announced as type {oid} ({slot_size})", subject=subject)
+        raise ObjectDamaged(
+            f"type {file_oid} with slots of {file_slot_size} bytes, announced as type {oid} ({slot_size})",
+            subject=subject,
+        )
     if count != rows:
         raise ObjectDamaged(f"vector of {count} rows in a block of {rows}", subject=subject)
 
@@ -109,7 +121,8 @@ def _length_before(entry: pa.Buffer, at: int, subject: str) -> int:
 
 
 def _null_bits(raw: pa.Buffer, version: int, rows: int, subject: str) -> np.ndarray | None:
-    """The bitmap cut or filled to `rows` bits: rows beyond its length are not null, bits beyond the rows mean nothing (3.2)."""
+    """The bitmap cut or filled to `rows` bits: rows beyond its length are not null, bits beyond the rows mean nothing
+    (3.2)."""
     if raw.size == 0:
         return None
     head = _NULLS[version]
@@ -144,8 +157,8 @@ def _spread(
 def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
     """Values of a varlena vector (3.3) as binary with offsets of its own, nulls included.
 
-    Per row numpy writes one Arrow view of 16 bytes, per byte Arrow's cast copies. Two cases need no views: all values inline and of one
-    length, and all values one after another in the area (then the area itself becomes the data).
+    Per row numpy writes one Arrow view of 16 bytes, per byte Arrow's cast copies. Two cases need no views: all values
+    inline and of one length, and all values one after another in the area (then the area itself becomes the data).
     """
     rows, valid, null = vector.rows, vector.validity(), vector.null_mask()
     if rows == 0:
@@ -159,7 +172,8 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
         values = pa.py_buffer(np.ascontiguousarray(slots[:, 1 : 1 + longest]))
         return pa.Array.from_buffers(pa.binary(), rows, [None, fixed_offsets(rows, longest), values])
 
-    # A view: u32 length, then either 12 bytes of value, or 4 that the cast does not look at, u32 number of the buffer, u32 start in it.
+    # A view: u32 length, then either 12 bytes of value, or 4 that the cast does not look at, u32 number of the buffer,
+    # u32 start in it.
     views = np.frombuffer(pa.allocate_buffer(16 * rows), "<u4").reshape(rows, 4)
     view_bytes = views.view(np.uint8)
     if longest <= _VIEW_INLINE_MAX:
@@ -199,9 +213,12 @@ def _inline_starts(rows: int) -> np.ndarray:
 
 
 def _check_inside(starts: np.ndarray, lengths: np.ndarray, mask: np.ndarray, area_size: int, subject: str) -> None:
-    """Every value outside its slot (mask all ones, else start 0) ends inside the area; all values together fit Arrow's 32-bit offsets."""
+    """Every value outside its slot (mask all ones, else start 0) ends inside the area; all values together fit Arrow's
+    32-bit offsets."""
     longest = int(lengths.max())
-    if area_size > _INT32_MAX or (longest * len(lengths) > _INT32_MAX and int(lengths.sum(dtype=np.uint64)) > _INT32_MAX):
+    if area_size > _INT32_MAX or (
+        longest * len(lengths) > _INT32_MAX and int(lengths.sum(dtype=np.uint64)) > _INT32_MAX
+    ):
         raise ObjectUnsupported(f"a column of more than {_INT32_MAX} bytes in one block", subject=subject)
     # A start inside the area and a length of less than 2**31 cannot overflow 32 bits together.
     if int(starts.max()) > area_size or int(((starts + lengths) & mask).max()) > area_size:
@@ -220,8 +237,8 @@ def _contiguous(starts: np.ndarray, lengths: np.ndarray, area: pa.Buffer) -> pa.
 
 
 def text_array(values: pa.BinaryArray) -> pa.StringArray:
-    """Binary values as strings, without a copy; raises ArrowInvalid where a value is not UTF-8. ASCII, the usual case, is seen over all
-    values at once."""
+    """Binary values as strings, without a copy; raises ArrowInvalid where a value is not UTF-8. ASCII, the usual case,
+    is seen over all values at once."""
     _, offsets, data = values.buffers()
     if len(values) and data is not None and values.offset == 0:
         ends = np.frombuffer(offsets, np.int32)
@@ -241,8 +258,8 @@ def is_ascii(data: pa.Buffer) -> bool:
 
 
 def gather(data: pa.Buffer, starts: np.ndarray, lengths: np.ndarray) -> pa.BinaryArray:
-    """The byte ranges `starts` .. `starts + lengths` of `data` as values; the caller has checked that they lie inside and fit 32-bit
-    offsets.
+    """The byte ranges `starts` .. `starts + lengths` of `data` as values; the caller has checked that they lie inside
+    and fit 32-bit offsets.
     """
     views = np.zeros((len(starts), 4), "<u4")
     views[:, 0] = lengths

@@ -50,8 +50,9 @@ def deleted_rows(
 ) -> Mapping[bytes, np.ndarray]:
     """Rows deleted at a time, by the id of their data object: sorted, unique `block << 32 | row` (uint64).
 
-    Targets that are not listed are kept too, unless `of` limits the answer to some object ids; then objects and blocks of tombstones are
-    skipped whose rowids lie outside. Memory: 8 bytes for each deleted row that is asked for, and one block of a tombstone object at a time.
+    Targets that are not listed are kept too, unless `of` limits the answer to some object ids; then objects and blocks
+    of tombstones are skipped whose rowids lie outside. Memory: 8 bytes for each deleted row that is asked for, and one
+    block of a tombstone object at a time.
     """
     wanted = None if of is None else frozenset(of)
     places = None if wanted is None else sorted(map(rowid_order, wanted))
@@ -70,9 +71,15 @@ def deleted_rows(
 
 
 def count_deletions(
-    objects: Iterable[ListedObject], open_object: Opener, at: Timestamp, *, of: Collection[bytes], since: Timestamp | None = None
+    objects: Iterable[ListedObject],
+    open_object: Opener,
+    at: Timestamp,
+    *,
+    of: Collection[bytes],
+    since: Timestamp | None = None,
 ) -> dict[bytes, int]:
-    """How many tombstone rows some tombstone objects have at a time for each of the data objects `of`, those without any left out.
+    """How many tombstone rows some tombstone objects have at a time for each of the data objects `of`, those without
+    any left out.
 
     A row that is deleted twice counts twice. `since` leaves out what existed then already. Memory: one block at a time.
     """
@@ -108,12 +115,14 @@ def visible_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table at a time, one batch a block at most, columns in the order given.
 
-    `only` limits the data objects by id, so that several tasks can read a share each; all tombstones of the table must be in `objects`
-    nonetheless. `choose` names the blocks of a data object that are wanted; the others are not read.
+    `only` limits the data objects by id, so that several tasks can read a share each; all tombstones of the table must
+    be in `objects` nonetheless. `choose` names the blocks of a data object that are wanted; the others are not read.
     """
     schema = arrow_schema(columns)
     chosen = [
-        listed for listed in objects if not listed.tombstone and listed.takes_part(at) and (only is None or listed.stats.object_id in only)
+        listed
+        for listed in objects
+        if not listed.tombstone and listed.takes_part(at) and (only is None or listed.stats.object_id in only)
     ]
     dead = deleted_rows(objects, open_object, at, of=frozenset(listed.stats.object_id for listed in chosen))
     for listed in chosen:
@@ -136,15 +145,19 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
 
 
 def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:
-    """Raises `ObjectMismatch` if rows of an object are deleted (as `deleted_rows` gives them) whose block it does not have."""
+    """Raises `ObjectMismatch` if rows of an object are deleted (as `deleted_rows` gives them) whose block it does not
+    have."""
     if deletions is not None and int(deletions[-1]) >> ROW_BITS >= len(file.blocks):
         block, row = divmod(int(deletions[-1]), 1 << ROW_BITS)
         message = f"row {row} of block {block} is deleted, of {len(file.blocks)} blocks"
         raise ObjectMismatch(message, subject=f"object {listed.stats.name}")
 
 
-def visible_mask(listed: ListedObject, file: ObjectFile, block: int, deletions: np.ndarray | None, at: Timestamp) -> np.ndarray | None:
-    """bool, one a stored row of a block; None if all are visible (9.2, 9.3). `deletions` are those of the object in `deleted_rows`."""
+def visible_mask(
+    listed: ListedObject, file: ObjectFile, block: int, deletions: np.ndarray | None, at: Timestamp
+) -> np.ndarray | None:
+    """bool, one a stored row of a block; None if all are visible (9.2, 9.3). `deletions` are those of the object in
+    `deleted_rows`."""
     rows = file.blocks[block].rows
     keep = None
     if listed.stats.appendable:
@@ -158,13 +171,17 @@ def visible_mask(listed: ListedObject, file: ObjectFile, block: int, deletions: 
         if stop > first:
             dead = (deletions[first:stop] & np.uint64(_ROW_MASK)).astype(np.int64)
             if int(dead[-1]) >= rows:
-                raise ObjectMismatch(f"row {int(dead[-1])} of block {block} is deleted, of {rows}", subject=f"object {listed.stats.name}")
+                raise ObjectMismatch(
+                    f"row {int(dead[-1])} of block {block} is deleted, of {rows}", subject=f"object {listed.stats.name}"
+                )
             keep = np.ones(rows, bool) if keep is None else keep
             keep[dead] = False
     return keep
 
 
-def _existing_rowids(listed: ListedObject, file: ObjectFile, block: int, at: Timestamp, since: Timestamp | None = None) -> np.ndarray:
+def _existing_rowids(
+    listed: ListedObject, file: ObjectFile, block: int, at: Timestamp, since: Timestamp | None = None
+) -> np.ndarray:
     """Rowids of the tombstone rows that exist at a time. Those of a CN all exist from the object's creation on (9.3)."""
     rowids = file.rowids(block)
     if listed.stats.created_by_cn:
@@ -187,7 +204,8 @@ def not_after(times: np.ndarray, at: Timestamp) -> np.ndarray:
 
 
 def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Runs of rowids of one object each, with their `block << 32 | row`. Rowids are sorted, so there is one run an object."""
+    """Runs of rowids of one object each, with their `block << 32 | row`. Rowids are sorted, so there is one run an
+    object."""
     if len(rowids) == 0:
         return
     positions = rowids["block"].astype(np.uint64) << np.uint64(ROW_BITS) | rowids["row"]
@@ -198,7 +216,8 @@ def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
 
 
 def _is_apart(zonemap: bytes, places: list[tuple[bytes, int]] | None) -> bool:
-    """Whether a zone map of rowids shows that none belongs to an object at these places (sorted; None = any). In doubt it does not."""
+    """Whether a zone map of rowids shows that none belongs to an object at these places (sorted; None = any). In doubt
+    it does not."""
     known = None if places is None else rowid_range(zonemap)
     if places is None or known is None:
         return places == []

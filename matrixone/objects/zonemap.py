@@ -34,8 +34,8 @@ class ZoneMap:
 
 
 def parse_zonemap(raw: bytes) -> ZoneMap | None:
-    """None where nothing may be concluded: not initialised, bool (the server stores the AND of the values), an unknown type, NaN, or
-    bytes of another length.
+    """None where nothing may be concluded: not initialised, bool (the server stores the AND of the values), an unknown
+    type, NaN, or bytes of another length.
     """
     if len(raw) != ZONEMAP_SIZE or not raw[_FLAGS_AT] & _INITIALISED:
         return None
@@ -76,7 +76,9 @@ def _timestamp(raw: bytes) -> Timestamp:
 
 _DECODERS: dict[int, Callable[[bytes], Any]] = {
     **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.YEAR), _signed),
-    **dict.fromkeys((types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.DECIMAL64, types.DECIMAL128), _signed),
+    **dict.fromkeys(
+        (types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.DECIMAL64, types.DECIMAL128), _signed
+    ),
     types.UINT8: _number("<B"),
     **dict.fromkeys((types.UINT16, types.ENUM), _number("<H")),
     types.UINT32: _number("<I"),

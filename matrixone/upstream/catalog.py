@@ -1,7 +1,7 @@
 """The upstream's catalog at a snapshot: tables, columns, types, ids.
 
-Source: upstream-interface.md 5.4, 5.5 and "Checked on live clusters" (`{mo_ts = …}` reads any account's catalog as sys); object-format.md
-3.1.
+Source: upstream-interface.md 5.4, 5.5 and "Checked on live clusters" (`{mo_ts = …}` reads any account's catalog as
+sys); object-format.md 3.1.
 """
 
 import logging
@@ -14,13 +14,20 @@ from matrixone.ddl.definition import enum_members
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import INDEX_TABLE_PREFIX, ROWID, Column, Kind, SqlType, Table
 from matrixone.upstream import statements
-from matrixone.upstream.errors import BadAnswer, BadCatalog, DatabaseMissing, StatementFailed, TableMissing, UnsupportedTable
+from matrixone.upstream.errors import (
+    BadAnswer,
+    BadCatalog,
+    DatabaseMissing,
+    StatementFailed,
+    TableMissing,
+    UnsupportedTable,
+)
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
-# `atttyp`, 20 bytes, big endian: oid, charset (1 = binary), not-null and a spare byte, each widened to 16 bits; then the size of a slot,
-# width and scale as zig-zag numbers (0, -1, 1, -2, … are written 0, 1, 2, 3, …). Worked out on recordings of all types and checked against
-# object files.
+# `atttyp`, 20 bytes, big endian: oid, charset (1 = binary), not-null and a spare byte, each widened to 16 bits; then
+# the size of a slot, width and scale as zig-zag numbers (0, -1, 1, -2, … are written 0, 1, 2, 3, …). Worked out on
+# recordings of all types and checked against object files.
 _TYPE = struct.Struct(">HHHHIII")
 _INDEX_KINDS = frozenset({"i", "fulltext", "metadata", "centroids", "entries", "hnsw_meta", "hnsw_storage"})
 _ENUM, _SET = 66, 28
@@ -35,9 +42,12 @@ class Catalog:
     ----------
     database, database_id : name and number (`dat_id`).
     at : the snapshot's timestamp.
-    tables : every relation, in order of id: ordinary tables, index tables, partitions and, as kind OTHER, what is not replicated.
-    partitioned : names of the partitioned tables among them (the parents, whose kind is TABLE): their database's object list cannot be had.
-    unreplicated : name and relkind of every table of kind OTHER: v view, S sequence, e external, cluster, and what else there may be.
+    tables : every relation, in order of id: ordinary tables, index tables, partitions and, as kind OTHER, what is not
+        replicated.
+    partitioned : names of the partitioned tables among them (the parents, whose kind is TABLE): their database's
+        object list cannot be had.
+    unreplicated : name and relkind of every table of kind OTHER: v view, S sequence, e external, cluster, and what
+        else there may be.
     """
 
     database: str
@@ -49,9 +59,16 @@ class Catalog:
 
 
 def read_catalog(
-    session: Session, publication: Publication, database: str, snapshot_name: str, at: Timestamp, *, with_ddl: bool = True
+    session: Session,
+    publication: Publication,
+    database: str,
+    snapshot_name: str,
+    at: Timestamp,
+    *,
+    with_ddl: bool = True,
 ) -> Catalog:
-    """The database as it was at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone, BadCatalog."""
+    """The database as it was at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone,
+    BadCatalog."""
     owner = publication.publisher_id
     database_rows = session.read(statements.select_databases(owner, database, at.physical))
     table_rows = session.read(statements.select_tables(owner, database, at.physical))
@@ -61,14 +78,18 @@ def read_catalog(
 
 
 def index_tables(session: Session, publication: Publication, table_id: int, snapshot_name: str) -> tuple[str, ...]:
-    """Names of the hidden tables behind a table's indexes, sorted. Ask soon after the snapshot: their history is not protected by it."""
+    """Names of the hidden tables behind a table's indexes, sorted. Ask soon after the snapshot: their history is not
+    protected by it."""
     answer = session.read(statements.indexes(table_id, publication.publisher, publication.name, snapshot_name))
     names = {text(cell, "index_table_name") for (cell,) in answer.select("index_table_name")}
     return tuple(sorted(names - {""}))
 
 
-def tables_from_rows(database_rows: Answer, table_rows: Answer, column_rows: Answer, ddl_rows: Answer | None, *, at: Timestamp) -> Catalog:
-    """The catalog out of rows of mo_database, mo_tables, mo_columns and get_ddl. Pure; columns are found by name, further ones ignored."""
+def tables_from_rows(
+    database_rows: Answer, table_rows: Answer, column_rows: Answer, ddl_rows: Answer | None, *, at: Timestamp
+) -> Catalog:
+    """The catalog out of rows of mo_database, mo_tables, mo_columns and get_ddl. Pure; columns are found by name,
+    further ones ignored."""
     found = list(database_rows.select("dat_id", "datname"))
     if not found:
         raise DatabaseMissing("the database does not exist at this snapshot", subject=f"snapshot at {at}")
@@ -108,8 +129,9 @@ def decode_type(cell: bytes | None, what: str) -> SqlType:
 def labels_of(type_: SqlType, stored: str, declared: tuple[str, ...]) -> tuple[str, ...]:
     """The members of an enum or set column; empty for every other column.
 
-    `stored` is `attr_enum`, the members joined by commas, which is ambiguous when a member holds one; `declared`, the members in the DDL
-    text, says which is meant as long as it is the same text. Where it is not, the stored text counts: it is what the server reads.
+    `stored` is `attr_enum`, the members joined by commas, which is ambiguous when a member holds one; `declared`, the
+    members in the DDL text, says which is meant as long as it is the same text. Where it is not, the stored text
+    counts: it is what the server reads.
     """
     if type_.oid not in (_ENUM, _SET):
         return ()
@@ -129,7 +151,9 @@ def kind_of(name: str, relkind: str) -> Kind:
     return Kind.TABLE if relkind == "r" else Kind.OTHER
 
 
-def _tables(rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mapping[int, str]) -> list[tuple[Table, str, bool]]:
+def _tables(
+    rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mapping[int, str]
+) -> list[tuple[Table, str, bool]]:
     """Each table with its relkind and whether it is partitioned."""
     names = ("rel_id", "relname", "reldatabase", "relkind", "rel_comment", "partitioned", "rel_logical_id")
     tables = []
@@ -155,8 +179,19 @@ def _tables(rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mappin
 
 
 def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Column, ...]]:
-    """Table id -> its stored columns: the user's in declared order, then hidden ones; without the row id, which is computed."""
-    names = ("att_relname_id", "attname", "atttyp", "attnum", "attnotnull", "attisdropped", "att_is_hidden", "attr_seqnum", "attr_enum")
+    """Table id -> its stored columns: the user's in declared order, then hidden ones; without the row id, which is
+    computed."""
+    names = (
+        "att_relname_id",
+        "attname",
+        "atttyp",
+        "attnum",
+        "attnotnull",
+        "attisdropped",
+        "att_is_hidden",
+        "attr_seqnum",
+        "attr_enum",
+    )
     declared: dict[int, dict[str, tuple[str, ...]]] = {}
     found: dict[int, list[tuple[bool, int, Column]]] = defaultdict(list)
     for rel_id, attname, atttyp, attnum, not_null, dropped, is_hidden, seqnum, stored in rows.select(*names):
@@ -179,7 +214,10 @@ def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Colu
             nullable=not _flag(not_null, f"attnotnull of {what}"),
         )
         found[table_id].append((hidden, integer(attnum, f"attnum of {what}"), column))
-    return {table_id: tuple(column for _, _, column in sorted(columns, key=lambda entry: entry[:2])) for table_id, columns in found.items()}
+    return {
+        table_id: tuple(column for _, _, column in sorted(columns, key=lambda entry: entry[:2]))
+        for table_id, columns in found.items()
+    }
 
 
 def _flag(cell: bytes | None, what: str) -> bool:
@@ -197,7 +235,8 @@ def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
 
 
 def _ddl_text(cell: bytes | None) -> str:
-    """The replica of objects needs no DDL text: one that is not UTF-8 is left out, and whoever needs it says so of that table alone."""
+    """The replica of objects needs no DDL text: one that is not UTF-8 is left out, and whoever needs it says so of
+    that table alone."""
     try:
         return text(cell, "tablesql")
     except BadAnswer as error:
@@ -205,12 +244,15 @@ def _ddl_text(cell: bytes | None) -> str:
         return ""
 
 
-def _read_ddl(session: Session, publication: Publication, database: str, snapshot: str, table_rows: Answer) -> Answer | None:
-    """The statements of all tables. One external or cluster table, or one that the server cannot write down, spoils the answer for a whole
-    database: then table by table, and a table whose statement cannot be had stays without.
+def _read_ddl(
+    session: Session, publication: Publication, database: str, snapshot: str, table_rows: Answer
+) -> Answer | None:
+    """The statements of all tables. One external or cluster table, or one that the server cannot write down, spoils
+    the answer for a whole database: then table by table, and a table whose statement cannot be had stays without.
 
-    A name that an internal command cannot carry has no statement of its own: such a database is asked for with all others of the account,
-    and such a table stays without DDL text once the whole cannot be had. Types and columns come from the catalog in any case.
+    A name that an internal command cannot carry has no statement of its own: such a database is asked for with all
+    others of the account, and such a table stays without DDL text once the whole cannot be had. Types and columns come
+    from the catalog in any case.
     """
     passable = statements.can_be_word(database)
     ask = (snapshot, publication.publisher, publication.name)
@@ -223,10 +265,16 @@ def _read_ddl(session: Session, publication: Publication, database: str, snapsho
     answers = []
     for relname, relkind in table_rows.select("relname", "relkind"):
         name = text(relname, "relname")
-        if kind_of(name, text(relkind, "relkind")) not in (Kind.TABLE, Kind.PARTITION) or not statements.can_be_word(name):
+        if kind_of(name, text(relkind, "relkind")) not in (Kind.TABLE, Kind.PARTITION) or not statements.can_be_word(
+            name
+        ):
             continue
         try:
             answers.append(session.read(statements.ddl(*ask, database, name)))
         except (UnsupportedTable, TableMissing, StatementFailed) as error:
             _log.info("table %s has no DDL text: %s", name, error.text)
-    return Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows]) if answers else None
+    return (
+        Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows])
+        if answers
+        else None
+    )

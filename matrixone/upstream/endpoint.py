@@ -2,14 +2,16 @@
 
     mysql://<account>#<user>[#<role>]:<password>@<host>[:<port>][?ssl-mode=…&ssl-ca=…&ssl-cert=…&ssl-key=…]
 
-How it is taken apart (upstream-interface.md 2; the server's own two parsers differ, this is the more permissive one, made unambiguous):
+How it is taken apart (upstream-interface.md 2; the server's own two parsers differ, this is the more permissive one,
+made unambiguous):
 
-* The last '@' ends the password, so a password may hold '@' ':' '#' '/' '?'. It is taken literally, without %-decoding. An '@' inside an
-  option is written %40.
-* The first ':' ends the user part. `a:b:c@h` therefore is user a with password `b:c`, as it is for the server; account and user with a
-  colon between them are written `account%3Auser` (and `account%3Auser%3Arole`), because a password may hold ':' and nothing else could tell
-  the two readings apart.
-* No account, or an empty one, means account sys. No ':' means no password (None), a ':' with nothing after it an empty one.
+* The last '@' ends the password, so a password may hold '@' ':' '#' '/' '?'. It is taken literally, without
+  %-decoding. An '@' inside an option is written %40.
+* The first ':' ends the user part. `a:b:c@h` therefore is user a with password `b:c`, as it is for the server; account
+  and user with a colon between them are written `account%3Auser` (and `account%3Auser%3Arole`), because a password may
+  hold ':' and nothing else could tell the two readings apart.
+* No account, or an empty one, means account sys. No ':' means no password (None), a ':' with nothing after it an empty
+  one.
 """
 
 import re
@@ -33,9 +35,11 @@ class Tls:
 
     Attributes
     ----------
-    mode : `disabled`; `preferred` (encrypted if the server offers it, unchecked: no protection against a man in the middle); `required`
-        (encrypted, unchecked); `verify_ca` (the certificate is checked); `verify_identity` (and the host name in it).
-    ca, cert, key : paths of PEM files: the authority to trust (None: the system's), the client's certificate and its key.
+    mode : `disabled`; `preferred` (encrypted if the server offers it, unchecked: no protection against a man in the
+        middle); `required` (encrypted, unchecked); `verify_ca` (the certificate is checked); `verify_identity` (and
+        the host name in it).
+    ca, cert, key : paths of PEM files: the authority to trust (None: the system's), the client's certificate and its
+        key.
     """
 
     mode: TlsMode = "preferred"
@@ -84,7 +88,8 @@ class Endpoint:
 
 
 def parse_uri(uri: str) -> tuple[Endpoint, str | None]:
-    """The endpoint and the password (None where the URI has none). Raises BadUri, whose text repeats nothing of the URI."""
+    """The endpoint and the password (None where the URI has none). Raises BadUri, whose text repeats nothing of the
+    URI."""
     if not uri[: len(_SCHEME)].lower() == _SCHEME:
         raise _bad("it does not begin with mysql://")
     credentials, at, place = uri[len(_SCHEME) :].rpartition("@")
@@ -111,7 +116,11 @@ def format_uri(endpoint: Endpoint, password: str | None = None) -> str:
     secret = "" if password is None else f":{password}"
     tls = endpoint.tls
     parts = [("ssl-mode", tls.mode), ("ssl-ca", tls.ca), ("ssl-cert", tls.cert), ("ssl-key", tls.key)]
-    options = "" if tls == Tls() else "?" + "&".join(f"{name}={quote(value, safe='/')}" for name, value in parts if value is not None)
+    options = (
+        ""
+        if tls == Tls()
+        else "?" + "&".join(f"{name}={quote(value, safe='/')}" for name, value in parts if value is not None)
+    )
     return f"{_SCHEME}{endpoint.login}{secret}@{endpoint.address}{options}"
 
 
@@ -123,7 +132,9 @@ def _parse_login(text: str) -> tuple[str, str, str | None]:
     """Account ('' where none is named), user and role. A colon anywhere wins over '#', as for the server."""
     text = re.sub("%3a", ":", text, flags=re.I)
     parts = text.split(":" if ":" in text else "#")
-    if any(character in part for part in parts for character in "#:?@") or any(ord(character) < 32 for character in text):
+    if any(character in part for part in parts for character in "#:?@") or any(
+        ord(character) < 32 for character in text
+    ):
         raise _bad("the user part holds a character that has a meaning of its own ('#', ':', '?')")
     match parts:
         case [user] if user:
@@ -157,7 +168,9 @@ def _parse_tls(query: str) -> Tls:
         if field is None or field in values or not value:
             raise _bad("an option is unknown, empty or given twice; known are ssl-mode, ssl-ca, ssl-cert and ssl-key")
         values[field] = value
-    implied = "verify_ca" if "ca" in values else "required" if values else "preferred"  # as the MySQL command line reads it
+    implied = (
+        "verify_ca" if "ca" in values else "required" if values else "preferred"
+    )  # as the MySQL command line reads it
     wanted = values.pop("mode", implied).lower().replace("-", "_")
     mode: TlsMode | None = next((known for known in get_args(TlsMode) if known == wanted), None)
     if mode is None:

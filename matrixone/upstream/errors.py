@@ -1,8 +1,8 @@
 """What the upstream, or the way to it, can answer badly; and which of these an error number and text mean.
 
-Numbers say little: most errors of the server arrive as 20101 and are told apart by their text (upstream-interface.md 2 and 12,
-native-behaviour.md 7.3). So the table below looks at text and number together, line by line. An error that no line knows is
-`StatementFailed`: terminal, with number and text kept.
+Numbers say little: most errors of the server arrive as 20101 and are told apart by their text (upstream-interface.md 2
+and 12, native-behaviour.md 7.3). So the table below looks at text and number together, line by line. An error that no
+line knows is `StatementFailed`: terminal, with number and text kept.
 """
 
 import re
@@ -29,7 +29,9 @@ class UpstreamError(CcprError):
     about = "statement"
     meaning: ClassVar[str] = "the upstream refused the statement"
 
-    def __init__(self, message: str, *, subject: str, remedy: str | None = None, number: int = 0, text: str = "") -> None:
+    def __init__(
+        self, message: str, *, subject: str, remedy: str | None = None, number: int = 0, text: str = ""
+    ) -> None:
         super().__init__(message, subject=subject, remedy=remedy)
         self.number = number
         self.text = text
@@ -38,7 +40,9 @@ class UpstreamError(CcprError):
         return _rebuild, (type(self), self.message, self.subject, self.remedy, self.number, self.text)
 
 
-def _rebuild(kind: type[UpstreamError], message: str, subject: str, remedy: str, number: int, text: str) -> UpstreamError:
+def _rebuild(
+    kind: type[UpstreamError], message: str, subject: str, remedy: str, number: int, text: str
+) -> UpstreamError:
     return kind(message, subject=subject, remedy=remedy, number=number, text=text)
 
 
@@ -55,7 +59,8 @@ class UpstreamUnreachable(UpstreamError, Transient):
 
 
 class UpstreamBusy(UpstreamError, Transient):
-    """The server is there and says: not now. Too many connections, a lock, a collection that is running, a time-out inside the server."""
+    """The server is there and says: not now. Too many connections, a lock, a collection that is running, a time-out
+    inside the server."""
 
     code = "UPSTREAM_BUSY"
     meaning = "the upstream is busy"
@@ -67,7 +72,9 @@ class ConnectionLost(UpstreamError, Transient):
 
     code = "CONNECTION_LOST"
     meaning = "the connection to the upstream was lost"
-    default_remedy = "Nothing: the next statement connects anew. If it stays, look at the network and at the read timeout."
+    default_remedy = (
+        "Nothing: the next statement connects anew. If it stays, look at the network and at the read timeout."
+    )
 
 
 class NotFlushedYet(UpstreamError, Transient):
@@ -76,7 +83,9 @@ class NotFlushedYet(UpstreamError, Transient):
     code = "NOT_FLUSHED_YET"
     about = "snapshot"
     meaning = "the snapshot is not flushed yet"
-    default_remedy = "It is tried again. As user sys with role moadmin this hurries it: SELECT mo_ctl('dn','checkpoint','')."
+    default_remedy = (
+        "It is tried again. As user sys with role moadmin this hurries it: SELECT mo_ctl('dn','checkpoint','')."
+    )
 
 
 # -- the outcome is not known
@@ -85,7 +94,8 @@ class NotFlushedYet(UpstreamError, Transient):
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
     """The connection broke in the middle of CREATE or DROP SNAPSHOT, and it is not known whether it was carried out.
 
-    Both are written so that repeating them is safe, and the name was recorded before: the next attempt looks at the same name.
+    Both are written so that repeating them is safe, and the name was recorded before: the next attempt looks at the
+    same name.
     """
 
     code = "SNAPSHOT_OUTCOME_UNKNOWN"
@@ -101,9 +111,7 @@ class BadUri(UpstreamError, Terminal):
 
     code = "BAD_URI"
     about = "URI"
-    default_remedy = (
-        "Write it as mysql://<account>#<user>:<password>@<host>:<port>, options as ?ssl-mode=…&ssl-ca=…; a ':' inside the user part as %3A."
-    )
+    default_remedy = "Write it as mysql://<account>#<user>:<password>@<host>:<port>, options as ?ssl-mode=…&ssl-ca=…; a ':' inside the user part as %3A."
 
 
 class BadWord(UpstreamError, Terminal):
@@ -129,9 +137,7 @@ class TlsFailed(UpstreamError, Terminal):
     code = "TLS_FAILED"
     about = "upstream"
     meaning = "the encrypted connection could not be made"
-    default_remedy = (
-        "Check ssl-ca against the server's certificate and the host name against the names in it; ssl-mode says how much is checked."
-    )
+    default_remedy = "Check ssl-ca against the server's certificate and the host name against the names in it; ssl-mode says how much is checked."
 
 
 class NotPermitted(UpstreamError, Terminal):
@@ -169,7 +175,9 @@ class AccountMissing(UpstreamError, Terminal):
     code = "ACCOUNT_MISSING"
     about = "account"
     meaning = "the publishing account does not exist"
-    default_remedy = "Look for the right name, as a user of account sys: SELECT account_id, account_name FROM mo_catalog.mo_account."
+    default_remedy = (
+        "Look for the right name, as a user of account sys: SELECT account_id, account_name FROM mo_catalog.mo_account."
+    )
 
 
 class NotCovered(UpstreamError, Terminal):
@@ -199,7 +207,9 @@ class SnapshotExists(UpstreamError, Terminal):
     code = "SNAPSHOT_EXISTS"
     about = "snapshot"
     meaning = "a snapshot of this name exists already"
-    default_remedy = "Take another name, or drop it: DROP SNAPSHOT IF EXISTS <name> FROM <publisher> PUBLICATION <publication>."
+    default_remedy = (
+        "Take another name, or drop it: DROP SNAPSHOT IF EXISTS <name> FROM <publisher> PUBLICATION <publication>."
+    )
 
 
 class StaleRead(UpstreamError, Terminal):
@@ -208,7 +218,9 @@ class StaleRead(UpstreamError, Terminal):
     code = "STALE_READ"
     about = "snapshot"
     meaning = "the upstream no longer knows what changed since the older snapshot"
-    default_remedy = "Only a full list can help: `ccpr plan NAME` shows what it would bring, `ccpr run NAME --plan ID` does that."
+    default_remedy = (
+        "Only a full list can help: `ccpr plan NAME` shows what it would bring, `ccpr run NAME --plan ID` does that."
+    )
 
 
 class ObjectGone(UpstreamError, Terminal):
@@ -228,9 +240,7 @@ class ObjectSizeMismatch(UpstreamError, Terminal):
 
     code = "OBJECT_SIZE_MISMATCH"
     about = "object"
-    default_remedy = (
-        "`ccpr run NAME` lists and fetches it again; if it stays, the upstream's list and its files disagree: report it with this text."
-    )
+    default_remedy = "`ccpr run NAME` lists and fetches it again; if it stays, the upstream's list and its files disagree: report it with this text."
 
 
 class DatabaseMissing(UpstreamError, Terminal):
@@ -239,7 +249,9 @@ class DatabaseMissing(UpstreamError, Terminal):
     code = "DATABASE_MISSING"
     about = "database"
     meaning = "the database does not exist upstream"
-    default_remedy = "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
+    default_remedy = (
+        "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
+    )
 
 
 class TableMissing(UpstreamError, Terminal):
@@ -248,11 +260,14 @@ class TableMissing(UpstreamError, Terminal):
     code = "TABLE_MISSING"
     about = "table"
     meaning = "the table does not exist upstream"
-    default_remedy = "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
+    default_remedy = (
+        "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
+    )
 
 
 class PartitionedTable(UpstreamError, Terminal):
-    """The upstream cannot list the objects of a database that holds a partitioned table: it answers with an internal error."""
+    """The upstream cannot list the objects of a database that holds a partitioned table: it answers with an internal
+    error."""
 
     code = "PARTITIONED_TABLE"
     about = "table"
@@ -284,7 +299,9 @@ class StatementFailed(UpstreamError, Terminal):
     """The upstream answered with an error that this program does not know; its number and text are in the message."""
 
     code = "STATEMENT_FAILED"
-    default_remedy = "Look up the number and text in the upstream's documentation and log; if it stays, report it with this text."
+    default_remedy = (
+        "Look up the number and text in the upstream's documentation and log; if it stays, report it with this text."
+    )
 
 
 class BadAnswer(UpstreamError, Terminal):
@@ -292,7 +309,9 @@ class BadAnswer(UpstreamError, Terminal):
 
     code = "BAD_ANSWER"
     about = "answer of the upstream"
-    default_remedy = "The upstream may be of another version: report this text together with the answer to SELECT version()."
+    default_remedy = (
+        "The upstream may be of another version: report this text together with the answer to SELECT version()."
+    )
 
 
 class AnswerTooLong(BadAnswer):
@@ -316,7 +335,9 @@ class BadCatalog(BadAnswer):
 # -- from number and text to a class
 
 _IDENTIFIED = re.compile(r"(identified\s+by\s+)('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")", re.I)
-_URI = re.compile(r"mysql://[^\s'\"]*", re.I)  # the whole run at once: a hostile text could make many starts each look for its end
+_URI = re.compile(
+    r"mysql://[^\s'\"]*", re.I
+)  # the whole run at once: a hostile text could make many starts each look for its end
 
 
 def mask(text: str) -> str:
@@ -358,7 +379,9 @@ class _Rule:
     remedy: Callable[[re.Match[str], str], str] | None = None
 
 
-def _rule(kind: type[UpstreamError], text: str = "", *numbers: int, remedy: Callable[[re.Match[str], str], str] | None = None) -> _Rule:
+def _rule(
+    kind: type[UpstreamError], text: str = "", *numbers: int, remedy: Callable[[re.Match[str], str], str] | None = None
+) -> _Rule:
     return _Rule(kind, re.compile(text, re.I | re.S) if text else None, frozenset(numbers), remedy)
 
 
@@ -383,7 +406,10 @@ _RULES = (
         rf"publication {_NAME.format('publisher')}\.{_NAME.format('publication')} (?:does not|doesn't) exist",
         remedy=_publish,
     ),
-    _rule(PublicationMissing, r"publication \S+ (?:does not|doesn't) exist|there is no publication|publication \S+ is not exist"),
+    _rule(
+        PublicationMissing,
+        r"publication \S+ (?:does not|doesn't) exist|there is no publication|publication \S+ is not exist",
+    ),
     _rule(SnapshotGone, r"find 0 snapshot records by name|snapshot not found|snapshot \S+ does not exist"),
     _rule(StaleRead, r"stale read", 22101),
     _rule(ObjectGone, r"file \S+ is not found", 20405),
@@ -403,20 +429,25 @@ _RULES = (
     ),
     _rule(UpstreamBusy, "", 1040, 1043, 1205, 1213, 1226),
     _rule(UpstreamBusy, _BUSY),
-    # Wrappers whose inner text no line above knew. They stand last: a database must not look dropped because the server was busy.
+    # Wrappers whose inner text no line above knew. They stand last: a database must not look dropped because the
+    # server was busy.
     _rule(SnapshotGone, r"failed to (?:resolve (?:against )?|query )snapshot"),
     _rule(DatabaseMissing, r"failed to get database"),
     _rule(TableMissing, r"failed to get table"),
 )
 
-_LOST = frozenset({0, 2006, 2013, 2014, 2027, 2055})  # numbers of the client library; 0: it gave none (packets out of step)
+_LOST = frozenset(
+    {0, 2006, 2013, 2014, 2027, 2055}
+)  # numbers of the client library; 0: it gave none (packets out of step)
 _NOT_CONNECTED = frozenset({2002, 2003, 2005})
 _TLS = 2026
 _TLS_HANG_UP = ssl.SSLEOFError, ssl.SSLZeroReturnError  # the peer went away during the handshake: that passes
 _SNAPSHOT_CHANGE = re.compile(r"\s*(?:create|drop)\s+snapshot\b", re.I)
 
 
-def classify(error: Exception, statement: str, *, connecting: bool = False, subject: str | None = None) -> UpstreamError:
+def classify(
+    error: Exception, statement: str, *, connecting: bool = False, subject: str | None = None
+) -> UpstreamError:
     """The typed error for what the client library raised. Nothing is lost: `.number` and `.text` keep the original.
 
     Parameters
@@ -443,7 +474,9 @@ def _number_and_text(error: Exception) -> tuple[int, str]:
     return number, text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
-def _kind(error: Exception, number: int, text: str, statement: str, connecting: bool) -> tuple[type[UpstreamError], str | None]:
+def _kind(
+    error: Exception, number: int, text: str, statement: str, connecting: bool
+) -> tuple[type[UpstreamError], str | None]:
     cause = getattr(error, "original_exception", error)
     if number == _TLS or (isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_HANG_UP)):
         return TlsFailed, None

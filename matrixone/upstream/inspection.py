@@ -1,4 +1,5 @@
-"""What can be learnt of an upstream before anything is replicated from it (requirement B13). Reads only; nothing is left behind.
+"""What can be learnt of an upstream before anything is replicated from it (requirement B13). Reads only; nothing is
+left behind.
 
 What a server cannot answer is None: the questions are for people, and the replication itself needs none of the answers.
 """
@@ -11,7 +12,14 @@ from datetime import UTC, datetime
 from matrixone.schema import Kind
 from matrixone.upstream import statements
 from matrixone.upstream.catalog import kind_of
-from matrixone.upstream.errors import BadAnswer, DatabaseMissing, NotPermitted, StatementFailed, StatementUnknown, TableMissing
+from matrixone.upstream.errors import (
+    BadAnswer,
+    DatabaseMissing,
+    NotPermitted,
+    StatementFailed,
+    StatementUnknown,
+    TableMissing,
+)
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session, integer, text
 
@@ -69,7 +77,9 @@ def read_clock(session: Session, clock: Callable[[], float] = time.time) -> Cloc
         return None
     if theirs is None:
         return None
-    cut = 0.0 if "." in (found or "") else 0.5  # where it is cut to whole seconds, half a second later is the best guess
+    cut = (
+        0.0 if "." in (found or "") else 0.5
+    )  # where it is cut to whole seconds, half a second later is the best guess
     return ClockReading((before + after) / 2 - theirs - cut, (after - before) / 2 + cut)
 
 
@@ -77,10 +87,17 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
     """What the publisher's database holds now."""
     try:
         rows = list(
-            session.read(statements.select_tables(publication.publisher_id, database)).select("rel_id", "relname", "relkind", "partitioned")
+            session.read(statements.select_tables(publication.publisher_id, database)).select(
+                "rel_id", "relname", "relkind", "partitioned"
+            )
         )
         found = [
-            (integer(number, "rel_id"), text(name, "relname"), text(kind, "relkind"), text(parts, "partitioned") not in ("", "0"))
+            (
+                integer(number, "rel_id"),
+                text(name, "relname"),
+                text(kind, "relkind"),
+                text(parts, "partitioned") not in ("", "0"),
+            )
             for number, name, kind, parts in rows
         ]
     except _NO_ANSWER:

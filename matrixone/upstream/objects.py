@@ -36,12 +36,15 @@ _LONGEST_NUMBER = 32  # longer than any number is
 _LIST_COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
 
 
-def object_list(session: Session, snapshot: str, publication: Publication, *, against: str | None) -> Iterator[pa.RecordBatch]:
-    """The objects of the snapshot (against None), or what came and went since the older snapshot `against`, in batches of some 10,000.
+def object_list(
+    session: Session, snapshot: str, publication: Publication, *, against: str | None
+) -> Iterator[pa.RecordBatch]:
+    """The objects of the snapshot (against None), or what came and went since the older snapshot `against`, in batches
+    of some 10,000.
 
-    Columns as in OBJECT_LIST_SCHEMA: `stats` are 154 raw bytes; times are nanoseconds and a tie-breaker, null for "not deleted". An object
-    may come twice: the row with a delete wins. Read once, without repetition: after ConnectionLost ask again from the start.
-    Raises SnapshotGone, StaleRead, PartitionedTable, BadObjectList.
+    Columns as in OBJECT_LIST_SCHEMA: `stats` are 154 raw bytes; times are nanoseconds and a tie-breaker, null for "not
+    deleted". An object may come twice: the row with a delete wins. Read once, without repetition: after ConnectionLost
+    ask again from the start. Raises SnapshotGone, StaleRead, PartitionedTable, BadObjectList.
     """
     for answer in session.stream(statements.object_list(snapshot, against, publication.publisher, publication.name)):
         places = answer.places(*_LIST_COLUMNS)
@@ -107,11 +110,12 @@ def _flags(cells: pa.Array, subject: str) -> pa.Array:
 
 
 def get_object(session: Session, publication: Publication, name: str, size: int) -> Iterator[memoryview]:
-    """The object's bytes, chunk by chunk (100 MiB each but the last), exactly `size` in all: the size that its stats give.
+    """The object's bytes, chunk by chunk (100 MiB each but the last), exactly `size` in all: the size that its stats
+    give.
 
-    Every answer must agree with the ones before it and with `size`; never is more than `size` yielded. A chunk is asked for again after a
-    lost connection, so the whole either comes or ends in an error. Raises BadObjectName, ObjectGone,
-    ObjectSizeMismatch, BadAnswer.
+    Every answer must agree with the ones before it and with `size`; never is more than `size` yielded. A chunk is
+    asked for again after a lost connection, so the whole either comes or ends in an error. Raises BadObjectName,
+    ObjectGone, ObjectSizeMismatch, BadAnswer.
     """
     subject = f"object {check_object_name(name)}"
     if size <= 0:
@@ -144,7 +148,9 @@ def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
     row = {name.lower(): cell for name, cell in row.items()}
     missing = [name for name in _CHUNK_COLUMNS if name not in row]
     if missing:
-        raise BadAnswer(f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(row)}")
+        raise BadAnswer(
+            f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(row)}"
+        )
     data = row["data"]
     numbers = (row[name] for name in _CHUNK_COLUMNS[1:])
     texts = (None if cell is None else bytes(cell[:_LONGEST_NUMBER]) for cell in numbers)
@@ -157,7 +163,9 @@ def _length_agrees(length: int, done: int, size: int, full: int, *, last: bool) 
     return done + length == size if last else 0 < length == full and done + length < size
 
 
-def _check_chunk(subject: str, *, size_agrees: bool, number_agrees: bool, count_agrees: bool, length_agrees: bool) -> None:
+def _check_chunk(
+    subject: str, *, size_agrees: bool, number_agrees: bool, count_agrees: bool, length_agrees: bool
+) -> None:
     if not size_agrees:
         raise ObjectSizeMismatch("its file has another size than its stats say", subject=subject)
     if not number_agrees:

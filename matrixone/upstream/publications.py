@@ -65,17 +65,21 @@ class Offer:
     accounts: str
 
     def admits(self, account: str) -> bool:
-        return self.accounts.lower() == _EVERYBODY or account.lower() in (name.strip().lower() for name in self.accounts.split(","))
+        return self.accounts.lower() == _EVERYBODY or account.lower() in (
+            name.strip().lower() for name in self.accounts.split(",")
+        )
 
     def covers(self, database: str, table: str | None) -> bool:
-        """Whether all of the database (table None), or the one table, is published. Names may hold commas; letter case is not compared."""
+        """Whether all of the database (table None), or the one table, is published. Names may hold commas; letter case
+        is not compared."""
         if self.database != EVERYTHING and self.database.lower() != database.lower():
             return False
         return self.tables == EVERYTHING or (table is not None and f",{table},".lower() in f",{self.tables},".lower())
 
 
 def account_id(session: Session, name: str) -> int:
-    """The number of an account: looked up, never assumed. Raises AccountMissing; NotPermitted for a login that is not of account sys."""
+    """The number of an account: looked up, never assumed. Raises AccountMissing; NotPermitted for a login that is not
+    of account sys."""
     rows = list(_read_as_sys(session, statements.select_account(name)).select("account_id"))
     if not rows:
         raise AccountMissing(f"there is no account {name}", subject=f"account {name}")
@@ -83,7 +87,8 @@ def account_id(session: Session, name: str) -> int:
 
 
 def find_publications(session: Session, database: str) -> list[Offer]:
-    """All publications that name the database or publish a whole account, whoever may take them (see `Offer.admits`), in order of name.
+    """All publications that name the database or publish a whole account, whoever may take them (see `Offer.admits`),
+    in order of name.
 
     Raises NotPermitted for a login that is not of account sys: only that account has the table.
     """
@@ -94,11 +99,13 @@ def find_publications(session: Session, database: str) -> list[Offer]:
 def choose_publication(
     session: Session, database: str, table: str | None, name: str | None = None, publisher: str | None = None
 ) -> Publication:
-    """The publication to show for the database (table None) or table: the one named, or the only one that admits the login and covers it.
+    """The publication to show for the database (table None) or table: the one named, or the only one that admits the
+    login and covers it.
 
-    A name without publisher is looked for in all accounts, and is one of account sys if no account has it. What was named is not checked
-    here: `check_admission` does. Raises NotPermitted for a login that is not of account sys, PublicationMissing (no publication),
-    PublicationAmbiguous (several), DatabaseMissing, AccountMissing; each with the statements to run upstream.
+    A name without publisher is looked for in all accounts, and is one of account sys if no account has it. What was
+    named is not checked here: `check_admission` does. Raises NotPermitted for a login that is not of account sys,
+    PublicationMissing (no publication), PublicationAmbiguous (several), DatabaseMissing, AccountMissing; each with the
+    statements to run upstream.
     """
     account = session.endpoint.account
     if account.lower() != SYS_ACCOUNT:
@@ -108,7 +115,8 @@ def choose_publication(
     offers = [
         offer
         for offer in find_publications(session, database)
-        if name in (None, offer.publication.name) or (name is not None and name.lower() == offer.publication.name.lower())
+        if name in (None, offer.publication.name)
+        or (name is not None and name.lower() == offer.publication.name.lower())
         if publisher is None or publisher.lower() == offer.publication.publisher.lower()
     ]
     fitting = [offer for offer in offers if offer.admits(account) and offer.covers(database, table)]
@@ -122,11 +130,12 @@ def choose_publication(
 
 
 def check_admission(session: Session, publication: Publication, database: str, table: str | None) -> None:
-    """Whether the login may replicate this database (table None) or table through the publication, before anything is written anywhere.
+    """Whether the login may replicate this database (table None) or table through the publication, before anything is
+    written anywhere.
 
-    Each question is put in a way that leaves nothing behind, and one that the server cannot answer counts as "unknown, go on": the later
-    statements have errors of their own. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing,
-    UnsupportedTable.
+    Each question is put in a way that leaves nothing behind, and one that the server cannot answer counts as "unknown,
+    go on": the later statements have errors of their own. Raises PublicationMissing, NotCovered, NotPermitted,
+    DatabaseMissing, TableMissing, UnsupportedTable.
     """
     _check_offer(session, publication, database, table)
     _check_internal_commands(session, publication, database)
@@ -134,8 +143,11 @@ def check_admission(session: Session, publication: Publication, database: str, t
     _check_existence(session, publication, database, table)
 
 
-def _no_sys_login(session: Session, database: str, table: str | None, name: str | None, publisher: str | None) -> NotPermitted:
-    """Internal commands are closed to all accounts but sys (upstream-interface.md 1). The login's account is taken for the publisher."""
+def _no_sys_login(
+    session: Session, database: str, table: str | None, name: str | None, publisher: str | None
+) -> NotPermitted:
+    """Internal commands are closed to all accounts but sys (upstream-interface.md 1). The login's account is taken for
+    the publisher."""
     endpoint = session.endpoint
     owner, publication = publisher or endpoint.account, name or f"pub_{database}"
     run = statements.create_publication(publication, database, table, _everybody_or_sys(owner))
@@ -156,7 +168,10 @@ def _everybody_or_sys(owner: str) -> str:
 
 
 def _several(offers: list[Offer], database: str, table: str | None) -> PublicationAmbiguous:
-    ways = [f"PUBLICATION {statements.identifier(o.publication.name)} OF {statements.identifier(o.publication.publisher)}" for o in offers]
+    ways = [
+        f"PUBLICATION {statements.identifier(o.publication.name)} OF {statements.identifier(o.publication.publisher)}"
+        for o in offers
+    ]
     first = offers[0].publication
     return PublicationAmbiguous(
         f"{len(offers)} publications cover it",
@@ -165,7 +180,9 @@ def _several(offers: list[Offer], database: str, table: str | None) -> Publicati
     )
 
 
-def _none(session: Session, database: str, table: str | None, publisher: str | None) -> PublicationMissing | DatabaseMissing:
+def _none(
+    session: Session, database: str, table: str | None, publisher: str | None
+) -> PublicationMissing | DatabaseMissing:
     owners = [publisher] if publisher is not None else _owners(session, database)
     if owners == []:
         return DatabaseMissing(f"no account has a database {database}", subject=f"database {database}")
@@ -173,15 +190,23 @@ def _none(session: Session, database: str, table: str | None, publisher: str | N
         _run_as(owner, statements.create_publication(f"pub_{database}", database, table, _everybody_or_sys(owner)))
         for owner in owners or ["<the database's account>"]
     ]
-    return PublicationMissing("no publication covers it", subject=_scope(database, table), remedy=" Or: ".join(runs[:10]))
+    return PublicationMissing(
+        "no publication covers it", subject=_scope(database, table), remedy=" Or: ".join(runs[:10])
+    )
 
 
 def _owners(session: Session, database: str) -> list[str] | None:
     """The names of the accounts that have such a database, None if that cannot be looked up."""
-    owners, accounts = _probe(session, statements.select_owners(database)), _probe(session, statements.select_accounts())
+    owners, accounts = (
+        _probe(session, statements.select_owners(database)),
+        _probe(session, statements.select_accounts()),
+    )
     if owners is None or accounts is None:
         return None
-    names = {integer(number, "account_id"): text(name, "account_name") for number, name in accounts.select("account_id", "account_name")}
+    names = {
+        integer(number, "account_id"): text(name, "account_name")
+        for number, name in accounts.select("account_id", "account_name")
+    }
     numbers = {integer(number, "account_id") for (number,) in owners.select("account_id")}
     return sorted(names[number] for number in numbers if number in names)
 
@@ -198,7 +223,11 @@ def _offers(answer: Answer) -> list[Offer]:
     offers = []
     for number, account, name, database, tables, accounts in answer.select(*statements.PUBLICATION_COLUMNS):
         publication = Publication(text(name, "pub_name"), text(account, "account_name"), integer(number, "account_id"))
-        offers.append(Offer(publication, text(database, "database_name"), text(tables, "table_list"), text(accounts, "account_list")))
+        offers.append(
+            Offer(
+                publication, text(database, "database_name"), text(tables, "table_list"), text(accounts, "account_list")
+            )
+        )
     return offers
 
 
@@ -213,7 +242,8 @@ def _read_as_sys(session: Session, statement: str) -> Answer:
 
 
 def _probe(session: Session, statement: str) -> Answer | None:
-    """The answer, or None where the server does not know the statement or the tables in it, or keeps them from this login."""
+    """The answer, or None where the server does not know the statement or the tables in it, or keeps them from this
+    login."""
     try:
         return session.read(statement)
     except (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, NotPermitted) as error:
@@ -259,7 +289,8 @@ def _audience(session: Session, publication: Publication) -> str:
 
 
 def _check_coverage(session: Session, publication: Publication, database: str, table: str | None) -> None:
-    """The question that any admitted account may ask. It knows the publication by name only (upstream-interface.md, D3)."""
+    """The question that any admitted account may ask. It knows the publication by name only (upstream-interface.md,
+    D3)."""
     try:
         answer = session.read(statements.show_coverage(publication.name))
         covered = [(text(one, "Database"), text(other, "Table")) for one, other in answer.select("Database", "Table")]
@@ -310,7 +341,9 @@ def _check_role(session: Session) -> None:
     if role and role != wanted:
         # MatrixOne refuses to grant these roles to anybody but the account's administrators.
         user, who = (
-            ("root", "root or dump of account sys") if account == SYS_ACCOUNT else ("<administrator>", f"administrator of {account}")
+            ("root", "root or dump of account sys")
+            if account == SYS_ACCOUNT
+            else ("<administrator>", f"administrator of {account}")
         )
         raise NotPermitted(
             f"the login's role is {role}, and snapshots need {wanted}",
@@ -322,7 +355,9 @@ def _check_role(session: Session) -> None:
 def _check_existence(session: Session, publication: Publication, database: str, table: str | None) -> None:
     answer = _probe(session, statements.select_databases(publication.publisher_id, database))
     if answer is not None and not answer.rows:
-        raise DatabaseMissing(f"account {publication.publisher} has no database {database}", subject=f"database {database}")
+        raise DatabaseMissing(
+            f"account {publication.publisher} has no database {database}", subject=f"database {database}"
+        )
     if table is None:
         return
     answer = _probe(session, statements.select_tables(publication.publisher_id, database, table=table))

@@ -23,7 +23,9 @@ from matrixone.upstream.single_row import Cells, read_single_row
 Row = tuple[bytes | None, ...]
 _Result = TypeVar("_Result")
 ROWS_A_CHUNK = 10_000
-READ_SECONDS = 120.0  # a list that is read from checkpoints may make the upstream wait for a minute before its first byte
+READ_SECONDS = (
+    120.0  # a list that is read from checkpoints may make the upstream wait for a minute before its first byte
+)
 LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns stays far below it
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
 _SERVER_NUMBERS = 1000, 2000, 3000  # server errors start at 1000; 2000 to 2999 are the client library's own
@@ -58,13 +60,16 @@ class Answer:
     rows: list[Row]
 
     def places(self, *names: str) -> tuple[int, ...]:
-        """Where these columns stand, whatever the case of their names' letters, as everywhere in MySQL. Raises BadAnswer for one that is
-        missing; more columns than asked for are fine.
+        """Where these columns stand, whatever the case of their names' letters, as everywhere in MySQL. Raises
+        BadAnswer for one that is missing; more columns than asked for are fine.
         """
         found = {name.lower(): place for place, name in reversed(list(enumerate(self.columns)))}
         missing = [name for name in names if name.lower() not in found]
         if missing:
-            raise BadAnswer(f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(self.columns)}")
+            raise BadAnswer(
+                f"the answer has no column {', '.join(missing)}",
+                subject=f"answer with columns {', '.join(self.columns)}",
+            )
         return tuple(found[name.lower()] for name in names)
 
     def select(self, *names: str) -> Iterator[Row]:
@@ -91,12 +96,19 @@ def text(cell: bytes | None, what: str) -> str:
 class Session:
     """A login at the upstream. Use it as a context manager.
 
-    After a failed read the connection is dropped, since what follows on it could belong to the old answer, and the next statement connects
-    anew. An error that the server itself reports leaves the connection in step and in use.
+    After a failed read the connection is dropped, since what follows on it could belong to the old answer, and the
+    next statement connects anew. An error that the server itself reports leaves the connection in step and in use.
     """
 
     def __init__(
-        self, endpoint: Endpoint, password: str | None, *, connect_timeout: float, read_timeout: float, write_timeout: float, retry: Policy
+        self,
+        endpoint: Endpoint,
+        password: str | None,
+        *,
+        connect_timeout: float,
+        read_timeout: float,
+        write_timeout: float,
+        retry: Policy,
     ) -> None:
         self.endpoint = endpoint
         self.retry = retry
@@ -118,8 +130,9 @@ class Session:
     ) -> Self:
         """Log in, once: an unreachable host or a wrong password is an error at once.
 
-        Times are seconds. `connect_timeout` bounds each wait until the login is done; afterwards `read_timeout` is the longest silence that
-        is borne, not the time of a whole answer. Raises UpstreamUnreachable, AccessDenied, TlsFailed.
+        Times are seconds. `connect_timeout` bounds each wait until the login is done; afterwards `read_timeout` is the
+        longest silence that is borne, not the time of a whole answer. Raises UpstreamUnreachable, AccessDenied,
+        TlsFailed.
         """
         session = cls(
             endpoint,
@@ -135,7 +148,9 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -158,12 +173,16 @@ class Session:
     def read_row(self, sql: str, *, longest: int) -> Cells:
         """The cells of an answer of one row, by the names of the columns; repeated after transient errors.
 
-        For large cells: all are views of one buffer. Raises AnswerTooLong for more than `longest` bytes, BadAnswer if it is not one row.
+        For large cells: all are views of one buffer. Raises AnswerTooLong for more than `longest` bytes, BadAnswer if
+        it is not one row.
         """
-        return with_retry(lambda: self._run(sql, lambda connection: connection.read_single_row(sql, longest)), self.retry)
+        return with_retry(
+            lambda: self._run(sql, lambda connection: connection.read_single_row(sql, longest)), self.retry
+        )
 
     def _run(self, sql: str, read: "Callable[[_Connection], _Result]") -> _Result:
-        """What `read` gets out of the connection; its failure is typed, and leaves no half of an answer on the connection."""
+        """What `read` gets out of the connection; its failure is typed, and leaves no half of an answer on the
+        connection."""
         connection = self._open()
         done = False
         try:
@@ -178,9 +197,11 @@ class Session:
         return result
 
     def stream(self, sql: str, rows: int = ROWS_A_CHUNK) -> Iterator[Answer]:
-        """Run one statement, once, and give its answer in chunks of that many rows; at least one, without rows where there are none.
+        """Run one statement, once, and give its answer in chunks of that many rows; at least one, without rows where
+        there are none.
 
-        Nothing else can run on the session until the end. A stream that is given up, or that fails, drops the connection.
+        Nothing else can run on the session until the end. A stream that is given up, or that fails, drops the
+        connection.
         """
         connection = self._open()
         cursor = connection.cursor(_Stream)
@@ -259,7 +280,8 @@ def _answer(connection: "_Connection") -> Answer:
 
 
 def _whole(rows: Iterable[Row], width: int) -> list[Row]:
-    """The rows; raises ValueError if one has another number of cells: PyMySQL takes a packet that ends early for a short row."""
+    """The rows; raises ValueError if one has another number of cells: PyMySQL takes a packet that ends early for a
+    short row."""
     found = list(rows)
     if any(len(row) != width for row in found):
         raise ValueError(f"a row has not {width} cells")
@@ -292,16 +314,20 @@ class _Stream(SSCursor):
 
 
 class _Refused:
-    """Stands in for the ways of logging in that hand the password over in the clear, or nearly so, to whoever asks for it.
+    """Stands in for the ways of logging in that hand the password over in the clear, or nearly so, to whoever asks for
+    it.
 
-    The SHA-2 ones are among them: through TLS they send the password as it is, and without it encrypted with a key that the server names.
+    The SHA-2 ones are among them: through TLS they send the password as it is, and without it encrypted with a key
+    that the server names.
     """
 
     def __init__(self, connection: Connection) -> None:
         pass
 
     def authenticate(self, packet: object) -> None:
-        raise pymysql.err.OperationalError(1045, "the server asks for the password in clear text, or nearly so, which is refused")
+        raise pymysql.err.OperationalError(
+            1045, "the server asks for the password in clear text, or nearly so, which is refused"
+        )
 
 
 _NATIVE_LOGIN = "mysql_native_password"  # MatrixOne's only one
@@ -314,16 +340,20 @@ _Wire: Any = Connection  # the published type stubs leave out what is overridden
 
 
 class _Connection(_Wire):
-    """PyMySQL's connection with a short time-out for the handshake, a bound on what is read, and a way to hang up without reading on."""
+    """PyMySQL's connection with a short time-out for the handshake, a bound on what is read, and a way to hang up
+    without reading on."""
 
     left: int | None = None
 
     def connect(self, sock: Any = None) -> None:
-        patience, self._read_timeout = self._read_timeout, self.connect_timeout  # a listener that stays silent fails as fast as none
+        timeouts, self._read_timeout = (
+            self._read_timeout,
+            self.connect_timeout,
+        )  # a listener that stays silent fails as fast as none
         try:
             super().connect(sock)
         finally:
-            self._read_timeout = patience
+            self._read_timeout = timeouts
 
     def _get_server_information(self) -> None:
         super()._get_server_information()
@@ -331,7 +361,8 @@ class _Connection(_Wire):
             self._auth_plugin_name = _NATIVE_LOGIN
 
     def _read_packet(self, *kind: Any) -> Any:
-        """PyMySQL joins frames of 16 MiB for as long as they come: a packet is bounded where the answer as a whole is not."""
+        """PyMySQL joins frames of 16 MiB for as long as they come: a packet is bounded where the answer as a whole is
+        not."""
         if self.left is not None:
             return super()._read_packet(*kind)
         self.left = _PACKET
@@ -354,7 +385,9 @@ class _Connection(_Wire):
         try:
             return read_single_row(self._rfile, longest)
         except OSError as error:  # a time-out or a reset
-            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})") from error
+            raise pymysql.err.OperationalError(
+                CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})"
+            ) from error
 
     @property
     def encrypted(self) -> bool:
@@ -364,7 +397,8 @@ class _Connection(_Wire):
         self._force_close()
 
     def take_result(self) -> Any:
-        """The last result, which the connection would otherwise hold on to until the next one: 100 MiB where it is a chunk."""
+        """The last result, which the connection would otherwise hold on to until the next one: 100 MiB where it is a
+        chunk."""
         result, self._result = self._result, None
         return result
 
@@ -403,11 +437,14 @@ def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, 
     except _NOT_THE_PROTOCOL as error:
         raise classify(_out_of_step(error), "connect", connecting=True, subject=about) from error
     except OSError as error:  # certificate files that cannot be read
-        raise classify(pymysql.err.OperationalError(2026, str(error)), "connect", connecting=True, subject=about) from error
+        raise classify(
+            pymysql.err.OperationalError(2026, str(error)), "connect", connecting=True, subject=about
+        ) from error
 
 
 def tls_arguments(tls: Tls) -> dict[str, Any]:
-    """What PyMySQL has to be given for this way of encrypting. Raises OSError for certificate files that cannot be read."""
+    """What PyMySQL has to be given for this way of encrypting. Raises OSError for certificate files that cannot be
+    read."""
     if tls.mode == "disabled":
         return {"ssl_disabled": True}
     if tls.mode == "preferred":
@@ -416,7 +453,9 @@ def tls_arguments(tls: Tls) -> dict[str, Any]:
         context = _unchecked()
     else:
         context = ssl.create_default_context(cafile=tls.ca)
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL-like servers make for themselves would not pass
+        context.verify_flags &= (
+            ~ssl.VERIFY_X509_STRICT
+        )  # the certificates that MySQL-like servers make for themselves would not pass
         context.check_hostname = tls.mode == "verify_identity"
         context.verify_mode = ssl.CERT_REQUIRED
     if tls.cert is not None:
@@ -425,7 +464,8 @@ def tls_arguments(tls: Tls) -> dict[str, Any]:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """Encryption without a look at the certificate. The default context would read the system's authorities, which takes 27 ms."""
+    """Encryption without a look at the certificate. The default context would read the system's authorities, which
+    takes 27 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,7 +1,8 @@
 """An answer of one row that may be very large, read from the wire into one buffer of which its cells are views.
 
-PyMySQL holds such an answer three times: as frames of 16 MiB, joined to a packet, cut into cells. Here the bytes are copied once, by the
-kernel. Source: upstream-interface.md 5.8 (an object's chunk of 100 MiB is one cell); the MySQL text protocol.
+PyMySQL holds such an answer three times: as frames of 16 MiB, joined to a packet, cut into cells. Here the bytes are
+copied once, by the kernel. Source: upstream-interface.md 5.8 (an object's chunk of 100 MiB is one cell); the MySQL
+text protocol.
 """
 
 from functools import lru_cache
@@ -28,9 +29,9 @@ _NAME_PLACE = 4  # of a column definition's texts: catalog, schema, table, origi
 def read_single_row(stream: BufferedReader, longest: int) -> Cells:
     """The cells of the only row of the answer that is to come.
 
-    Raises AnswerTooLong for more than `longest` bytes, before they are read or have a place in memory; PyMySQL's error if the server
-    reports one or hangs up; BadAnswer for another number of rows than one; ValueError for what is no result set. After all but an error
-    that the server reports the stream is out of step.
+    Raises AnswerTooLong for more than `longest` bytes, before they are read or have a place in memory; PyMySQL's error
+    if the server reports one or hangs up; BadAnswer for another number of rows than one; ValueError for what is no
+    result set. After all but an error that the server reports the stream is out of step.
     """
     frames = _Frames(stream, longest)
     head = frames.packet()

@@ -1,4 +1,5 @@
-"""Snapshots taken through a publication: make, read, flush, wait, drop. Always of a whole DATABASE (architecture.md, decision 4).
+"""Snapshots taken through a publication: make, read, flush, wait, drop. Always of a whole DATABASE (architecture.md,
+decision 4).
 
 Source: upstream-interface.md 4, 5.2 and 5.6, "Checked on live clusters".
 """
@@ -37,8 +38,9 @@ _log = logging.getLogger(__name__)
 def create_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
     """Make the snapshot, if there is none of this name.
 
-    An existing one is kept with its old timestamp, silently: so the name must be new, and recorded before this call. The same silence makes
-    it safe to repeat after a lost connection, which is done here; SnapshotOutcomeUnknown comes only when no repetition was answered.
+    An existing one is kept with its old timestamp, silently: so the name must be new, and recorded before this call.
+    The same silence makes it safe to repeat after a lost connection, which is done here; SnapshotOutcomeUnknown comes
+    only when no repetition was answered.
     """
     statement = statements.create_snapshot(name, database, publication.publisher, publication.name)
     try:
@@ -48,8 +50,11 @@ def create_snapshot(session: Session, name: str, publication: Publication, datab
 
 
 def drop_snapshot(session: Session, name: str, publication: Publication) -> None:
-    """Drop it; one that is gone is no error. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as `create_snapshot` does."""
-    session.read(statements.drop_snapshot(name, publication.publisher, publication.name), also=(SnapshotOutcomeUnknown,))
+    """Drop it; one that is gone is no error. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
+    `create_snapshot` does."""
+    session.read(
+        statements.drop_snapshot(name, publication.publisher, publication.name), also=(SnapshotOutcomeUnknown,)
+    )
 
 
 def snapshot_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
@@ -62,7 +67,8 @@ def snapshot_timestamp(session: Session, name: str, publication: Publication) ->
 
 
 def is_flushed(session: Session, name: str, publication: Publication) -> bool:
-    """Whether all rows up to the snapshot are in objects; before that its object list is incomplete. Raises SnapshotGone."""
+    """Whether all rows up to the snapshot are in objects; before that its object list is incomplete. Raises
+    SnapshotGone."""
     answer = session.read(statements.snapshot_flushed(name, publication.publisher, publication.name))
     cell = _single(answer.rows, f"flushed state of snapshot {name}")
     flushed = {b"1": True, b"true": True, b"0": False, b"false": False}.get(cell or b"")
@@ -80,16 +86,17 @@ def _single(rows: list[tuple[bytes | None, ...]], what: str) -> bytes | None:
 def flush_requests(connect: Callable[[], Session], table_ids: Collection[int]) -> tuple[FlushRequest, ...]:
     """What to ask for so that these tables are flushed, one after the other until they are; see `wait_until_flushed`.
 
-    A statement for each table costs 1 ms and a round trip even where nothing is to be written: 10,000 tables of which one has changed would
-    make most of an iteration. A checkpoint is one statement and does the same, for the whole cluster; where it is refused, or was not
-    enough, the tables are asked for all the same.
+    A statement for each table costs 1 ms and a round trip even where nothing is to be written: 10,000 tables of which
+    one has changed would make most of an iteration. A checkpoint is one statement and does the same, for the whole
+    cluster; where it is refused, or was not enough, the tables are asked for all the same.
     """
     by_table = partial(flush_tables, connect, table_ids)
     return (partial(flush_everything, connect), by_table) if len(table_ids) >= CHECKPOINT_FROM_TABLES else (by_table,)
 
 
 def flush_everything(connect: Callable[[], Session]) -> bool:
-    """Ask the upstream for a checkpoint, which writes the rows of all tables into objects. False if it was not made: `flush_tables`."""
+    """Ask the upstream for a checkpoint, which writes the rows of all tables into objects. False if it was not made:
+    `flush_tables`."""
     try:
         with connect() as session:
             session.read(statements.checkpoint())
@@ -100,11 +107,13 @@ def flush_everything(connect: Callable[[], Session]) -> bool:
 
 
 def flush_tables(connect: Callable[[], Session], table_ids: Iterable[int], connections: int = 4) -> bool:
-    """Ask the upstream to write these tables' rows into objects now: 0.5 s where there is something to write, 1 ms where not.
+    """Ask the upstream to write these tables' rows into objects now: 0.5 s where there is something to write, 1 ms
+    where not.
 
-    Give every table of the database that has rows of its own, hidden index tables too: the snapshot counts as flushed when all of them are.
-    False where the role does not allow it (it takes a sys user with role moadmin) or the upstream could not be asked for all of them.
-    Nothing here is an error, since the caller waits anyway: not a table that was dropped meanwhile, not a lost connection.
+    Give every table of the database that has rows of its own, hidden index tables too: the snapshot counts as flushed
+    when all of them are. False where the role does not allow it (it takes a sys user with role moadmin) or the
+    upstream could not be asked for all of them. Nothing here is an error, since the caller waits anyway: not a table
+    that was dropped meanwhile, not a lost connection.
     """
     ids = list(dict.fromkeys(table_ids))
     if not ids:
@@ -148,8 +157,8 @@ def wait_until_flushed(
 ) -> None:
     """Return when the snapshot is flushed: architecture.md, decision 5.
 
-    Each of `requests` (see `flush_requests`) is made once at most, and only as long as the snapshot is not flushed. Pauses grow from 0.05 s
-    to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
+    Each of `requests` (see `flush_requests`) is made once at most, and only as long as the snapshot is not flushed.
+    Pauses grow from 0.05 s to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
     """
     end = clock() + timeout_seconds
     for request in requests:
@@ -160,6 +169,8 @@ def wait_until_flushed(
     while not is_flushed(session, name, publication):
         left = end - clock()
         if left <= 0:
-            raise NotFlushedYet(f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}")
+            raise NotFlushedYet(
+                f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}"
+            )
         sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,8 +1,9 @@
-"""The text of every statement that goes upstream: upstream-interface.md 3 to 7. Nothing else in the project spells one out.
+"""The text of every statement that goes upstream: upstream-interface.md 3 to 7. Nothing else in the project spells one
+out.
 
-Two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at white space by the server and know
-no quoting, so a name that holds a blank or a quote cannot be passed at all and is refused here. Publication, publisher and snapshot names
-are stored in lower case and are sent so.
+Two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at white space
+by the server and know no quoting, so a name that holds a blank or a quote cannot be passed at all and is refused here.
+Publication, publisher and snapshot names are stored in lower case and are sent so.
 """
 
 import re
@@ -108,7 +109,8 @@ def checkpoint() -> str:
 
 
 def databases(publisher: str, publication: str, database: str) -> str:
-    """At present, not at a snapshot; it echoes the database, so its use is to see whether the login may run internal commands."""
+    """At present, not at a snapshot; it echoes the database, so its use is to see whether the login may run internal
+    commands."""
     scope = database if can_be_word(database) else NOTHING
     return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} database {scope} {NOTHING}"
 
@@ -122,7 +124,9 @@ def ddl(snapshot: str, publisher: str, publication: str, database: str | None, t
 
 
 def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
-    return f"__++__internal_get_mo_indexes {table_id:d} {_of(publisher, publication)} {stored_word(snapshot, 'snapshot')}"
+    return (
+        f"__++__internal_get_mo_indexes {table_id:d} {_of(publisher, publication)} {stored_word(snapshot, 'snapshot')}"
+    )
 
 
 def object_list(snapshot: str, against: str | None, publisher: str, publication: str) -> str:

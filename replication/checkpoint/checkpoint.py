@@ -1,16 +1,18 @@
 """How far each table has come, and all of them together (requirements, section C).
 
-Every point has a *saved* value, in memory, and a *flushed* one, stored. The iteration saves, does the work, and flushes with the list of
-the tables whose work was acknowledged. Only what is on that list moves, and only with the transaction that carries the work.
+Every point has a *saved* value, in memory, and a *flushed* one, stored. The iteration saves, does the work, and
+flushes with the list of the tables whose work was acknowledged. Only what is on that list moves, and only with the
+transaction that carries the work.
 
     flushed <= saved, but for a global point that was set back by force and not flushed yet
     the flushed global point <= the point of every unfinished table
     a table has reached max(its own flushed point, the flushed global point)
 
-The last line is why only changed and unfinished tables have rows of their own to move: a table that has finished goes along with the global
-point. A table is *unfinished* from the flush on that did not have its acknowledgement, and this is stored with it, until it is deleted or
-an acknowledgement brings it up to the global point that is to be flushed. An unfinished table holds the global point back, whatever process
-comes next; finished tables move on in rows of their own meanwhile.
+The last line is why only changed and unfinished tables have rows of their own to move: a table that has finished goes
+along with the global point. A table is *unfinished* from the flush on that did not have its acknowledgement, and this
+is stored with it, until it is deleted or an acknowledgement brings it up to the global point that is to be flushed. An
+unfinished table holds the global point back, whatever process comes next; finished tables move on in rows of their own
+meanwhile.
 """
 
 import threading
@@ -24,7 +26,14 @@ import sqlalchemy as sa
 
 from matrixone.schema import Table
 from replication.checkpoint.names import real_names, renamed
-from replication.checkpoint.store import NOWHERE, CheckpointStore, GlobalCheckpoint, Location, TableCheckpoint, json_text
+from replication.checkpoint.store import (
+    NOWHERE,
+    CheckpointStore,
+    GlobalCheckpoint,
+    Location,
+    TableCheckpoint,
+    json_text,
+)
 from replication.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
 
 Extra = sa.Executable | Callable[[sa.Connection], None]
@@ -53,11 +62,12 @@ class _Frozen:
 
 
 class Checkpoint:
-    """The points of one id. Threads may share it: each method holds a lock, which is freed however the method ends (C10).
+    """The points of one id. Threads may share it: each method holds a lock, which is freed however the method ends
+    (C10).
 
-    `load` comes first, and again after CheckpointUnknown; until it has succeeded the others raise CheckpointNotLoaded. Where the store
-    fails they raise StateUnavailable or StateUnreadable, and memory is as it was; CheckpointUnknown where the failure leaves open whether
-    the store has it.
+    `load` comes first, and again after CheckpointUnknown; until it has succeeded the others raise CheckpointNotLoaded.
+    Where the store fails they raise StateUnavailable or StateUnreadable, and memory is as it was; CheckpointUnknown
+    where the failure leaves open whether the store has it.
 
     Parameters
     ----------
@@ -78,8 +88,8 @@ class Checkpoint:
     # ---- load (C8)
 
     def load(self) -> None:
-        """Take what is stored; it is preferred to a configured start. What was saved and not flushed, or frozen, is forgotten: a flush that
-        was interrupted is one that never was.
+        """Take what is stored; it is preferred to a configured start. What was saved and not flushed, or frozen, is
+        forgotten: a flush that was interrupted is one that never was.
         """
         with self._lock:
             stored = self._store.load()
@@ -98,22 +108,27 @@ class Checkpoint:
 
     # ---- save (C1)
 
-    def save_table_point(self, table_id: int, location: Location, *, schema: str, name: str, info: Mapping[str, Any] | None = None) -> None:
+    def save_table_point(
+        self, table_id: int, location: Location, *, schema: str, name: str, info: Mapping[str, Any] | None = None
+    ) -> None:
         """Say that the table's work up to a location is being done. Nothing is stored, nothing counts as done.
 
         Parameters
         ----------
-        info : the table as it is at the location, `Table.to_json` and whatever else has to be kept with it; None keeps what was saved last.
+        info : the table as it is at the location, `Table.to_json` and whatever else has to be kept with it; None keeps
+            what was saved last.
 
-        Raises PointTooOld for a location before the table's saved point or, unless the table is unfinished, before the global one; an
-        equal one is accepted.
+        Raises PointTooOld for a location before the table's saved point or, unless the table is unfinished, before the
+        global one; an equal one is accepted.
         """
         if table_id <= 0:
             raise ValueError(f"{table_id} is no table id")
         with self._needed():
             known = self._saved.get(table_id)
             reached = (
-                self._flushed_all.location if table_id in self._unfinished else max(self._saved_all.location, self._flushed_all.location)
+                self._flushed_all.location
+                if table_id in self._unfinished
+                else max(self._saved_all.location, self._flushed_all.location)
             )
             reached = max(known.location, reached) if known else reached
             if location < reached:
@@ -123,15 +138,18 @@ class Checkpoint:
             self._touched.add(table_id)
 
     def save_global_point(self, location: Location) -> None:
-        """Say that all tables' work up to a location is being done. Raises PointTooOld for one before the saved one; equal is accepted."""
+        """Say that all tables' work up to a location is being done. Raises PointTooOld for one before the saved one;
+        equal is accepted."""
         with self._needed():
             if location < self._saved_all.location:
-                raise PointTooOld(f"{location} is before {self._saved_all.location}", subject=f"global point of {self._store.id}")
+                raise PointTooOld(
+                    f"{location} is before {self._saved_all.location}", subject=f"global point of {self._store.id}"
+                )
             self._saved_all = replace(self._saved_all, location=location)
 
     def save_global_point_forced(self, location: Location) -> None:
-        """The one way to go back: finished tables without a later point of their own go back with it, once it is flushed. What was frozen
-        before is discarded.
+        """The one way to go back: finished tables without a later point of their own go back with it, once it is
+        flushed. What was frozen before is discarded.
         """
         with self._needed():
             self._pending = {}
@@ -140,8 +158,8 @@ class Checkpoint:
     # ---- snapshot and flush (C3)
 
     def snapshot(self, *, forced: bool = False) -> int | None:
-        """Freeze what has changed since the last flush, under an id. None if nothing has, unless `forced`. What is saved later is not part
-        of it.
+        """Freeze what has changed since the last flush, under an id. None if nothing has, unless `forced`. What is
+        saved later is not part of it.
         """
         with self._needed():
             tables = {table_id: point for table_id, point in self._saved.items() if self._has_changed(table_id, point)}
@@ -151,19 +169,23 @@ class Checkpoint:
             self._pending[self._last_id] = _Frozen(tables, self._saved_all)
             return self._last_id
 
-    def flush(self, snapshot_id: int, acks: Collection[int], extra_sql: Sequence[Extra] = (), *, gone: Collection[int] = ()) -> Location:
-        """Store a snapshot in one transaction: `extra_sql` in its order, table points in batches of 100, the global point last. Flushed
-        values move when the transaction has committed, and not otherwise. Returns the global point that was stored.
+    def flush(
+        self, snapshot_id: int, acks: Collection[int], extra_sql: Sequence[Extra] = (), *, gone: Collection[int] = ()
+    ) -> Location:
+        """Store a snapshot in one transaction: `extra_sql` in its order, table points in batches of 100, the global
+        point last. Flushed values move when the transaction has committed, and not otherwise. Returns the global point
+        that was stored.
 
-        A table that is not in `acks` stays where it is, gets a row that says so, and is unfinished from now on. The global point is stored
-        as far as the unfinished tables let it: the least of their points, if that is before the frozen one. So nothing is refused for one
-        table's sake, and nothing is claimed for it.
+        A table that is not in `acks` stays where it is, gets a row that says so, and is unfinished from now on. The
+        global point is stored as far as the unfinished tables let it: the least of their points, if that is before the
+        frozen one. So nothing is refused for one table's sake, and nothing is claimed for it.
 
         Parameters
         ----------
-        acks : ids of the tables whose work was acknowledged; a table that is not in the snapshot may be in it, and does not move.
-        extra_sql : what has to be in the same transaction: statements, and functions of the connection. One that raises undoes all; what it
-            raises is passed on, and the snapshot can be flushed again.
+        acks : ids of the tables whose work was acknowledged; a table that is not in the snapshot may be in it, and
+            does not move.
+        extra_sql : what has to be in the same transaction: statements, and functions of the connection. One that
+            raises undoes all; what it raises is passed on, and the snapshot can be flushed again.
         gone : ids of tables that are no more at the frozen location; their points are deleted in the same transaction.
 
         Raises CheckpointSnapshotMissing for an id that is unknown, or older than one that was flushed.
@@ -171,9 +193,13 @@ class Checkpoint:
         with self._needed():
             frozen = self._pending.get(snapshot_id)
             if frozen is None:
-                raise CheckpointSnapshotMissing("there is no such snapshot", subject=f"checkpoint {self._store.id}, snapshot {snapshot_id}")
+                raise CheckpointSnapshotMissing(
+                    "there is no such snapshot", subject=f"checkpoint {self._store.id}, snapshot {snapshot_id}"
+                )
             written, unfinished = self._settle(frozen, set(acks), set(gone))
-            flushed = {table_id: point for table_id, point in {**self._flushed, **written}.items() if table_id not in gone}
+            flushed = {
+                table_id: point for table_id, point in {**self._flushed, **written}.items() if table_id not in gone
+            }
             location = min([frozen.all_tables.location, *(flushed[table_id].location for table_id in unfinished)])
             all_tables = _safe_mode_until(replace(frozen.all_tables, location=location), location)
             with self._writing() as connection:
@@ -194,7 +220,8 @@ class Checkpoint:
             return location
 
     def flush_table_schemas(self, tables: Iterable[TableInfo]) -> None:
-        """Store tables' names and descriptions, and move no location. One without a point gets that which it has reached."""
+        """Store tables' names and descriptions, and move no location. One without a point gets that which it has
+        reached."""
         with self._needed():
             written = {}
             for table in tables:
@@ -217,21 +244,24 @@ class Checkpoint:
             self._pending = {}
 
     def last_flush_outdated(self, interval_seconds: float) -> bool:
-        """Has this object not flushed for so long? Also when it never has, and when the clock was set back before the last flush."""
+        """Has this object not flushed for so long? Also when it never has, and when the clock was set back before the
+        last flush."""
         with self._lock:
             return self._last_flush is None or not 0 <= self._clock() - self._last_flush <= interval_seconds
 
     # ---- rollback (C4)
 
     def rollback(self) -> None:
-        """Every saved point, name and description is again what is flushed; points that never were flushed go, and so do snapshots."""
+        """Every saved point, name and description is again what is flushed; points that never were flushed go, and so
+        do snapshots."""
         with self._needed():
             self._set(self._flushed, self._unfinished, self._flushed_all)
 
     # ---- what is known (C5, C8)
 
     def is_older_than_table_point(self, table_id: int, location: Location) -> bool:
-        """Does the table have everything up to this location, so that it can be skipped? True for the very location that it has reached.
+        """Does the table have everything up to this location, so that it can be skipped? True for the very location
+        that it has reached.
 
         Flushed points count, not saved ones: what was begun and not acknowledged is not skipped.
         """
@@ -315,9 +345,9 @@ class Checkpoint:
     # ---- safe mode (C7)
 
     def save_safe_mode_exit_point(self, location: Location | None) -> None:
-        """After an unclean stop: up to here work may have been done that no point tells of, so it is done in a way that can be repeated.
-        Stored with the next flush, and cleared by the flush whose global point reaches it. None, or a location that is reached already,
-        ends safe mode.
+        """After an unclean stop: up to here work may have been done that no point tells of, so it is done in a way
+        that can be repeated. Stored with the next flush, and cleared by the flush whose global point reaches it. None,
+        or a location that is reached already, ends safe mode.
         """
         with self._needed():
             saved = replace(self._saved_all, safe_mode_exit=location)
@@ -339,8 +369,9 @@ class Checkpoint:
     # ---- names (C9)
 
     def check_and_update(self, schemas: Collection[str], tables: Collection[tuple[str, str]]) -> int:
-        """Store names as they are really spelled, where a saved one differs in letter case alone; how many were repaired. See
-        `checkpoint_names`. Points are kept by table id, so that none can be lost by it or taken for another.
+        """Store names as they are really spelled, where a saved one differs in letter case alone; how many were
+        repaired. See `checkpoint_names`. Points are kept by table id, so that none can be lost by it or taken for
+        another.
 
         Parameters
         ----------
@@ -348,9 +379,13 @@ class Checkpoint:
         tables : (database, table) that there are.
         """
         with self._needed():
-            spelled = real_names({table_id: (point.schema, point.name) for table_id, point in self._saved.items()}, schemas, tables)
+            spelled = real_names(
+                {table_id: (point.schema, point.name) for table_id, point in self._saved.items()}, schemas, tables
+            )
             written = {
-                table_id: renamed(self._flushed[table_id], *names) for table_id, names in spelled.items() if table_id in self._flushed
+                table_id: renamed(self._flushed[table_id], *names)
+                for table_id, names in spelled.items()
+                if table_id in self._flushed
             }
             if written:
                 with self._writing() as connection:
@@ -364,7 +399,9 @@ class Checkpoint:
 
     # ----
 
-    def _set(self, flushed: Mapping[int, TableCheckpoint], unfinished: frozenset[int], all_tables: GlobalCheckpoint) -> None:
+    def _set(
+        self, flushed: Mapping[int, TableCheckpoint], unfinished: frozenset[int], all_tables: GlobalCheckpoint
+    ) -> None:
         self._flushed, self._saved, self._unfinished = dict(flushed), dict(flushed), unfinished
         self._flushed_all = self._saved_all = all_tables
         self._touched: set[int] = set()  # saved since the last acknowledgement, even if to the same value
@@ -382,7 +419,9 @@ class Checkpoint:
     def _writing(self) -> Iterator[sa.Connection]:
         with self._store.transaction() as connection:
             yield connection
-            self._loaded = False  # during COMMIT nobody knows what is stored, and if it fails nobody will until it is read
+            self._loaded = (
+                False  # during COMMIT nobody knows what is stored, and if it fails nobody will until it is read
+            )
         self._loaded = True
 
     def _unstored(self) -> list[dict[int, TableCheckpoint]]:
@@ -392,11 +431,13 @@ class Checkpoint:
     def _has_changed(self, table_id: int, point: TableCheckpoint) -> bool:
         return point != self._flushed.get(table_id) or (table_id in self._unfinished and table_id in self._touched)
 
-    def _settle(self, frozen: _Frozen, acks: set[int], gone: set[int]) -> tuple[dict[int, TableCheckpoint], frozenset[int]]:
+    def _settle(
+        self, frozen: _Frozen, acks: set[int], gone: set[int]
+    ) -> tuple[dict[int, TableCheckpoint], frozenset[int]]:
         """The table points to write, and who is unfinished then.
 
-        A table that was unfinished has finished only if its acknowledged point is not before the frozen global point: nothing tells what it
-        missed in between.
+        A table that was unfinished has finished only if its acknowledged point is not before the frozen global point:
+        nothing tells what it missed in between.
         """
         written, unfinished = {}, set(self._unfinished) - gone
         for table_id, point in frozen.tables.items():

@@ -1,4 +1,5 @@
-"""Names in checkpoints whose letter case is not the real one, as after a change of a server's `lower_case_table_names` (requirement C9)."""
+"""Names in checkpoints whose letter case is not the real one, as after a change of a server's `lower_case_table_names`
+(requirement C9)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -11,7 +12,8 @@ def real_names(
 ) -> dict[int, tuple[str, str]]:
     """The (database, table) of those points, by table id, that have to be spelled otherwise.
 
-    A name stays as it is when it exists, when more than one that exists could be meant, and when another point has the right one already.
+    A name stays as it is when it exists, when more than one that exists could be meant, and when another point has the
+    right one already.
     """
     taken, spelled = set(points.values()), {}
     for table_id, old in sorted(points.items()):

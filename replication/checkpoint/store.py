@@ -1,7 +1,8 @@
-"""Where checkpoints are stored: the table `ccpr_checkpoints`, in the database that also gets the data or names it (section C).
+"""Where checkpoints are stored: the table `ccpr_checkpoints`, in the database that also gets the data or names it
+(section C).
 
-Nothing here knows of subscriptions or leases, so that the same table serves the mirror, in the catalog database, and a destination that is
-a database, in that database. `checkpoints.create(engine, checkfirst=True)` makes the table alone.
+Nothing here knows of subscriptions or leases, so that the same table serves the mirror, in the catalog database, and a
+destination that is a database, in that database. `checkpoints.create(engine, checkfirst=True)` makes the table alone.
 """
 
 import json
@@ -96,7 +97,8 @@ class CheckpointStore:
 
     Parameters
     ----------
-    bind : an engine; or a connection without an open transaction, where the rows have to be written by the session that holds a lock.
+    bind : an engine; or a connection without an open transaction, where the rows have to be written by the session
+        that holds a lock.
     clock : seconds since 1970.
     """
 
@@ -106,8 +108,8 @@ class CheckpointStore:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """All or nothing. Raises what the block raises, StateUnavailable or StateUnreadable if the database fails before the end of the
-        block, and CheckpointUnknown if it fails after: then it may have committed.
+        """All or nothing. Raises what the block raises, StateUnavailable or StateUnreadable if the database fails
+        before the end of the block, and CheckpointUnknown if it fails after: then it may have committed.
         """
         at_commit = False
         try:
@@ -117,7 +119,9 @@ class CheckpointStore:
         except (CcprError, exc.DBAPIError) as error:
             if not at_commit:
                 raise
-            raise CheckpointUnknown(f"the database failed at COMMIT: {error}", subject=f"checkpoint {self.id}") from error
+            raise CheckpointUnknown(
+                f"the database failed at COMMIT: {error}", subject=f"checkpoint {self.id}"
+            ) from error
 
     @repeatable
     def load(self) -> Stored:
@@ -135,7 +139,9 @@ class CheckpointStore:
                     unfinished.add(row.table_id)
         return Stored(all_tables, tables, frozenset(unfinished))
 
-    def write_tables(self, connection: sa.Connection, tables: Mapping[int, TableCheckpoint], unfinished: Collection[int]) -> None:
+    def write_tables(
+        self, connection: sa.Connection, tables: Mapping[int, TableCheckpoint], unfinished: Collection[int]
+    ) -> None:
         """In the order of the ids, a batch a statement."""
         rows = [
             self._row(
@@ -170,7 +176,8 @@ class CheckpointStore:
         connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id))
 
     def reset_connection(self) -> None:
-        """The next statement goes over a new connection. A database in memory, which lives as long as its connection, is lost by it."""
+        """The next statement goes over a new connection. A database in memory, which lives as long as its connection,
+        is lost by it."""
         if isinstance(self._bind, sa.Engine):
             self._bind.dispose()
         else:

@@ -23,7 +23,9 @@ from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Table
 
 _CUT = b"\xff" * 30  # a maximum of this may stand for anything greater
 _EXACT = Context(prec=80)
-_INTEGERS = frozenset((types.INT8, types.INT16, types.INT32, types.INT64, types.UINT8, types.UINT16, types.UINT32, types.YEAR, types.TIME))
+_INTEGERS = frozenset(
+    (types.INT8, types.INT16, types.INT32, types.INT64, types.UINT8, types.UINT16, types.UINT32, types.YEAR, types.TIME)
+)
 _DECIMALS = frozenset((types.DECIMAL64, types.DECIMAL128, types.UINT64, types.BIT))
 _TEXTS = types.BINARY_TYPES | {types.CHAR, types.VARCHAR, types.TEXT, types.UUID}
 # Not floats (a NaN is in no range), bools (the server stores no range), enums (their order is not that of the labels).
@@ -75,7 +77,8 @@ def row_key(table: Table) -> RowKey:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """The values so that Arrow's equality is ours: floats by their bits, but every NaN like every other; lists of floats as bytes."""
+    """The values so that Arrow's equality is ours: floats by their bits, but every NaN like every other; lists of
+    floats as bytes."""
     kind = values.type
     if pa.types.is_floating(kind):
         one_nan = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), values)
@@ -88,7 +91,10 @@ def comparable(values: pa.Array) -> pa.Array:
 def _list_bytes(values: pa.ListArray) -> pa.Array:
     floats = values.flatten()
     numbers = np.array(pc.if_else(pc.is_nan(floats), pa.scalar(float("nan"), floats.type), floats))
-    ends = np.concatenate([[0], np.cumsum(np.array(pc.fill_null(pc.list_value_length(values), 0), np.int64))]) * numbers.itemsize
+    ends = (
+        np.concatenate([[0], np.cumsum(np.array(pc.fill_null(pc.list_value_length(values), 0), np.int64))])
+        * numbers.itemsize
+    )
     data = pa.Array.from_buffers(pa.large_binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(numbers)])
     return pc.if_else(values.is_valid(), data, pa.scalar(None, pa.large_binary()))
 
@@ -105,7 +111,8 @@ def same(left: pa.Array, right: pa.Array) -> np.ndarray:
 def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Column, subject: str) -> np.ndarray:
     """For each row after the row before that has the same key, or -1; int64. Keys come in pieces.
 
-    Raises ObjectMismatch for a null key, and for a key that two rows of one side have: at one time a key has one row (9.3).
+    Raises ObjectMismatch for a null key, and for a key that two rows of one side have: at one time a key has one row
+    (9.3).
     """
     pieces = [*before, *after]
     first_after, rows = sum(map(len, before)), sum(map(len, pieces))
@@ -138,7 +145,9 @@ def _codes(keys: pa.Array) -> np.ndarray:
     """A number for each key, equal for equal keys."""
     if pa.types.is_temporal(keys.type):
         keys = keys.view(pa.int32() if pa.types.is_date32(keys.type) else pa.int64())
-    return (keys if pa.types.is_integer(keys.type) else pc.dictionary_encode(keys).indices).to_numpy(zero_copy_only=False)
+    return (keys if pa.types.is_integer(keys.type) else pc.dictionary_encode(keys).indices).to_numpy(
+        zero_copy_only=False
+    )
 
 
 # ---- order

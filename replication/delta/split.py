@@ -1,8 +1,10 @@
-"""One share of a row delta: what changed among some objects of a table between two points. Runs in this process, another, or a Spark task.
+"""One share of a row delta: what changed among some objects of a table between two points. Runs in this process,
+another, or a Spark task.
 
-What is read: of objects that went, the keys of the rows visible before; of objects that came, keys and commit times of the rows visible
-now; of objects that stayed, the keys of those rows only that one of the two points does not show. Values are read of rows that are new or
-may differ, and of their predecessors only as many columns as it takes to tell. Source: architecture.md, decision 7; object-format.md 9.
+What is read: of objects that went, the keys of the rows visible before; of objects that came, keys and commit times of
+the rows visible now; of objects that stayed, the keys of those rows only that one of the two points does not show.
+Values are read of rows that are new or may differ, and of their predecessors only as many columns as it takes to tell.
+Source: architecture.md, decision 7; object-format.md 9.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +18,15 @@ import pyarrow as pa
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
-from matrixone.objects.visibility import ROW_BITS, ListedObject, check_deletions, deleted_rows, not_after, open_listed, visible_mask
+from matrixone.objects.visibility import (
+    ROW_BITS,
+    ListedObject,
+    check_deletions,
+    deleted_rows,
+    not_after,
+    open_listed,
+    visible_mask,
+)
 from matrixone.schema import Column
 from replication.delta.keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
 from replication.mirror.mirror import Mirror, files_of
@@ -31,7 +41,8 @@ class DeltaPart:
 
     Attributes
     ----------
-    upserts : rows to be there, whole; the user's columns as declared at the later point, then the hidden key of a table without one.
+    upserts : rows to be there, whole; the user's columns as declared at the later point, then the hidden key of a
+        table without one.
     deletes : keys of rows to be there no more.
     """
 
@@ -51,7 +62,8 @@ class DeltaShape:
     ----------
     table : its qualified name.
     columns : of upserts.
-    dated : whether a commit time may tell that a row is the same as before; not if columns were added or changed in between.
+    dated : whether a commit time may tell that a row is the same as before; not if columns were added or changed in
+        between.
     """
 
     table: str
@@ -69,23 +81,23 @@ class DeltaShape:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaWork:
-    """A share of a delta; can be pickled. Works of a delta have no key in common.
+class DeltaSplit:
+    """A share of a delta; can be pickled. Splits of a delta have no key in common.
 
     Attributes
     ----------
     before, after : times of the two points.
-    gone, came, stayed : data objects of the former point alone, of the later alone, and of both.
+    removed, added, kept : data objects of the former point alone, of the later alone, and of both.
     tombstones_before, tombstones_after : tombstone objects of each point that may name rows of these.
-    keys : the rows of the share; others that the objects have are of other works.
+    keys : the rows of the share; others that the objects have are of other splits.
     """
 
     shape: DeltaShape
     before: Timestamp
     after: Timestamp
-    gone: tuple[ListedObject, ...] = ()
-    came: tuple[ListedObject, ...] = ()
-    stayed: tuple[ListedObject, ...] = ()
+    removed: tuple[ListedObject, ...] = ()
+    added: tuple[ListedObject, ...] = ()
+    kept: tuple[ListedObject, ...] = ()
     tombstones_before: tuple[ListedObject, ...] = ()
     tombstones_after: tuple[ListedObject, ...] = ()
     keys: KeyRange = ALL_KEYS
@@ -93,18 +105,19 @@ class DeltaWork:
     @property
     def bytes(self) -> int:
         """Stored bytes of the objects that it opens; it reads less of them."""
-        every = (*self.gone, *self.came, *self.stayed, *self.tombstones_before, *self.tombstones_after)
+        every = (*self.removed, *self.added, *self.kept, *self.tombstones_before, *self.tombstones_after)
         return sum(listed.stats.size for listed in every)
 
 
-def run_work(mirror: Mirror | str, work: DeltaWork) -> Iterator[DeltaPart]:
+def run_split(mirror: Mirror | str, split: DeltaSplit) -> Iterator[DeltaPart]:
     """The changes of one share. `mirror` may be its URL.
 
-    Raises MirrorDamaged, which names the table, ObjectDamaged, ObjectMismatch (also for a key that two visible rows have).
+    Raises MirrorDamaged, which names the table, ObjectDamaged, ObjectMismatch (also for a key that two visible rows
+    have).
     """
     opened = Mirror(open_store(mirror)) if isinstance(mirror, str) else mirror
-    with files_of(work.shape.table):
-        yield from joined(_Run(opened, work).parts())
+    with files_of(split.shape.table):
+        yield from joined(_Run(opened, split).parts())
 
 
 def joined(parts: Iterator[DeltaPart]) -> Iterator[DeltaPart]:
@@ -121,7 +134,9 @@ def joined(parts: Iterator[DeltaPart]) -> Iterator[DeltaPart]:
 
 
 def _one(parts: Sequence[DeltaPart]) -> DeltaPart:
-    return DeltaPart(pa.concat_tables([part.upserts for part in parts]), pa.concat_tables([part.deletes for part in parts]))
+    return DeltaPart(
+        pa.concat_tables([part.upserts for part in parts]), pa.concat_tables([part.deletes for part in parts])
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +177,8 @@ class _Side:
         return np.concatenate([np.empty(0, bool), *(chunk.same for chunk in self.chunks)])
 
     def pieces(self, rows: np.ndarray) -> Iterator[tuple[_Chunk, slice, np.ndarray]]:
-        """For ascending row numbers: each chunk that has some of them, which of `rows` these are, and their numbers in the chunk."""
+        """For ascending row numbers: each chunk that has some of them, which of `rows` these are, and their numbers in
+        the chunk."""
         bounds = np.searchsorted(rows, self.starts)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             part = slice(int(bounds[number]), int(bounds[number + 1]))
@@ -173,26 +189,34 @@ class _Side:
         schema = arrow_schema(columns)
         for chunk, _, picked in self.pieces(rows):
             all_rows = len(picked) == len(chunk.keys)
-            yield pa.RecordBatch.from_arrays([chunk.column(column, None if all_rows else picked) for column in columns], schema=schema)
+            yield pa.RecordBatch.from_arrays(
+                [chunk.column(column, None if all_rows else picked) for column in columns], schema=schema
+            )
 
 
 class _Run:
-    def __init__(self, mirror: Mirror, work: DeltaWork) -> None:
-        self.work = work
-        self.shape = work.shape
-        self.match = work.shape.key.match
-        self.limited = work.keys != ALL_KEYS
+    def __init__(self, mirror: Mirror, split: DeltaSplit) -> None:
+        self.split = split
+        self.shape = split.shape
+        self.match = split.shape.key.match
+        self.limited = split.keys != ALL_KEYS
         self.open_object = mirror.open_object
-        key = work.shape.key.columns
-        self.compared = [number for number, column in enumerate(work.shape.columns) if column not in key]
+        key = split.shape.key.columns
+        self.compared = [number for number, column in enumerate(split.shape.columns) if column not in key]
 
     def parts(self) -> Iterator[DeltaPart]:
-        work = self.work
-        dead_before = self._deleted(work.tombstones_before, work.gone, work.before)
-        dead_after = self._deleted(work.tombstones_after, work.came, work.after)
-        before = _Side([*self._visible(work.gone, dead_before, work.before), *self._only(dead_before, dead_after, work.before, work.after)])
+        split = self.split
+        dead_before = self._deleted(split.tombstones_before, split.removed, split.before)
+        dead_after = self._deleted(split.tombstones_after, split.added, split.after)
+        before = _Side(
+            [
+                *self._visible(split.removed, dead_before, split.before),
+                *self._only(dead_before, dead_after, split.before, split.after),
+            ]
+        )
         rows_after = chain(
-            self._visible(work.came, dead_after, work.after, dated=True), self._only(dead_after, dead_before, work.after, work.before)
+            self._visible(split.added, dead_after, split.after, dated=True),
+            self._only(dead_after, dead_before, split.after, split.before),
         )
         if before.count == 0:
             for chunk in rows_after:  # nothing to compare with: nothing has to be kept either
@@ -208,8 +232,10 @@ class _Run:
 
     # ---- which rows
 
-    def _deleted(self, tombstones: Sequence[ListedObject], moved: Sequence[ListedObject], at: Timestamp) -> Mapping[bytes, np.ndarray]:
-        ids = [listed.stats.object_id for listed in (*moved, *self.work.stayed)]
+    def _deleted(
+        self, tombstones: Sequence[ListedObject], moved: Sequence[ListedObject], at: Timestamp
+    ) -> Mapping[bytes, np.ndarray]:
+        ids = [listed.stats.object_id for listed in (*moved, *self.split.kept)]
         return deleted_rows(tombstones, self.open_object, at, of=ids)
 
     def _visible(
@@ -228,15 +254,19 @@ class _Run:
         self, dead: Mapping[bytes, np.ndarray], other_dead: Mapping[bytes, np.ndarray], at: Timestamp, other: Timestamp
     ) -> Iterator[_Chunk]:
         """The rows of objects of both points that one point shows and the other does not."""
-        for listed, file in self.stayed:
+        for listed, file in self.kept:
             deletions, other_deletions = dead.get(listed.stats.object_id), other_dead.get(listed.stats.object_id)
             check_deletions(listed, file, deletions)
             check_deletions(listed, file, other_deletions)
             blocks = range(len(file.blocks))
             if not listed.stats.appendable:
                 nothing = np.empty(0, np.uint64)
-                fewer, more = (nothing if gone is None else gone for gone in (deletions, other_deletions))
-                blocks = np.unique(np.setdiff1d(more, fewer, assume_unique=True) >> np.uint64(ROW_BITS)).astype(np.int64).tolist()
+                fewer, more = (nothing if removed is None else removed for removed in (deletions, other_deletions))
+                blocks = (
+                    np.unique(np.setdiff1d(more, fewer, assume_unique=True) >> np.uint64(ROW_BITS))
+                    .astype(np.int64)
+                    .tolist()
+                )
             for number in blocks:
                 rows = file.blocks[number].rows
                 if rows == 0 or self._is_outside(file, file.blocks[number].columns):
@@ -256,8 +286,8 @@ class _Run:
         keys = file.column(block, self.match)
         if rows is not None:
             keys = keys.take(pa.array(rows))
-        if self.limited and not self.work.keys.holds(self._zone(file.blocks[block].columns)):
-            inside = self.work.keys.mask(keys, self.match)
+        if self.limited and not self.split.keys.holds(self._zone(file.blocks[block].columns)):
+            inside = self.split.keys.mask(keys, self.match)
             rows = np.flatnonzero(inside) if rows is None else rows[inside]
             keys = keys.filter(pa.array(inside))
         if len(keys):
@@ -265,25 +295,26 @@ class _Run:
             yield _Chunk(file, block, rows, keys, np.zeros(len(keys), bool) if same is None else same)
 
     def _same(self, listed: ListedObject, file: ObjectFile, block: int, rows: np.ndarray | None) -> np.ndarray | None:
-        """Whether rows that are visible at the later point were committed by the former, and so visible there with the same values.
+        """Whether rows that are visible at the later point were committed by the former, and so visible there with the
+        same values.
 
-        Only commit times that a transaction node wrote are believed: those in a CN's object, if any, may be another cluster's. None = not
-        known.
+        Only commit times that a transaction node wrote are believed: those in a CN's object, if any, may be another
+        cluster's. None = not known.
         """
         times = file.commit_timestamps(block) if self.shape.dated and not listed.stats.created_by_cn else None
-        return None if times is None else not_after(times if rows is None else times[rows], self.work.before)
+        return None if times is None else not_after(times if rows is None else times[rows], self.split.before)
 
     @cached_property
-    def stayed(self) -> list[tuple[ListedObject, ObjectFile]]:
+    def kept(self) -> list[tuple[ListedObject, ObjectFile]]:
         """Asked for twice, so kept open; other objects are open as long as rows of theirs are wanted."""
-        return [(listed, open_listed(listed, self.open_object)) for listed in self.work.stayed]
+        return [(listed, open_listed(listed, self.open_object)) for listed in self.split.kept]
 
     def _zone(self, columns: np.ndarray) -> Zone | None:
         seqnum = self.match.seqnum
         return key_zone(columns["zonemap"][seqnum].tobytes(), self.match) if seqnum < len(columns) else None
 
     def _is_outside(self, file: ObjectFile, columns: np.ndarray) -> bool:
-        return self.limited and self.work.keys.excludes(self._zone(columns))
+        return self.limited and self.split.keys.excludes(self._zone(columns))
 
     # ---- what becomes of them
 
@@ -299,9 +330,13 @@ class _Run:
         """Of some rows after, those that are new or differ from their partner before. Some blocks at a time."""
         for start, stop in self._portions(after, rows):
             chosen = rows[start:stop]
-            values = pa.Table.from_batches(after.read(self.shape.columns, chosen), self.shape.upsert_schema).combine_chunks()
+            values = pa.Table.from_batches(
+                after.read(self.shape.columns, chosen), self.shape.upsert_schema
+            ).combine_chunks()
             differ = self._differ(before, values, partner[chosen])
-            yield DeltaPart(values if differ.all() else values.filter(pa.array(differ)), self.shape.delete_schema.empty_table())
+            yield DeltaPart(
+                values if differ.all() else values.filter(pa.array(differ)), self.shape.delete_schema.empty_table()
+            )
 
     def _portions(self, side: _Side, rows: np.ndarray) -> Iterator[tuple[int, int]]:
         start = 0
@@ -313,8 +348,8 @@ class _Run:
             yield start, len(rows)
 
     def _differ(self, before: _Side, values: pa.Table, partner: np.ndarray) -> np.ndarray:
-        """bool for each row of `values`: has it no partner, or one with other values? A column is read before as long as a row of the block
-        is not known to differ; the columns that told most are asked first."""
+        """bool for each row of `values`: has it no partner, or one with other values? A column is read before as long
+        as a row of the block is not known to differ; the columns that told most are asked first."""
         differ = partner < 0
         matched = np.flatnonzero(~differ)
         matched = matched[np.argsort(partner[matched], kind="stable")]
@@ -335,4 +370,6 @@ class _Run:
 
     def _part(self, *, upserts: Sequence[pa.RecordBatch] = (), deletes: Sequence[pa.RecordBatch] = ()) -> DeltaPart:
         shape = self.shape
-        return DeltaPart(pa.Table.from_batches(upserts, shape.upsert_schema), pa.Table.from_batches(deletes, shape.delete_schema))
+        return DeltaPart(
+            pa.Table.from_batches(upserts, shape.upsert_schema), pa.Table.from_batches(deletes, shape.delete_schema)
+        )

@@ -1,4 +1,5 @@
-"""Step 5 for the mirror: an object difference becomes manifests. Nothing names them until the commit (architecture, "One commit")."""
+"""Step 5 for the mirror: an object difference becomes manifests. Nothing names them until the commit (architecture,
+"One commit")."""
 
 from collections.abc import Iterable
 
@@ -18,14 +19,16 @@ from replication.state.history import TablePoint
 
 
 def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:
-    """The live objects of some tables as the last point has them (LISTED_SCHEMA): reads the manifests of these tables only."""
+    """The live objects of some tables as the last point has them (LISTED_SCHEMA): reads the manifests of these tables
+    only."""
     parts = [as_listed(point.table.id, mirror.manifest(point.ref).objects) for point in points if point.ref is not None]
     return pa.concat_tables(parts) if parts else LISTED_SCHEMA.empty_table()
 
 
 def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Timestamp) -> bool:
-    """Does a live appendable object of the table hold rows committed in (last, now]? No list shows them: the time alone makes them visible
-    (object-format.md 9.2). Reads the commit times of appendable objects, of which a table has few. Raises MirrorDamaged, ObjectDamaged.
+    """Does a live appendable object of the table hold rows committed in (last, now]? No list shows them: the time
+    alone makes them visible (object-format.md 9.2). Reads the commit times of appendable objects, of which a table has
+    few. Raises MirrorDamaged, ObjectDamaged.
     """
     if point.ref is None or not point.appendable:
         return False
@@ -35,8 +38,8 @@ def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Ti
 
 
 def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff: ObjectDiff) -> pa.Table:
-    """Step 4: the objects that make one table at the snapshot (LISTED_SCHEMA). `before` is None for a table whose added objects are all
-    that it has. Raises MirrorDamaged.
+    """Step 4: the objects that make one table at the snapshot (LISTED_SCHEMA). `before` is None for a table whose
+    added objects are all that it has. Raises MirrorDamaged.
     """
     added = rows_of(diff.added, [table_id])
     if before is None or before.ref is None:
@@ -49,7 +52,11 @@ def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.
     """Step 5: write the manifest of a table that changed; the point to commit."""
     name = manifest_path(table.id, lsn, fence)
     mirror.write_manifest(table, as_manifest(objects), name)
-    numbers = (objects.num_rows, _total(objects.filter(pc.invert(objects.column("is_tombstone"))), "rows"), _total(objects, "size"))
+    numbers = (
+        objects.num_rows,
+        _total(objects.filter(pc.invert(objects.column("is_tombstone"))), "rows"),
+        _total(objects, "size"),
+    )
     ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *numbers)
     mirror.store.sync(name.rpartition("/")[0])
     return TablePoint(table, ref, lsn, _total(objects, "appendable"))

@@ -1,6 +1,7 @@
 """Steps 4 and 5: which tables move to the snapshot, what they are made of there, and their manifests.
 
-In isolated mode a table that fails does not move: it stays at its point, and the point that is made does not show it (requirement B4).
+In isolated mode a table that fails does not move: it stays at its point, and the point that is made does not show it
+(requirement B4).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +24,7 @@ from replication.iteration.listing import Failures
 from replication.iteration.results import Listed
 from replication.iteration.steps import OnStep, Step
 from replication.mirror.mirror import Mirror
-from replication.mirror.points import Behind
+from replication.mirror.points import LaggingTable
 from replication.schema.table_changes import ChangeKind
 from replication.state.history import TablePoint
 from replication.state.subscription import Subscription
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PointBuilder:
     """One iteration's view.
 
     Attributes
@@ -70,7 +71,9 @@ class Move:
             self.enter(Step.APPLY)
             written = self._write(listed, failures)
             listed = listed.without(failures)
-            gone = [TablePoint(self.last.tables[table_id].table, None, self.lsn) for table_id in sorted(self._gone(listed))]
+            gone = [
+                TablePoint(self.last.tables[table_id].table, None, self.lsn) for table_id in sorted(self._gone(listed))
+            ]
             points = (*written, *gone)
         return self._result(points, listed, report)
 
@@ -80,10 +83,15 @@ class Move:
         return self._result(None, listed, report) if self.is_idle(listed, failures) and not failures else None
 
     def is_idle(self, listed: Listed, failures: Failures) -> bool:
-        """Has no row become visible since the last point, and no table changed? That no object changed is not enough. A table that failed
-        again changes nothing; one that fails here is added to `failures`, and does.
+        """Has no row become visible since the last point, and no table changed? That no object changed is not enough.
+        A table that failed again changes nothing; one that fails here is added to `failures`, and does.
         """
-        if self.last.point is None or self._gone(listed) or self._to_write(listed) or self._late(listed) != self.last.behind:
+        if (
+            self.last.point is None
+            or self._gone(listed)
+            or self._to_write(listed)
+            or self._late(listed) != self.last.behind
+        ):
             return False
         for table_id in sorted((self.last.tables.keys() & self.kept) - self.last.behind.keys()):
             point = self.last.tables[table_id]
@@ -102,35 +110,45 @@ class Move:
         points = []
         for table_id in sorted(self._to_write(listed)):
             before = None if table_id in listed.rebuilt else self.last.tables.get(table_id)
-            objects = self._or_fail(table_id, failures, partial(live_objects, self.mirror, before, table_id, listed.diff))
+            objects = self._or_fail(
+                table_id, failures, partial(live_objects, self.mirror, before, table_id, listed.diff)
+            )
             if objects is not None:
                 points.append(write_table(self.mirror, self.lsn, self.fence, self.catalog.tables[table_id], objects))
         return points
 
     def _to_write(self, listed: Listed) -> set[int]:
-        """Tables that differ from what the last point shows, and tables that it does not show; without those that failed."""
+        """Tables that differ from what the last point shows, and tables that it does not show; without those that
+        failed."""
         changed = {change.table.id for change in self.catalog.changes if change.kind is not ChangeKind.DROPPED}
         behind = self.last.behind.keys() & self.catalog.tables.keys()
-        return (listed.diff.table_ids | changed | listed.mended | behind) - listed.failures.keys()
+        return (listed.diff.table_ids | changed | listed.repaired | behind) - listed.failures.keys()
 
     def _gone(self, listed: Listed) -> set[int]:
         """Tables that are no more. One whose successor failed stays for its sake."""
         return self.last.tables.keys() - self.catalog.tables.keys() - self._late(listed).keys()
 
-    def _late(self, listed: Listed) -> dict[int, Behind]:
+    def _late(self, listed: Listed) -> dict[int, LaggingTable]:
         """The tables that a point made now does not show."""
-        return tables_behind(self.catalog, listed.failures, self.last.tables, self.last.behind, self.last.point and self.last.point.lsn)
+        return tables_behind(
+            self.catalog, listed.failures, self.last.tables, self.last.behind, self.last.point and self.last.point.lsn
+        )
 
     def _or_fail(self, table_id: int, failures: Failures, action: Callable[[], T]) -> T | None:
         return or_fail(table_id, failures, _TABLE_FAILURES, action, isolated=self.subscription.settings.isolated)
 
 
 def tables_behind(
-    catalog: CatalogDiff, failed: Collection[int], before: Collection[int], were_behind: Mapping[int, Behind], newest: int | None
-) -> dict[int, Behind]:
+    catalog: CatalogDiff,
+    failed: Collection[int],
+    before: Collection[int],
+    were_behind: Mapping[int, LaggingTable],
+    newest: int | None,
+) -> dict[int, LaggingTable]:
     """What the coming point will not show, by the id under which the mirror knows the table.
 
-    Where a table that was truncated or rewritten fails under its new id, the old one stays as it was: it is the same table to its users.
+    Where a table that was truncated or rewritten fails under its new id, the old one stays as it was: it is the same
+    table to its users.
 
     Parameters
     ----------
@@ -145,11 +163,15 @@ def tables_behind(
         if change is not None and change.kind is ChangeKind.REPLACED and change.before is not None:
             known = change.before.id
         shown_last = newest if known in before else None
-        behind[known] = Behind(table.database, table.name, were_behind[known].lsn if known in were_behind else shown_last)
+        behind[known] = LaggingTable(
+            table.database, table.name, were_behind[known].lsn if known in were_behind else shown_last
+        )
     return behind
 
 
-def or_fail(table_id: int, failures: Failures, kinds: tuple[type[CcprError], ...], action: Callable[[], T], *, isolated: bool) -> T | None:
+def or_fail(
+    table_id: int, failures: Failures, kinds: tuple[type[CcprError], ...], action: Callable[[], T], *, isolated: bool
+) -> T | None:
     """Do something for one table. In isolated mode an error of these kinds is that table's alone; then None."""
     try:
         return action()

@@ -18,7 +18,8 @@ class CatalogDiff:
     Attributes
     ----------
     tables : what the mirror records, by id, index tables included.
-    unreplicated : (name, kind) of what stands in the database and is not replicated: views, sequences, external and cluster tables.
+    unreplicated : (name, kind) of what stands in the database and is not replicated: views, sequences, external and
+        cluster tables.
     failures : by id, tables that cannot be replicated as they are; in isolated mode, else the first of them is raised.
     """
 
@@ -30,7 +31,8 @@ class CatalogDiff:
 
 
 def check_schema(table: Table) -> None:
-    """That each column has a type which can be read. Raises ObjectUnsupported: rows that nobody can read are no replica."""
+    """That each column has a type which can be read. Raises ObjectUnsupported: rows that nobody can read are no
+    replica."""
     try:
         arrow_schema(table.columns)
     except ObjectUnsupported as error:

@@ -1,7 +1,8 @@
 """The end of an iteration: one commit of points and outcome, then what follows from it (architecture.md, "One commit").
 
-Everything that a commit names was written before under names that nothing else uses; the commit is one transaction in the catalog database,
-guarded by the fence. Publishing and sweeping repeat what is committed, so they can be done again by whoever comes next.
+Everything that a commit names was written before under names that nothing else uses; the commit is one transaction in
+the catalog database, guarded by the fence. Publishing and sweeping repeat what is committed, so they can be done again
+by whoever comes next.
 """
 
 import time
@@ -24,7 +25,7 @@ from replication.iteration.results import Listed
 from replication.maintenance.retention import GRACE_SECONDS, Retention, Swept, sweep
 from replication.mirror.layout import ledger_path
 from replication.mirror.mirror import Mirror
-from replication.mirror.points import Behind
+from replication.mirror.points import LaggingTable
 from replication.state.context import Context, SnapshotRef
 from replication.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from replication.state.lease import Lease
@@ -68,7 +69,8 @@ class Result:
 
     Attributes
     ----------
-    points : of the tables that changed, those of tables that went included; None for an idle iteration, which makes no point.
+    points : of the tables that changed, those of tables that went included; None for an idle iteration, which makes no
+        point.
     listed : of the tables that are moved.
     failed : by id at the snapshot, the tables that are not, and why.
     behind : by id, what the point will not show.
@@ -79,7 +81,7 @@ class Result:
     listed: Listed
     report: CopyReport
     failed: Mapping[int, tuple[Table, Failure]]
-    behind: Mapping[int, Behind]
+    behind: Mapping[int, LaggingTable]
     kept: Collection[int]
 
     @property
@@ -101,10 +103,10 @@ class Last:
 
     point: GlobalPoint | None
     tables: dict[int, TablePoint]
-    behind: dict[int, Behind]
+    behind: dict[int, LaggingTable]
 
 
-class Books:
+class PointCommitter:
     """What is kept of one subscription: in the catalog database, and published from there in the mirror."""
 
     def __init__(self, log: CcprLog, lease: Lease, mirror: Mirror, clock: Callable[[], float] = time.time) -> None:
@@ -122,22 +124,29 @@ class Books:
         return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
 
     def commit(self, ref: SnapshotRef, context: Context, result: Result) -> None:
-        """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim still is what it was (O5)."""
+        """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim still is
+        what it was (O5)."""
         claim, lsn = self._lease.claim, self._lease.claim.lsn
         now = datetime.fromtimestamp(self._clock(), UTC)
         needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
-        ledger, strays = result.report.ledger.filter(needed), result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
+        ledger, strays = (
+            result.report.ledger.filter(needed),
+            result.report.rows.filter(pc.invert(needed)).column("name").to_pylist(),
+        )
         write_point = self._point(ref, now, result, ledger)
 
         def write_outcome(connection: sa.Connection) -> None:
             self._log.commit_row(connection, claim, context, ref.at.physical)
             self.quarantine.write(connection, lsn, now, result.failed)
-            # What was copied for a table that failed is there for the next attempt, and goes some time after the last one.
-            self.ledger.put_away(connection, strays, round(now.timestamp()) + GRACE_SECONDS)
+            # What was copied for a table that failed is there for the next attempt, and goes some time after the last
+            # one.
+            self.ledger.schedule_strays(connection, strays, round(now.timestamp()) + GRACE_SECONDS)
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
-    def _point(self, ref: SnapshotRef, now: datetime, result: Result, ledger: pa.Table) -> Callable[[sa.Connection], None] | None:
+    def _point(
+        self, ref: SnapshotRef, now: datetime, result: Result, ledger: pa.Table
+    ) -> Callable[[sa.Connection], None] | None:
         """Write the point's ledger; what the transaction has to add for the point. None for an idle iteration."""
         if result.points is None:
             return None
@@ -158,8 +167,8 @@ class Books:
         return write
 
     def _flush(self, ref: SnapshotRef, result: Result, extra: list[Callable[[sa.Connection], None]]) -> None:
-        """The commit is the flush of the checkpoint: tables that were written are acknowledged, those that failed hold the global point
-        back (C2).
+        """The commit is the flush of the checkpoint: tables that were written are acknowledged, those that failed hold
+        the global point back (C2).
         """
         here = Location(self._lease.claim.lsn, ref.at.physical)
         self._checkpoint.load()
@@ -169,7 +178,9 @@ class Books:
                 gone.append(point.table.id)
                 continue
             table = point.table
-            self._checkpoint.save_table_point(table.id, here, schema=table.database, name=table.name, info=table.to_json())
+            self._checkpoint.save_table_point(
+                table.id, here, schema=table.database, name=table.name, info=table.to_json()
+            )
             acknowledged.append(table.id)
         if result.points is not None:
             for table_id, late in result.behind.items():
@@ -185,9 +196,9 @@ class Books:
             if not self._log.has_committed(self._lease.claim, lost):
                 raise lost from error
 
-    def mend(self) -> None:
+    def publish_pending(self) -> None:
         """Publish what was committed and not yet published: a crash in between is healed here."""
-        mend(self._log, self._lease.claim.name, self._mirror)
+        publish_pending(self._log, self._lease.claim.name, self._mirror)
 
     def sweep(self, settings: Settings, grace_seconds: int = GRACE_SECONDS) -> Swept:
         """Let points go that need not stay, delete files that nobody has named for the time of grace."""
@@ -202,15 +213,15 @@ class Books:
             grace_seconds=grace_seconds,
         )
         if swept.points_dropped:
-            self.mend()
+            self.publish_pending()
         return swept
 
 
-def mend(log: CcprLog, name: str, mirror: Mirror) -> None:
+def publish_pending(log: CcprLog, name: str, mirror: Mirror) -> None:
     """Bring the published points and the head up to what is committed. Repeating it writes the same files.
 
-    Nobody is kept from it. An executor that was superseded may be late with a head that is old by now: each looks again after it has
-    written, so the last to write is also the last to compare.
+    Nobody is kept from it. An executor that was superseded may be late with a head that is old by now: each looks
+    again after it has written, so the last to write is also the last to compare.
     """
     row = log.row(name)
     history, quarantine = PointHistory(log.engine, row.task_id), Quarantine(log.engine, row.task_id)
@@ -226,7 +237,9 @@ def mend(log: CcprLog, name: str, mirror: Mirror) -> None:
                 late = behind.get(point.lsn, {})
                 shown = as_mirror_point(point, history.tables(point.lsn), late)
                 changed = {table_id: table.ref for table_id, table in history.changed(point.lsn).items()}
-                if not mirror.has_published(shown):  # after its content was read: what is read later may be of other points
+                if not mirror.has_published(
+                    shown
+                ):  # after its content was read: what is read later may be of other points
                     mirror.publish(shown, {**changed, **dict.fromkeys(late)}, base)
                 base = point.lsn
         mirror.publish_head(committed)

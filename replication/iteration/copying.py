@@ -1,8 +1,9 @@
-"""Step 3: object files from the upstream into the store. One pure function over batches of object rows; Spark runs it in its tasks, the
-process itself for small changes.
+"""Step 3: object files from the upstream into the store. One pure function over batches of object rows; Spark runs it
+in its tasks, the process itself for small changes.
 
-An object is written beside its name, checked against its stats, and only then appears; so what is there with the right size is complete,
-and a re-run fetches the rest. Source: architecture.md 8 and "What bad input gets"; spec/upstream-interface.md 5.8.
+An object is written beside its name, checked against its stats, and only then appears; so what is there with the right
+size is complete, and a re-run fetches the rest. Source: architecture.md 8 and "What bad input gets";
+spec/upstream-interface.md 5.8.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.failure import Failure
-from replication.iteration.write_queue import Landing
+from replication.iteration.write_queue import WriteQueue
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.open_store import open_store
 from replication.mirror.store import Chunk, Store, Stored
@@ -55,18 +56,26 @@ COPY_OUTPUT = pa.schema(
         pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
     ]
 )
-OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)  # an object's own, nobody else's
+OBJECT_FAILURES = (
+    ObjectGone,
+    ObjectSizeMismatch,
+    ObjectDamaged,
+    ObjectMismatch,
+    ObjectUnsupported,
+)  # an object's own, nobody else's
 _REPORT_SECONDS = 0.1  # between reports: one for each small object would cost more than its check
 TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there (architecture 12).
+    """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there
+    (architecture 12).
 
     Attributes
     ----------
-    collect_failures : an object that cannot be had (OBJECT_FAILURES) becomes a row with its failure, and the others go on.
+    collect_failures : an object that cannot be had (OBJECT_FAILURES) becomes a row with its failure, and the others go
+        on.
     """
 
     endpoint: Endpoint
@@ -90,7 +99,10 @@ class CopyJob:
 
     def connect(self) -> Session:
         return Session.connect(
-            self.endpoint, Vault.of_worker().open(self.sealed_password), read_timeout=TIMEOUT_SECONDS, write_timeout=TIMEOUT_SECONDS
+            self.endpoint,
+            Vault.of_worker().open(self.sealed_password),
+            read_timeout=TIMEOUT_SECONDS,
+            write_timeout=TIMEOUT_SECONDS,
         )
 
 
@@ -135,7 +147,12 @@ class CopyReport:
 class Pace:
     """Keeps a stream of chunks under a rate (0 = none), on average since its start."""
 
-    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep):
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
         self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
         self._started, self._bytes = clock(), 0
 
@@ -152,19 +169,22 @@ CopyEngine = Callable[[CopyJob, pa.Table], Iterable[pa.RecordBatch]]  # COPY_INP
 
 
 def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Copy the objects of each batch (COPY_INPUT) through one upstream session; yields COPY_OUTPUT rows as objects are done.
+    """Copy the objects of each batch (COPY_INPUT) through one upstream session; yields COPY_OUTPUT rows as objects are
+    done.
 
-    Raises what the upstream, the store or the check raises (not OBJECT_FAILURES where the job collects them); what has been copied until
-    then stays and is found by the next run.
+    Raises what the upstream, the store or the check raises (not OBJECT_FAILURES where the job collects them); what has
+    been copied until then stays and is found by the next run.
     """
     keep_large_blocks()
     store = open_store(job.store_url)
     pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
-    with Landing(store) as landing, ExitStack() as held:
+    with WriteQueue(store) as landing, ExitStack() as held:
         session: Session | None = None
         under_way: deque[_UnderWay] = deque()
         report_at = 0.0
-        for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):  # objects, not rows
+        for stats in (
+            ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")
+        ):  # objects, not rows
             fetch = store.size(object_path(stats.name)) != stats.size or not _is_sound(store, stats)
             if fetch:
                 session = session or held.enter_context(job.connect())
@@ -186,10 +206,14 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     store.sync("objects")
 
 
-def copy_in_process(job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None) -> Iterator[pa.RecordBatch]:
-    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects are done.
+def copy_in_process(
+    job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None
+) -> Iterator[pa.RecordBatch]:
+    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects
+    are done.
 
-    An error of one, or an interrupt, ends the others with the object that they are at: nobody waits for terabytes to hear of it.
+    An error of one, or an interrupt, ends the others with the object that they are at: nobody waits for terabytes to
+    hear of it.
     """
     sessions = min(job.budget.sessions, objects.num_rows)
     shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]
@@ -219,8 +243,8 @@ def copy_in_process(job: CopyJob, objects: pa.Table, *, on_progress: Callable[[i
 
 
 def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
-    """Run an engine over the objects (COPY_INPUT, names unique) and account for every one of them. Fewer objects than sessions share the
-    whole budget.
+    """Run an engine over the objects (COPY_INPUT, names unique) and account for every one of them. Fewer objects than
+    sessions share the whole budget.
     """
     job = replace(job, budget=replace(job.budget, sessions=max(1, min(job.budget.sessions, objects.num_rows))))
     batches = list(engine(job, objects)) if objects.num_rows else []
@@ -230,11 +254,14 @@ def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
     return CopyReport.of(done)
 
 
-def copy_known(job: CopyJob, objects: pa.Table, engine: CopyEngine, known: Mapping[str, bytes], store: Store) -> CopyReport:
+def copy_known(
+    job: CopyJob, objects: pa.Table, engine: CopyEngine, known: Mapping[str, bytes], store: Store
+) -> CopyReport:
     """`copy`, where points were made of some of the objects already: their checksums, by name.
 
-    What lies there with another checksum was damaged, however sound it looks, and is fetched again. What comes from the upstream with
-    another is not the object that the points are made of: ObjectMismatch, and nothing is left under its name.
+    What lies there with another checksum was damaged, however sound it looks, and is fetched again. What comes from
+    the upstream with another is not the object that the points are made of: ObjectMismatch, and nothing is left under
+    its name.
     """
     report = copy(job, objects, engine)
     damaged = _differing(report.rows, known)
@@ -245,7 +272,10 @@ def copy_known(job: CopyJob, objects: pa.Table, engine: CopyEngine, known: Mappi
     again = copy(job, objects.filter(_named(objects, damaged)), engine)
     others = _differing(again.rows, known)
     failures = [
-        ObjectMismatch("the upstream has other bytes under this name than the mirror's points are made of", subject=f"object {name}")
+        ObjectMismatch(
+            "the upstream has other bytes under this name than the mirror's points are made of",
+            subject=f"object {name}",
+        )
         for name in others
     ]
     for name in others:
@@ -253,10 +283,19 @@ def copy_known(job: CopyJob, objects: pa.Table, engine: CopyEngine, known: Mappi
     if failures and not job.collect_failures:
         raise failures[0]
     wrong = again.rows.filter(_named(again.rows, others))
-    columns = {"sha256": [None] * len(others), "fetched": [False] * len(others), "failure": [Failure.of(f).to_text() for f in failures]}
+    columns = {
+        "sha256": [None] * len(others),
+        "fetched": [False] * len(others),
+        "failure": [Failure.of(f).to_text() for f in failures],
+    }
     for name, values in columns.items():
-        wrong = wrong.set_column(COPY_OUTPUT.get_field_index(name), COPY_OUTPUT.field(name), pa.array(values, COPY_OUTPUT.field(name).type))
-    rows = [report.rows.filter(pc.invert(_named(report.rows, damaged))), again.rows.filter(pc.invert(_named(again.rows, others)))]
+        wrong = wrong.set_column(
+            COPY_OUTPUT.get_field_index(name), COPY_OUTPUT.field(name), pa.array(values, COPY_OUTPUT.field(name).type)
+        )
+    rows = [
+        report.rows.filter(pc.invert(_named(report.rows, damaged))),
+        again.rows.filter(pc.invert(_named(again.rows, others))),
+    ]
     return CopyReport(pa.concat_tables(rows), pa.concat_tables([report.failed, again.failed, wrong]))
 
 
@@ -282,7 +321,8 @@ class _UnderWay:
 
 
 def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.RecordBatch:
-    """COPY_OUTPUT rows of the objects at the head of the queue that are done; waits for the first. Raises what its writing raised."""
+    """COPY_OUTPUT rows of the objects at the head of the queue that are done; waits for the first. Raises what its
+    writing raised."""
     rows = []
     while under_way and (not rows or under_way[0].stored.done()):
         entry = under_way.popleft()

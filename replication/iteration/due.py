@@ -15,8 +15,9 @@ _MOST_DOUBLINGS = 20
 def due_at(row: LogRow) -> float:
     """Seconds since 1970 by our clock. Raises StateUnreadable.
 
-    Due times are the row's creation plus whole intervals, whenever the last iteration really began: a tick or a run that comes late delays
-    its own iteration and not all that follow. What was missed meanwhile is one iteration, not several.
+    Due times are the row's creation plus whole intervals, whenever the last iteration really began: a tick or a run
+    that comes late delays its own iteration and not all that follow. What was missed meanwhile is one iteration, not
+    several.
     """
     interval = Subscription.from_row(row).settings.sync_interval
     if failures := Failures.of(row.error_message):
@@ -32,7 +33,8 @@ def due_at(row: LogRow) -> float:
 
 
 def back_off(row: LogRow, failures: int) -> float:
-    """Seconds to wait after so many failures in a row: the interval, doubled each time, with a little more that differs by subscription."""
+    """Seconds to wait after so many failures in a row: the interval, doubled each time, with a little more that
+    differs by subscription."""
     interval = Subscription.from_row(row).settings.sync_interval
     wait = min(interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), BACK_OFF.longest)
     return wait * (1 + BACK_OFF.jitter * _share(row))

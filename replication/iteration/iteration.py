@@ -1,11 +1,11 @@
-"""One iteration of one subscription: a method a step, each of which can be killed and run again (requirement N2; architecture, "The way of
-the data"; the steps by name are in `replication.iteration.steps`).
+"""One iteration of one subscription: a method a step, each of which can be killed and run again (requirement N2;
+architecture, "The way of the data"; the steps by name are in `replication.iteration.steps`).
 
     0 lease held        1 take_snapshot, diff_catalog        2 diff_objects        3 copy_objects
     4, 5 apply: manifests, one commit with 7 the outcome, the point published        6 old snapshots dropped, lease freed
 
-What a step found is either asked for again at the same snapshot (which always gives the same answer) or kept in the mirror's work folder;
-the Dagster assets, the command line and the service loop call the same methods.
+What a step found is either asked for again at the same snapshot (which always gives the same answer) or kept in the
+mirror's work folder; the Dagster assets, the command line and the service loop call the same methods.
 """
 
 import time
@@ -29,14 +29,14 @@ from replication.errors import (
     TableMissingInMirror,
     UpstreamClockBack,
 )
-from replication.iteration.building import Move
+from replication.iteration.building import PointBuilder
 from replication.iteration.catalog_diff import CatalogDiff
-from replication.iteration.committing import Books, Last, Outcome, Result
+from replication.iteration.committing import Last, Outcome, PointCommitter, Result
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
 from replication.iteration.plan import Plan, make_plan
-from replication.iteration.results import Listed, Resync, Work, sweep_work
+from replication.iteration.results import Listed, Resync, StepResults, sweep_results
 from replication.iteration.scope import diff_scope
 from replication.iteration.steps import FLUSH_TIMEOUT_SECONDS, OnStep, Step, ignore
 from replication.maintenance.retention import GRACE_SECONDS, Swept
@@ -90,15 +90,15 @@ class Iteration:
         self._lag = LagMeter(clock)
         self._named_here = False  # the open snapshot's name is this process's
         self._running = False  # by us; what another left running is resumed
-        self._books = Books(log, lease, mirror, clock)
+        self._committer = PointCommitter(log, lease, mirror, clock)
         self._catalog: CatalogDiff | None = None
         self._enter(Step.INIT)
 
     # ---- 1
 
     def take_snapshot(self) -> SnapshotRef:
-        """Open the iteration: a snapshot whose name is recorded before it is made. An iteration that was interrupted goes on with the one
-        it has.
+        """Open the iteration: a snapshot whose name is recorded before it is made. An iteration that was interrupted
+        goes on with the one it has.
         """
         self._enter(Step.CATALOG)
         if self._context.open is None:
@@ -106,9 +106,11 @@ class Iteration:
             self._named_here = True
         self._log.start(self._lease.claim, self._context)
         self._running = True  # from here on a failure is written down
-        self.mend()
+        self.publish_pending()
         found = self._read_open_snapshot()
-        if found is None:  # it was there, and has vanished or been made anew by somebody: what we derived from it is void
+        if (
+            found is None
+        ):  # it was there, and has vanished or been made anew by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
             self._named_here = True
             self._log.remember(self._lease.claim, self._context)
@@ -116,7 +118,8 @@ class Iteration:
             assert found is not None
         if found.at.physical < self.watermark:
             raise UpstreamClockBack(
-                f"snapshot {found.name} is of {found.at}, before the replica's watermark {self.watermark}", subject=self._subject
+                f"snapshot {found.name} is of {found.at}, before the replica's watermark {self.watermark}",
+                subject=self._subject,
             )
         self._context = replace(self._context, open=found)
         self._lag.since(self.subscription.task_id, found)
@@ -128,12 +131,14 @@ class Iteration:
         """Remove what interrupted runs left in the mirror: half-written files, results of steps of earlier iterations."""
         self._lease.confirm()  # else what looks half-written may be a successor's
         self.mirror.store.sweep()
-        sweep_work(self.mirror, ref)
+        sweep_results(self.mirror, ref)
 
     def resume(self) -> SnapshotRef:
-        """The open iteration's snapshot. One that an earlier run left open is taken up again, as every step but the first needs it.
+        """The open iteration's snapshot. One that an earlier run left open is taken up again, as every step but the
+        first needs it.
 
-        Raises NoOpenIteration if there is none, or if its snapshot is no longer upstream: what was derived from it is void.
+        Raises NoOpenIteration if there is none, or if its snapshot is no longer upstream: what was derived from it is
+        void.
         """
         ref = self._context.open
         if ref is None or ref.physical is None:
@@ -142,7 +147,9 @@ class Iteration:
             self._log.start(self._lease.claim, self._context)
             self._running = True
             if self._read_open_snapshot() is None:
-                raise NoOpenIteration(f"the open iteration's snapshot {ref.name} is gone upstream", subject=self._subject)
+                raise NoOpenIteration(
+                    f"the open iteration's snapshot {ref.name} is gone upstream", subject=self._subject
+                )
         return ref
 
     def _read_open_snapshot(self) -> SnapshotRef | None:
@@ -172,7 +179,8 @@ class Iteration:
     # ---- 2
 
     def diff_objects(self) -> ObjectDiff:
-        """Wait until the snapshot is flushed, read and check the object list, compare it with the manifests of the tables in it.
+        """Wait until the snapshot is flushed, read and check the object list, compare it with the manifests of the
+        tables in it.
 
         Raises BaseSnapshotLost with what a full list would fetch, if it has to be one and that was not allowed.
         """
@@ -187,18 +195,20 @@ class Iteration:
                     f"{listed.base_lost}; comparing with a full list instead would fetch {objects} objects, {size} bytes",
                     subject=f"subscription {self.subscription.name}",
                 )
-            _logger.warning("a full list takes the place of a lost snapshot", subscription=self.subscription.name, bytes=size)
+            _logger.warning(
+                "a full list takes the place of a lost snapshot", subscription=self.subscription.name, bytes=size
+            )
         return listed
 
     def _listed(self) -> Listed:
         self._lease.check()
         ref = self.resume()
         self._enter(Step.OBJECT_LIST)
-        work = self._work(ref)
-        found = work.listed()
+        results = self._results(ref)
+        found = results.listed()
         if found is None:
             found = self._list(ref)
-            work.keep_listed(found)
+            results.keep_listed(found)
         return found
 
     def _list(self, ref: SnapshotRef) -> Listed:
@@ -206,7 +216,9 @@ class Iteration:
         if self._resync is not None and self._resync.table is not None:
             asked = self._resync.table
             if asked not in {table.qualified_name for table in catalog.tables.values()}:
-                raise TableMissingInMirror("there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling.")
+                raise TableMissingInMirror(
+                    "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
+                )
         on_demand = self.subscription.settings.flush == "on_demand"
         stored = [table.id for table in catalog.catalog.tables]
         snapshots.wait_until_flushed(
@@ -217,7 +229,13 @@ class Iteration:
             timeout_seconds=self._flush_timeout_seconds,
         )
         listing = Listing(
-            self._session, self.subscription, catalog, self._last.tables, self._last.behind.keys(), self.mirror, self._books.ledger
+            self._session,
+            self.subscription,
+            catalog,
+            self._last.tables,
+            self._last.behind.keys(),
+            self.mirror,
+            self._committer.ledger,
         )
         return listing.diff(ref, self._context.current, self._resync)
 
@@ -228,18 +246,21 @@ class Iteration:
         return make_plan(self.subscription, ref, self.diff_catalog(), listed, objects=objects, size=size)
 
     def require_plan(self, plan_id: str) -> None:
-        """Go on only if the open iteration is about to do what this plan says; a resync in it is then allowed. Raises PlanOutdated."""
+        """Go on only if the open iteration is about to do what this plan says; a resync in it is then allowed. Raises
+        PlanOutdated."""
         try:
             found = self.plan()
         except NoOpenIteration as error:
-            raise PlanOutdated(f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}") from error
+            raise PlanOutdated(
+                f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}"
+            ) from error
         if found.id != plan_id:
             raise PlanOutdated(f"what would be done now is plan {found.id}", subject=f"plan {plan_id}")
         self._allow_resync = True
 
     def forget_results(self) -> None:
         """Let what the steps have found go: the next run asks anew, at the same snapshot."""
-        self._work(self.resume()).clear()
+        self._results(self.resume()).clear()
 
     # ---- 3
 
@@ -248,7 +269,9 @@ class Iteration:
         return self._to_copy(self._allowed())
 
     def _to_copy(self, listed: Listed) -> pa.Table:
-        copied = pa.array([table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)], pa.int64())
+        copied = pa.array(
+            [table.id for table in self.diff_catalog().tables.values() if self.subscription.copies(table)], pa.int64()
+        )
         wanted = listed.wanted
         wanted = wanted.filter(pc.is_in(wanted.column("table_id"), copied)).select(COPY_INPUT.names)
         return (
@@ -261,61 +284,66 @@ class Iteration:
     def copy_objects(self, engine: CopyEngine) -> CopyReport:
         """Fetch the new objects. What an interrupted run brought is not fetched again."""
         self._lease.check()
-        work = self._work(self.resume())
-        if not work.is_listed():
+        results = self._results(self.resume())
+        if not results.is_listed():
             raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
         listed = self._allowed()
         self._enter(Step.COPY)
-        report = work.copied()
+        report = results.copied()
         if report is None:
             for name in listed.refetched.column("name").to_pylist():  # damaged: a soundness check alone might keep it
                 self.mirror.store.delete(object_path(name))
             objects, store = self._to_copy(listed), self.mirror.store
-            known = self._books.ledger.checksums(objects.column("name").to_pylist())
+            known = self._committer.ledger.checksums(objects.column("name").to_pylist())
             report = copy_known(CopyJob.of(self.subscription, store.url), objects, engine, known, store)
-            work.keep_copied(report)
+            results.keep_copied(report)
         return report
 
     # ---- 4, 5, 7, 6
 
     def apply(self) -> Outcome:
-        """Write the changed tables' manifests, commit the point and the outcome in one transaction, publish the point, drop what is due
-        upstream.
+        """Write the changed tables' manifests, commit the point and the outcome in one transaction, publish the point,
+        drop what is due upstream.
         """
         self._lease.confirm()
         ref = self.resume()
-        report = self._work(ref).copied()
+        report = self._results(ref).copied()
         if report is None:
             raise StepMissing("copied_objects has not run for this iteration", subject=self._subject)
-        return self._end(ref, self._move(ref).result(self._allowed(), report))
+        return self._end(ref, self._builder(ref).result(self._allowed(), report))
 
     def apply_if_idle(self) -> Outcome | None:
-        """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which stays open."""
+        """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which
+        stays open."""
         self._lease.check()
         ref = self.resume()
-        if not self._work(ref).is_listed():
+        if not self._results(ref).is_listed():
             raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
-        result = self._move(ref).idle_result(self._allowed(), CopyReport(COPY_OUTPUT.empty_table()))
+        result = self._builder(ref).idle_result(self._allowed(), CopyReport(COPY_OUTPUT.empty_table()))
         return None if result is None else self._end(ref, result)
 
-    def _move(self, ref: SnapshotRef) -> Move:
+    def _builder(self, ref: SnapshotRef) -> PointBuilder:
         fence = self._lease.claim.fence
-        return Move(self.mirror, self.subscription, self.diff_catalog(), self._last, self.lsn, fence, ref.at, self._enter)
+        return PointBuilder(
+            self.mirror, self.subscription, self.diff_catalog(), self._last, self.lsn, fence, ref.at, self._enter
+        )
 
     def _end(self, ref: SnapshotRef, result: Result) -> Outcome:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
         context = self._context.committed()
-        self._books.commit(ref, context, result)
+        self._committer.commit(ref, context, result)
         self._context = context
         self._running = False
-        self.mend()
+        self.publish_pending()
         self._enter(Step.RELEASE)
-        self._work(ref).clear()
+        self._results(ref).clear()
         self.drop_due_snapshots()
         self.sweep()
         shown = self._last.tables | {point.table.id: point for point in result.points or ()}
-        refs = [point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind]
+        refs = [
+            point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind
+        ]
         lag = self._lag.since(self.subscription.task_id, ref)
         return Outcome(
             lsn=self.lsn,
@@ -334,30 +362,34 @@ class Iteration:
 
     def sweep(self, grace_seconds: int = GRACE_SECONDS) -> Swept:
         """Let points go that need not stay, delete files that nobody has named for the time of grace."""
-        return self._books.sweep(self.subscription.settings, grace_seconds)
+        return self._committer.sweep(self.subscription.settings, grace_seconds)
 
     def drop_due_snapshots(self) -> None:
-        """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the next time."""
+        """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the
+        next time."""
         dropped = set()
         for name in self._context.to_drop:
             try:
                 snapshots.drop_snapshot(self._session, name, self.subscription.publication)
                 dropped.add(name)
             except CcprError as error:
-                _logger.warning("a snapshot could not be dropped upstream, it will be tried again", snapshot=name, error=str(error))
+                _logger.warning(
+                    "a snapshot could not be dropped upstream, it will be tried again", snapshot=name, error=str(error)
+                )
                 if isinstance(error, Transient):
                     break  # the upstream is away: each of the others would be waited for as long, in vain
         if dropped:
             self._context = self._context.dropped(dropped)
             self._log.remember(self._lease.claim, self._context)
 
-    def mend(self) -> None:
+    def publish_pending(self) -> None:
         """Publish what was committed and not yet published: a crash in between is healed here."""
-        self._books.mend()
+        self._committer.publish_pending()
 
     def fail(self, error: CcprError) -> None:
-        """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one; after another the iteration
-        resumes. What was asked for wrongly (too early, by an outdated plan, for an unknown table) fails nothing: the iteration stays open.
+        """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one; after
+        another the iteration resumes. What was asked for wrongly (too early, by an outdated plan, for an unknown
+        table) fails nothing: the iteration stays open.
         """
         if not self._running or isinstance(error, StepMissing | PlanOutdated | TableMissingInMirror):
             return
@@ -384,14 +416,14 @@ class Iteration:
 
     @cached_property
     def _last(self) -> Last:
-        return self._books.last()
+        return self._committer.last()
 
     @property
     def _subject(self) -> str:
         return f"subscription {self.subscription.name}, lsn {self.lsn}"
 
-    def _work(self, ref: SnapshotRef) -> Work:
-        return Work(self.mirror, ref, self._resync)
+    def _results(self, ref: SnapshotRef) -> StepResults:
+        return StepResults(self.mirror, ref, self._resync)
 
     def _enter(self, step: Step) -> None:
         """A step begins; to look again at what an earlier one left is none."""

@@ -1,8 +1,9 @@
-"""How old the replica is: one computation for command line, Dagster's metadata and scripts (requirement B8; architecture 14).
+"""How old the replica is: one computation for command line, Dagster's metadata and scripts (requirement B8;
+architecture 14).
 
-The lag is the age of the last verified point: the time since the last iteration's snapshot was taken, by our clock; an idle one counts.
-So it grows while nothing is heard from the upstream, and no answer of the upstream is needed to tell it. Within one process it grows by a
-clock that nobody can set; between processes the wall clock is all there is.
+The lag is the age of the last verified point: the time since the last iteration's snapshot was taken, by our clock; an
+idle one counts. So it grows while nothing is heard from the upstream, and no answer of the upstream is needed to tell
+it. Within one process it grows by a clock that nobody can set; between processes the wall clock is all there is.
 """
 
 import time
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from replication.state.context import Context, SnapshotRef
 
 SHOWN_SKEW_SECONDS = 1.0
-_STEADY = getattr(time, "CLOCK_BOOTTIME", None)  # goes on while the machine sleeps, as CLOCK_MONOTONIC on Linux does not
+_STEADY = getattr(
+    time, "CLOCK_BOOTTIME", None
+)  # goes on while the machine sleeps, as CLOCK_MONOTONIC on Linux does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Lag:
     Attributes
     ----------
     seconds : age of the replica's state; None before the first point.
-    skew_seconds : our clock less the upstream's when the last snapshot was taken, the time of one answer included; None if not known.
+    skew_seconds : our clock less the upstream's when the last snapshot was taken, the time of one answer included;
+        None if not known.
     clock_set_back : our clock stands before that moment: it was set back, and the lag is more than is told.
     """
 
@@ -83,8 +87,8 @@ def clock_skew(ref: SnapshotRef | None) -> float | None:
 def taken_at(physical: int, now: float, last: SnapshotRef | None, *, made_now: bool) -> float:
     """When a snapshot was taken, by our clock.
 
-    Usually it is now. One that a run before left behind, its time not read yet, may be hours old: then the offset that the last snapshot
-    showed tells, and it is never later than now.
+    Usually it is now. One that a run before left behind, its time not read yet, may be hours old: then the offset that
+    the last snapshot showed tells, and it is never later than now.
     """
     skew = clock_skew(last)
     return now if made_now or skew is None else min(now, physical / 1e9 + skew)

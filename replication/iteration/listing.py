@@ -1,4 +1,5 @@
-"""Step 2's questions to the upstream: which list is asked for, against what, and what it means for the tables of the last point."""
+"""Step 2's questions to the upstream: which list is asked for, against what, and what it means for the tables of the
+last point."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,14 @@ from replication.errors import BadObjectList, MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.applying import known_objects
 from replication.iteration.catalog_diff import CatalogDiff
-from replication.iteration.object_list import check_known, deduplicate, diff_objects, of_two_minds, read_list, validate
+from replication.iteration.object_list import (
+    check_known,
+    conflicting_objects,
+    deduplicate,
+    diff_objects,
+    read_list,
+    validate,
+)
 from replication.iteration.results import Listed, Resync
 from replication.maintenance.verify import unsound_objects
 from replication.mirror.mirror import Mirror
@@ -37,7 +45,8 @@ class Listing:
     ----------
     catalog : at its snapshot; the tables that `failures` names are left out.
     before : the tables as their last points have them, by id.
-    behind : ids of tables that have not reached the last point: a difference to it tells nothing of them (architecture, "One commit").
+    behind : ids of tables that have not reached the last point: a difference to it tells nothing of them
+        (architecture, "One commit").
     """
 
     session: Session
@@ -51,7 +60,8 @@ class Listing:
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
 
-        Raises BadObjectList and MirrorDamaged, which in isolated mode become the failure of their table where they are one table's.
+        Raises BadObjectList and MirrorDamaged, which in isolated mode become the failure of their table where they are
+        one table's.
         """
         tables = self.catalog.tables.keys() - self.catalog.failures.keys()
         found = self._found(ref, base, tables, resync)
@@ -61,34 +71,47 @@ class Listing:
         if asked and resync is not None:
             found.refetched = self._unsound(rows_of(found.kept(), asked), checksums=resync.table is not None)
         diff = found.diff.without(found.failures)
-        return Listed(diff, found.refetched, frozenset(found.rebuilt - found.failures.keys()), found.failures, found.base_lost)
+        return Listed(
+            diff, found.refetched, frozenset(found.rebuilt - found.failures.keys()), found.failures, found.base_lost
+        )
 
     def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
-        # A difference shows what was written since the base. A table that we do not know yet may hold older objects (CLONE), one that is
-        # behind was not moved by it: their part comes from a full list.
-        new = {change.table.id for change in self.catalog.changes if change.kind in (ChangeKind.CREATED, ChangeKind.REPLACED)}
+        # A difference shows what was written since the base. A table that we do not know yet may hold older objects
+        # (CLONE), one that is behind was not moved by it: their part comes from a full list.
+        new = {
+            change.table.id
+            for change in self.catalog.changes
+            if change.kind in (ChangeKind.CREATED, ChangeKind.REPLACED)
+        }
         complete = tables & (new | set(self.behind) | self._asked(tables, resync))
         if base is None or complete == tables:
             return self._compare(ref, None, tables, resync)
         try:
             found = self._compare(ref, base, tables - complete, resync)
         except (SnapshotGone, StaleRead) as error:
-            snapshots.snapshot_timestamp(self.session, ref.name, self.subscription.publication)  # raises if our own snapshot is gone
+            snapshots.snapshot_timestamp(
+                self.session, ref.name, self.subscription.publication
+            )  # raises if our own snapshot is gone
             found = self._compare(ref, None, tables, resync)
             found.base_lost = f"the upstream no longer has snapshot {base.name} of the last point ({error.code})"
             return found
         return found.joined(self._compare(ref, None, complete, resync)) if complete else found
 
     def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
-        """The list of `ref`, against `base` or in full, beside the manifests of these tables; of others nothing is looked at."""
+        """The list of `ref`, against `base` or in full, beside the manifests of these tables; of others nothing is
+        looked at."""
         catalog, found = self.catalog, _Found()
-        names: dict[str, dict[str, int | None]] = {self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)}
+        names: dict[str, dict[str, int | None]] = {
+            self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)
+        }
         for table in catalog.catalog.tables:
             names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
         against, subject = base.name if base else None, f"snapshot {ref.name}"
 
         def read() -> pa.Table:
-            return read_list(object_list(self.session, ref.name, self.subscription.publication, against=against), names, subject)
+            return read_list(
+                object_list(self.session, ref.name, self.subscription.publication, against=against), names, subject
+            )
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)
@@ -96,7 +119,9 @@ class Listing:
             return rows
 
         listed = self._each_table(with_retry(read), check, subject, found.failures)
-        touched = (tables if base is None else set(pc.unique(listed.column("table_id")).to_pylist())) - found.failures.keys()
+        touched = (
+            tables if base is None else set(pc.unique(listed.column("table_id")).to_pylist())
+        ) - found.failures.keys()
         known = self._known(touched, self._asked(tables, resync), found)
 
         def check_both(rows: pa.Table, subject: str) -> pa.Table:
@@ -105,26 +130,32 @@ class Listing:
 
         listed = self._each_table(rows_of(listed, touched - found.failures.keys()), check_both, subject, found.failures)
         found.known = rows_of(known, touched - found.failures.keys())
-        found.diff = diff_objects(listed, found.known, complete=touched - found.failures.keys() if base is None else set())
+        found.diff = diff_objects(
+            listed, found.known, complete=touched - found.failures.keys() if base is None else set()
+        )
         return found
 
     def _check_shared(self, found: "_Found", subject: str) -> None:
-        """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those tables fail that name
-        one otherwise than others do.
+        """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those
+        tables fail that name one otherwise than others do.
         """
         added = found.diff.added
         stored = self.ledger.look_up(pc.unique(added.column("name")).to_pylist())
-        names = of_two_minds(added, {name: known.size for name, known in stored.items()})
+        names = conflicting_objects(added, {name: known.size for name, known in stored.items()})
         if not names:
             return
-        error = BadObjectList(f"{', '.join(names[:3])}: described otherwise by another table that has the same object", subject=subject)
+        error = BadObjectList(
+            f"{', '.join(names[:3])}: described otherwise by another table that has the same object", subject=subject
+        )
         if not self.subscription.settings.isolated:
             raise error
         failed = added.filter(pc.is_in(added.column("name"), pa.array(names))).column("table_id").to_pylist()
         found.failures.update(dict.fromkeys(failed, Failure.of(error)))
         found.diff = found.diff.without(found.failures)
 
-    def _each_table(self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: Failures) -> pa.Table:
+    def _each_table(
+        self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: Failures
+    ) -> pa.Table:
         """What `check` makes of a list. In isolated mode a table that does not pass is left out, with its failure."""
         try:
             return check(rows, subject)
@@ -134,13 +165,16 @@ class Listing:
         passed = []
         for table_id in pc.unique(rows.column("table_id")).to_pylist():
             try:
-                passed.append(check(rows_of(rows, [table_id]), f"{subject}, table {self.catalog.tables[table_id].qualified_name}"))
+                passed.append(
+                    check(rows_of(rows, [table_id]), f"{subject}, table {self.catalog.tables[table_id].qualified_name}")
+                )
             except BadObjectList as error:
                 failures[table_id] = Failure.of(error)
         return pa.concat_tables(passed) if passed else LISTED_SCHEMA.empty_table()
 
     def _known(self, touched: set[int], asked: set[int], found: "_Found") -> pa.Table:
-        """The live objects of tables as their manifests have them. A manifest that is lost fails its table, but for a resync of it."""
+        """The live objects of tables as their manifests have them. A manifest that is lost fails its table, but for a
+        resync of it."""
         parts = [LISTED_SCHEMA.empty_table()]
         for table_id in sorted(touched & self.before.keys()):
             try:
@@ -169,7 +203,9 @@ class Listing:
 class _Found:
     """What a comparison has come to so far; `known` has the objects of the tables that were looked at."""
 
-    diff: ObjectDiff = field(default_factory=lambda: ObjectDiff(LISTED_SCHEMA.empty_table(), LISTED_SCHEMA.empty_table()))
+    diff: ObjectDiff = field(
+        default_factory=lambda: ObjectDiff(LISTED_SCHEMA.empty_table(), LISTED_SCHEMA.empty_table())
+    )
     known: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
     refetched: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
     failures: Failures = field(default_factory=dict)
@@ -179,7 +215,12 @@ class _Found:
     def joined(self, other: "_Found") -> "_Found":
         """With the tables of another comparison beside ours."""
         known = pa.concat_tables([self.known, other.known])
-        return _Found(self.diff.joined(other.diff), known, failures=self.failures | other.failures, rebuilt=self.rebuilt | other.rebuilt)
+        return _Found(
+            self.diff.joined(other.diff),
+            known,
+            failures=self.failures | other.failures,
+            rebuilt=self.rebuilt | other.rebuilt,
+        )
 
     def kept(self) -> pa.Table:
         """The known objects that stay live."""

@@ -1,7 +1,7 @@
 """Step 2: the upstream's object list, checked, and compared with what the mirror has.
 
-A list is joined with table ids, cut to the subscription's scope, de-duplicated (a delete wins) and validated before anything is believed.
-Source: requirements N2 step 2 and 9.5 of spec/object-format.md; spec/upstream-interface.md 5.7.
+A list is joined with table ids, cut to the subscription's scope, de-duplicated (a delete wins) and validated before
+anything is believed. Source: requirements N2 step 2 and 9.5 of spec/object-format.md; spec/upstream-interface.md 5.7.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from pandera.polars import DataFrameSchema
 
 
-def read_list(batches: Iterable[pa.RecordBatch], table_ids: Mapping[str, Mapping[str, int | None]], subject: str) -> pa.Table:
+def read_list(
+    batches: Iterable[pa.RecordBatch], table_ids: Mapping[str, Mapping[str, int | None]], subject: str
+) -> pa.Table:
     """The list (OBJECT_LIST_SCHEMA batches) as LISTED_SCHEMA.
 
-    `table_ids` maps database and table name to the id at the snapshot, None for a table that is out of scope; a name that is in neither is
-    an error: list and catalog are of the same snapshot.
+    `table_ids` maps database and table name to the id at the snapshot, None for a table that is out of scope; a name
+    that is in neither is an error: list and catalog are of the same snapshot.
     """
     parts = []
     for batch in batches:
@@ -44,17 +46,28 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
         return listed
     facts = ["stats", "is_tombstone", "create_physical", "create_logical"]
     if listed.group_by(keys + facts).aggregate([]).num_rows != unique:
-        counts = listed.select(keys + facts).group_by(keys + facts).aggregate([]).group_by(keys).aggregate([([], "count_all")])
+        counts = (
+            listed.select(keys + facts)
+            .group_by(keys + facts)
+            .aggregate([])
+            .group_by(keys)
+            .aggregate([([], "count_all")])
+        )
         sample = counts.filter(pc.greater(counts.column("count_all"), 1)).slice(0, 3).column("name").to_pylist()
         raise BadObjectList(f"the list contradicts itself about {', '.join(map(str, sample))}", subject=subject)
-    order = [("table_id", "ascending", "at_end"), ("name", "ascending", "at_end"), ("delete_physical", "ascending", "at_end")]
+    order = [
+        ("table_id", "ascending", "at_end"),
+        ("name", "ascending", "at_end"),
+        ("delete_physical", "ascending", "at_end"),
+    ]
     ranked = listed.take(pc.sort_indices(listed, sort_keys=order))
     first = _first_of_each(ranked, keys)
     return ranked.filter(first)
 
 
 def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
-    """An object is never written over: what a list says of one that a manifest has must be what the manifest says. Raises BadObjectList."""
+    """An object is never written over: what a list says of one that a manifest has must be what the manifest says.
+    Raises BadObjectList."""
     facts = ["size", "rows", "is_tombstone", "create_physical", "create_logical"]
     keys = ["table_id", "name"]
     ours = known.select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
@@ -73,8 +86,12 @@ def validate(listed: pa.Table, at: Timestamp, subject: str) -> None:
     import pandera.errors
     import polars as pl
 
-    checked = listed.drop_columns(["stats"])  # what it says stands in columns; as it is, polars cannot print it in a failure
-    frame = pl.from_arrow(checked.append_column("snapshot_physical", pa.repeat(pa.scalar(at.physical, pa.int64()), listed.num_rows)))
+    checked = listed.drop_columns(
+        ["stats"]
+    )  # what it says stands in columns; as it is, polars cannot print it in a failure
+    frame = pl.from_arrow(
+        checked.append_column("snapshot_physical", pa.repeat(pa.scalar(at.physical, pa.int64()), listed.num_rows))
+    )
     assert isinstance(frame, pl.DataFrame)
     try:
         object_list_schema().validate(frame, lazy=True)
@@ -86,12 +103,15 @@ def validate(listed: pa.Table, at: Timestamp, subject: str) -> None:
     decoded = stats_columns(listed.column("stats").combine_chunks())
     wrong = decoded.filter(pc.invert(are_sound(decoded))).column("name").to_pylist()
     if wrong:
-        raise BadObjectList(f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}", subject=subject)
+        raise BadObjectList(
+            f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}", subject=subject
+        )
 
 
 @cache
 def object_list_schema() -> "DataFrameSchema":
-    """The pandera schema of a de-duplicated list (a polars frame of LISTED_SCHEMA without `stats`, with `snapshot_physical`)."""
+    """The pandera schema of a de-duplicated list (a polars frame of LISTED_SCHEMA without `stats`, with
+    `snapshot_physical`)."""
     import pandera.polars as pandera
     import polars as pl
     from pandera import Check
@@ -105,11 +125,15 @@ def object_list_schema() -> "DataFrameSchema":
         | (deleted > pl.col("create_physical"))
         | ((deleted == pl.col("create_physical")) & (pl.col("delete_logical") >= pl.col("create_logical")))
     )
-    not_later = (pl.col("create_physical") <= pl.col("snapshot_physical")) & (deleted.is_null() | (deleted <= pl.col("snapshot_physical")))
+    not_later = (pl.col("create_physical") <= pl.col("snapshot_physical")) & (
+        deleted.is_null() | (deleted <= pl.col("snapshot_physical"))
+    )
     return pandera.DataFrameSchema(
         {
             "table_id": pandera.Column(pl.Int64, Check.gt(0)),
-            "name": pandera.Column(pl.String, Check.str_matches(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}$")),
+            "name": pandera.Column(
+                pl.String, Check.str_matches(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}$")
+            ),
             "stats_bytes": pandera.Column(pl.Int32, Check.eq(STATS_SIZE)),
             "name_agrees": pandera.Column(pl.Boolean, Check.eq(True)),
             "size": pandera.Column(pl.Int64, Check.gt(0)),
@@ -126,9 +150,10 @@ def object_list_schema() -> "DataFrameSchema":
     )
 
 
-def of_two_minds(added: pa.Table, stored: Mapping[str, int]) -> list[str]:
-    """Names of objects that tables share and that are not described alike everywhere: by the rows (LISTED_SCHEMA) of several tables, or by
-    a size (`stored`, by name) with which the mirror has it for others. An object is there once, and never written over.
+def conflicting_objects(added: pa.Table, stored: Mapping[str, int]) -> list[str]:
+    """Names of objects that tables share and that are not described alike everywhere: by the rows (LISTED_SCHEMA) of
+    several tables, or by a size (`stored`, by name) with which the mirror has it for others. An object is there once,
+    and never written over.
     """
     facts = ["size", "rows", "blocks", "appendable"]
     found = added.select(["name", *facts]).group_by(["name", *facts]).aggregate([])
@@ -145,10 +170,11 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
     Parameters
     ----------
     known : LISTED_SCHEMA, the live objects that the mirror's last point has of the same tables.
-    complete : ids of tables of which the list is complete (a full list) and not a difference: what it does not name is gone.
+    complete : ids of tables of which the list is complete (a full list) and not a difference: what it does not name is
+        gone.
 
-    An object that was born and is gone within the interval is in neither result and is never fetched (architecture 13). A row that repeats
-    what the last point already knows (the interval is closed at both ends) changes nothing.
+    An object that was born and is gone within the interval is in neither result and is never fetched (architecture
+    13). A row that repeats what the last point already knows (the interval is closed at both ends) changes nothing.
     """
     keys = ["table_id", "name"]
     live = listed.filter(pc.is_null(listed.column("delete_physical")))
@@ -163,7 +189,9 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
     return ObjectDiff(added.sort_by(order), removed.sort_by(order))
 
 
-def _join_ids(batch: pa.RecordBatch, table_ids: Mapping[str, Mapping[str, int | None]], subject: str) -> tuple[pa.Array, pa.Array]:
+def _join_ids(
+    batch: pa.RecordBatch, table_ids: Mapping[str, Mapping[str, int | None]], subject: str
+) -> tuple[pa.Array, pa.Array]:
     """For each row: is it in scope, and its table id. The look-up is by distinct name: one step a table, not a row."""
     text = pc.binary_join_element_wise(batch.column("database"), batch.column("table"), "\0")
     codes = text.dictionary_encode()
@@ -171,7 +199,9 @@ def _join_ids(batch: pa.RecordBatch, table_ids: Mapping[str, Mapping[str, int | 
     unknown = [name for name in names if name[1] not in table_ids.get(name[0], {})]
     if unknown or codes.null_count:
         shown = ", ".join(".".join(name) for name in unknown[:3]) or "a table without a name"
-        raise BadObjectList(f"the list names {shown}, which the catalog of the same snapshot does not have", subject=subject)
+        raise BadObjectList(
+            f"the list names {shown}, which the catalog of the same snapshot does not have", subject=subject
+        )
     ids = pa.array([table_ids[database][table] for database, table in names], pa.int64()).take(codes.indices)
     return pc.is_valid(ids), ids
 

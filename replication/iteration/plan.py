@@ -1,7 +1,7 @@
 """What an iteration is about to do, as a value that a person reads before anything is copied (requirement B1).
 
-A plan's id is a digest of all that decides what is done: subscription and settings, snapshot, schema changes, objects. So a run that is
-given the id carries out exactly that, or nothing.
+A plan's id is a digest of all that decides what is done: subscription and settings, snapshot, schema changes, objects.
+So a run that is given the id carries out exactly that, or nothing.
 """
 
 import hashlib
@@ -83,7 +83,9 @@ class Plan:
         return tuple(change for change in self.changes if change.destructive)
 
 
-def make_plan(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int) -> Plan:
+def make_plan(
+    subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int
+) -> Plan:
     names = {table.id: table.qualified_name for table in catalog.catalog.tables}
     return Plan(
         id=_digest(subscription, ref, catalog, listed),
@@ -116,7 +118,11 @@ def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
 
 def _change(change: TableChange, names: dict[int, str]) -> PlannedChange:
     kind = "left_scope" if change.kind is ChangeKind.DROPPED and change.table.id in names else change.kind.value
-    before = change.before.qualified_name if change.before and change.before.qualified_name != change.table.qualified_name else None
+    before = (
+        change.before.qualified_name
+        if change.before and change.before.qualified_name != change.table.qualified_name
+        else None
+    )
     return PlannedChange(kind, change.table.qualified_name, before, change.kind in _ENDS)
 
 
@@ -130,7 +136,11 @@ def _digest(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, 
             [change.kind.value, change.before and change.before.to_json(), change.after and change.after.to_json()]
             for change in catalog.changes
         ],
-        [bool(listed.base_lost), sorted(listed.rebuilt), {str(key): failure.code for key, failure in sorted(listed.failures.items())}],
+        [
+            bool(listed.base_lost),
+            sorted(listed.rebuilt),
+            {str(key): failure.code for key, failure in sorted(listed.failures.items())},
+        ],
     ]
     digest = hashlib.sha256(json.dumps(decides, ensure_ascii=False, sort_keys=True).encode())
     for rows in (listed.diff.added, listed.diff.removed, listed.refetched):
@@ -138,6 +148,8 @@ def _digest(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, 
         ordered = rows.sort_by([("table_id", "ascending"), ("name", "ascending")])
         for name in ("table_id", "name", "stats"):
             texts = ordered.column(name).cast(pa.string() if name != "stats" else pa.binary())
-            joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts.combine_chunks().cast(pa.binary())), b",")
+            joined = pc.binary_join(
+                pa.ListArray.from_arrays([0, len(texts)], texts.combine_chunks().cast(pa.binary())), b","
+            )
             digest.update(joined[0].as_buffer())
     return digest.hexdigest()[:_ID_DIGITS]

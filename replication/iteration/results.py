@@ -1,5 +1,5 @@
-"""What the steps of an open iteration have found, kept in the mirror's work folder: a run that was interrupted goes on from there, in
-whatever process takes it up (architecture.md, "The way of the data").
+"""What the steps of an open iteration have found, kept in the mirror's work folder: a run that was interrupted goes on
+from there, in whatever process takes it up (architecture.md, "The way of the data").
 
     about.json       which snapshot the results are of, how they were asked for, what of single tables went wrong
     added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
@@ -31,7 +31,8 @@ class Resync:
 
     Attributes
     ----------
-    table : `db.t`, also compared with the bytes that are really in the store; None = all tables, and files that are not there at all.
+    table : `db.t`, also compared with the bytes that are really in the store; None = all tables, and files that are
+        not there at all.
     """
 
     table: str | None = None
@@ -44,10 +45,12 @@ class Listed:
     Attributes
     ----------
     diff : what leads from the tables' points to the snapshot, without those that failed.
-    refetched : LISTED_SCHEMA, objects that stay live and whose file is missing or is not what was written; found by a resync only.
+    refetched : LISTED_SCHEMA, objects that stay live and whose file is missing or is not what was written; found by a
+        resync only.
     rebuilt : ids of tables whose manifest is lost: `diff.added` has all of their objects. By a resync only.
     failures : by table id, in isolated mode.
-    base_lost : the upstream no longer had the snapshot of the last point, so all of it is from a full list; the reason, else empty.
+    base_lost : the upstream no longer had the snapshot of the last point, so all of it is from a full list; the
+        reason, else empty.
     """
 
     diff: ObjectDiff
@@ -62,7 +65,7 @@ class Listed:
         return pa.concat_tables([self.diff.added, self.refetched])
 
     @property
-    def mended(self) -> set[int]:
+    def repaired(self) -> set[int]:
         """Tables that are written anew though the list may show no change of theirs."""
         return set(self.rebuilt) | set(self.refetched.column("table_id").to_pylist())
 
@@ -70,18 +73,23 @@ class Listed:
         """Less the tables that failed in a later step."""
         rest = frozenset(self.rebuilt - failures.keys())
         return Listed(
-            self.diff.without(failures), rows_without(self.refetched, failures), rest, {**self.failures, **failures}, self.base_lost
+            self.diff.without(failures),
+            rows_without(self.refetched, failures),
+            rest,
+            {**self.failures, **failures},
+            self.base_lost,
         )
 
 
-class Work:
+class StepResults:
     """The results of one open iteration, derived from one snapshot."""
 
     def __init__(self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None) -> None:
         self._mirror, self._ref, self._resync = mirror, ref, resync
 
     def listed(self) -> Listed | None:
-        """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of that number."""
+        """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of
+        that number."""
         if self._mirror.store.size(self._path(LISTED)) is None:
             return None
         subject = f"{self._mirror.store.url}/{self._path(_ABOUT)}"
@@ -89,10 +97,14 @@ class Work:
             about = json.loads(self._mirror.store.read(self._path(_ABOUT)).to_pybytes())
             if about["is_of"] != self._is_of():
                 return None
-            failures = {int(table_id): Failure.from_text(text_of(failure)) for table_id, failure in about["failures"].items()}
+            failures = {
+                int(table_id): Failure.from_text(text_of(failure)) for table_id, failure in about["failures"].items()
+            }
             rebuilt, base_lost = frozenset(map(integer_of, about["rebuilt"])), text_of(about["base_lost"])
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise MirrorDamaged(f"results of an open iteration cannot be read: {error!s:.200}", subject=subject) from error
+            raise MirrorDamaged(
+                f"results of an open iteration cannot be read: {error!s:.200}", subject=subject
+            ) from error
         added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
         return Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost)
 
@@ -110,7 +122,9 @@ class Work:
         store.put(self._path(_ABOUT), [json.dumps(about, ensure_ascii=False).encode()])
         self._mirror.write_arrow(self._path("added.arrow"), listed.diff.added)
         self._mirror.write_arrow(self._path("refetched.arrow"), listed.refetched)
-        self._mirror.write_arrow(self._path(LISTED), listed.diff.removed)  # last: its presence says that the step is done
+        self._mirror.write_arrow(
+            self._path(LISTED), listed.diff.removed
+        )  # last: its presence says that the step is done
         store.sync(self._ref.work)
 
     def is_listed(self) -> bool:
@@ -123,10 +137,14 @@ class Work:
             return None
         try:
             report = CopyReport.of(self._mirror.read_arrow(name, COPY_OUTPUT))
-            _ = report.failures  # read once here, where a file that is not as it was written becomes an error with its name
+            _ = (
+                report.failures
+            )  # read once here, where a file that is not as it was written becomes an error with its name
             return report
         except ValueError as error:
-            raise MirrorDamaged(f"a failure in it cannot be read: {error}", subject=f"{self._mirror.store.url}/{name}") from error
+            raise MirrorDamaged(
+                f"a failure in it cannot be read: {error}", subject=f"{self._mirror.store.url}/{name}"
+            ) from error
 
     def keep_copied(self, report: CopyReport) -> None:
         self._mirror.write_arrow(self._path(COPIED), pa.concat_tables([report.rows, report.failed]))
@@ -146,8 +164,9 @@ class Work:
         return [_FORMAT, self._ref.name, self._ref.at.physical, asked]
 
 
-def sweep_work(mirror: Mirror, ref: SnapshotRef) -> None:
-    """Remove results of iterations before this one. Later ones can only be a successor's, of an executor that was superseded."""
+def sweep_results(mirror: Mirror, ref: SnapshotRef) -> None:
+    """Remove results of iterations before this one. Later ones can only be a successor's, of an executor that was
+    superseded."""
     for folder in {name.rpartition("/")[0] for name in mirror.store.names("work")}:
         lsn, _, attempt = folder.rpartition("/")[2].partition("-")
         if lsn.isdecimal() and attempt.isdecimal() and (int(lsn), int(attempt)) < (ref.lsn, ref.attempt):

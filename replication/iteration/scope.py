@@ -1,4 +1,5 @@
-"""Step 1: what of the upstream's catalog is the subscription's, and how it differs from the last point (requirement N2)."""
+"""Step 1: what of the upstream's catalog is the subscription's, and how it differs from the last point (requirement
+N2)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,11 +18,13 @@ from replication.state.history import TablePoint
 from replication.state.subscription import Subscription
 
 
-def diff_scope(session: Session, subscription: Subscription, ref: SnapshotRef, before: Mapping[int, TablePoint]) -> CatalogDiff:
+def diff_scope(
+    session: Session, subscription: Subscription, ref: SnapshotRef, before: Mapping[int, TablePoint]
+) -> CatalogDiff:
     """Read the catalog at a snapshot and compare it with the tables of the last point, by id.
 
-    Raises PartitionedTable; ScopeConflict if the one table that is asked for was never there; ObjectUnsupported for columns that cannot be
-    read, which in isolated mode is the table's failure alone.
+    Raises PartitionedTable; ScopeConflict if the one table that is asked for was never there; ObjectUnsupported for
+    columns that cannot be read, which in isolated mode is the table's failure alone.
     """
     catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
     if catalog.partitioned:
@@ -34,11 +37,19 @@ def diff_scope(session: Session, subscription: Subscription, ref: SnapshotRef, b
         ids = [table.id for table in catalog.tables if subscription.replicates(table, indexes)]
         if not ids and not before:
             raise ScopeConflict("the table does not exist upstream", subject=f"table {subscription.scope}")
-        indexes = frozenset(name for table_id in ids for name in index_tables(session, subscription.publication, table_id, ref.name))
+        indexes = frozenset(
+            name for table_id in ids for name in index_tables(session, subscription.publication, table_id, ref.name)
+        )
     tables = {table.id: table for table in catalog.tables if subscription.replicates(table, indexes)}
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
     failures: Failures = {}
     for table in tables.values():
         if subscription.copies(table):
-            or_fail(table.id, failures, (ObjectUnsupported,), partial(check_schema, table), isolated=subscription.settings.isolated)
+            or_fail(
+                table.id,
+                failures,
+                (ObjectUnsupported,),
+                partial(check_schema, table),
+                isolated=subscription.settings.isolated,
+            )
     return CatalogDiff(catalog, tables, changes, catalog.unreplicated, failures)

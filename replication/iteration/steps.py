@@ -53,7 +53,8 @@ def ignore(step: Step) -> None:
 
 
 def step_under_way(open_snapshot: SnapshotRef | None, store: Store) -> Step | None:
-    """Where an open iteration stands, told by the results that it has left (no write a step is spent on it); None if none is open."""
+    """Where an open iteration stands, told by the results that it has left (no write a step is spent on it); None if
+    none is open."""
     if open_snapshot is None:
         return None
     if open_snapshot.physical is None:

@@ -1,7 +1,8 @@
-"""Objects on their way into the store: written, hashed and checked on threads of their own, while the next bytes are read from upstream.
+"""Objects on their way into the store: written, hashed and checked on threads of their own, while the next bytes are
+read from upstream.
 
-The memory of it is bounded: what is read ahead of the writing is at most AHEAD_BYTES. A larger chunk is written before the next is asked
-for.
+The memory of it is bounded: what is read ahead of the writing is at most AHEAD_BYTES. A larger chunk is written before
+the next is asked for.
 """
 
 import threading
@@ -28,13 +29,14 @@ class Abandoned(Exception):
 
 @dataclass(slots=True)
 class _Arrival:
-    """An object between the two threads: chunks, then True for a good end or False for none; and the bytes not written yet."""
+    """An object between the two threads: chunks, then True for a good end or False for none; and the bytes not written
+    yet."""
 
     items: "SimpleQueue[Chunk | bool]" = field(default_factory=SimpleQueue)
     held: int = 0
 
 
-class Landing:
+class WriteQueue:
     """A store's writing threads. A context manager: leaving it waits until what was handed over is written."""
 
     def __init__(self, store: Store) -> None:
@@ -47,7 +49,9 @@ class Landing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.flush()
         self._threads.shutdown()
 
@@ -56,9 +60,9 @@ class Landing:
         return self._threads.submit(action)
 
     def put(self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]) -> "Future[Stored]":
-        """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The future raises what the
-        store or the check raises. An object that comes in one chunk is checked in memory, before it is written; a small one here, and it
-        may wait for others until `flush`.
+        """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The
+        future raises what the store or the check raises. An object that comes in one chunk is checked in memory,
+        before it is written; a small one here, and it may wait for others until `flush`.
 
         An error in reading, or in checking a small object, is raised here, and nothing appears under the name.
         """
@@ -72,7 +76,7 @@ class Landing:
             stored = self._threads.submit(self._store.put, name, self._written(arrival, check))
         else:
             stored = self._threads.submit(self._store.put, name, self._written(arrival), check=check)
-        stored.add_done_callback(lambda _: self._let_go(arrival))  # whatever way it ended, nobody waits for its bytes
+        stored.add_done_callback(lambda _: self._release(arrival))  # whatever way it ended, nobody waits for its bytes
         complete = False
         try:
             while chunk is not None and self._hand_over(arrival, chunk, stored):
@@ -109,11 +113,13 @@ class Landing:
             stored.set_result(value)
 
     def _hand_over(self, arrival: _Arrival, chunk: Chunk, stored: "Future[Stored]") -> bool:
-        """Give a chunk to the writer and wait until little enough is left to be written; False if the writing has failed, and the rest is
-        not wanted.
+        """Give a chunk to the writer and wait until little enough is left to be written; False if the writing has
+        failed, and the rest is not wanted.
         """
         with self._changed:
-            if stored.done():  # its bytes have been let go already: what is counted now would keep all others waiting for ever
+            if (
+                stored.done()
+            ):  # its bytes have been let go already: what is counted now would keep all others waiting for ever
                 return False
             self._held += len(chunk)
             arrival.held += len(chunk)
@@ -129,11 +135,11 @@ class Landing:
                 check(pa.py_buffer(item))
             yield item
             del item
-            self._let_go(arrival, size)
+            self._release(arrival, size)
         if not item:
             raise Abandoned
 
-    def _let_go(self, arrival: _Arrival, size: int | None = None) -> None:
+    def _release(self, arrival: _Arrival, size: int | None = None) -> None:
         """So many bytes, or all that it has, are no longer held."""
         with self._changed:
             size = arrival.held if size is None else size

@@ -1,4 +1,5 @@
-"""Which points stay readable, and what is deleted when one goes: recorded in one transaction first, deleted an hour later (architecture 6).
+"""Which points stay readable, and what is deleted when one goes: recorded in one transaction first, deleted an hour
+later (architecture 6).
 
 A crash in between loses nothing: what is recorded as garbage is deleted by the next sweep, and nothing else ever is.
 """
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from replication.mirror.mirror import Mirror
-from replication.mirror.points import Behind
+from replication.mirror.points import LaggingTable
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory
 from replication.state.ledger import Ledger
@@ -20,18 +21,20 @@ _CONFIRMED_FILES = 50  # deleted at a time, well within a lease
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A point stays if it is among the newest `points`, or if it showed the replica at some time of the last `seconds`: so the newest that
-    is older stays, too, however long ago it was made. 0 means that this rule keeps nothing, both 0 that all points stay. The newest point
-    always stays, and so do the newest that shows a table which is behind, and those from which a target goes on.
+    """A point stays if it is among the newest `points`, or if it showed the replica at some time of the last
+    `seconds`: so the newest that is older stays, too, however long ago it was made. 0 means that this rule keeps
+    nothing, both 0 that all points stay. The newest point always stays, and so do the newest that shows a table which
+    is behind, and those from which a target goes on.
     """
 
     points: int = 0
     seconds: int = 0
 
     def oldest_kept(
-        self, points: Sequence[GlobalPoint], now: float, behind: Iterable[Behind] = (), needed: Iterable[int] = ()
+        self, points: Sequence[GlobalPoint], now: float, behind: Iterable[LaggingTable] = (), needed: Iterable[int] = ()
     ) -> int | None:
-        """The lsn of the oldest point to keep; None if all stay. `points` oldest first; `behind` of the newest; `needed` by targets."""
+        """The lsn of the oldest point to keep; None if all stay. `points` oldest first; `behind` of the newest;
+        `needed` by targets."""
         if not points or not (self.points or self.seconds):
             return None
         newest = points[-max(self.points, 1) :]
@@ -61,8 +64,8 @@ def sweep(
     confirm: Callable[[], None],
     grace_seconds: int = GRACE_SECONDS,
 ) -> Swept:
-    """Drop points that need not stay, delete files whose grace is over. The caller holds the lease; `confirm` raises if it does not any
-    more, for then a file may be named again by who does.
+    """Drop points that need not stay, delete files whose grace is over. The caller holds the lease; `confirm` raises
+    if it does not any more, for then a file may be named again by who does.
     """
     points = history.global_points()
     behind = quarantine.behind(points[-1].lsn).values() if points else ()
@@ -76,7 +79,7 @@ def sweep(
             paths += [point.ledger for point in dropped if point.ledger]
             paths += mirror.points_not_needed(oldest)
             quarantine.drop_before(connection, oldest)
-            ledger.throw_away(connection, paths, round(now) + grace_seconds)
+            ledger.schedule_deletion(connection, paths, round(now) + grace_seconds)
     due = ledger.due_garbage(round(now))
     for start in range(0, len(due), _CONFIRMED_FILES):
         confirm()

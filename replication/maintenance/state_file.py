@@ -1,12 +1,13 @@
-"""A subscription's state as a document: what the catalog database knows of it, so that a lost one can be made again beside its mirror
-(requirement B11).
+"""A subscription's state as a document: what the catalog database knows of it, so that a lost one can be made again
+beside its mirror (requirement B11).
 
-The document is JSON: `format`, `version`, `catalog_version`, `exported_at`, `subscription` (its row of `mo_ccpr_log`, without owner and
-lease), `sealed_password` (as stored: only this key file opens it), and `tables`: for each table of the catalog that keeps something of a
-subscription its `columns` and `rows`. Times are ISO texts (UTC), bytes are hexadecimal.
+The document is JSON: `format`, `version`, `catalog_version`, `exported_at`, `subscription` (its row of `mo_ccpr_log`,
+without owner and lease), `sealed_password` (as stored: only this key file opens it), and `tables`: for each table of
+the catalog that keeps something of a subscription its `columns` and `rows`. Times are ISO texts (UTC), bytes are
+hexadecimal.
 
-A document is read as hostile. Each cell must be of its column's type, and what would become a path, a statement upstream or a file to
-delete must be what this program itself would have written.
+A document is read as hostile. Each cell must be of its column's type, and what would become a path, a statement
+upstream or a file to delete must be what this program itself would have written.
 """
 
 import json
@@ -23,7 +24,13 @@ from sqlalchemy.exc import IntegrityError
 from matrixone.errors import CcprError
 from matrixone.schema import Kind, Table
 from matrixone.upstream.endpoint import format_uri, parse_uri
-from replication.errors import BadStateFile, MirrorContradictsState, StateFileNewer, SubscriptionExists, SubscriptionMissing
+from replication.errors import (
+    BadStateFile,
+    MirrorContradictsState,
+    StateFileNewer,
+    SubscriptionExists,
+    SubscriptionMissing,
+)
 from replication.mirror.mirror import Mirror
 from replication.state import tables as catalog
 from replication.state.context import Context
@@ -37,7 +44,12 @@ from replication.state.tables import METADATA
 FORMAT = "ccpr-state"
 VERSION = 1
 LARGEST_BYTES = 1 << 30
-_NOT_EXPORTED = {"cn_uuid", "lease_expires_at", "upstream_conn", "drop_at"}  # of the log's row: who runs it now, and the password
+_NOT_EXPORTED = {
+    "cn_uuid",
+    "lease_expires_at",
+    "upstream_conn",
+    "drop_at",
+}  # of the log's row: who runs it now, and the password
 _INTEGERS = {sa.SmallInteger: 2**15, sa.Integer: 2**31, sa.BigInteger: 2**63}
 _OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
 _MANIFEST = re.compile(r"manifests/([0-9]{1,20})/[0-9]{1,19}-[0-9]{1,19}\.arrow")
@@ -76,8 +88,13 @@ class SubscriptionState:
 
 
 def owner_columns() -> dict[str, sa.Column[Any]]:
-    """By name each table that keeps something of a subscription, with the column that holds its task id; the log itself is none of them."""
-    found = {table.name: table.c.task_id for table in METADATA.tables.values() if "task_id" in table.c and table is not mo_ccpr_log}
+    """By name each table that keeps something of a subscription, with the column that holds its task id; the log
+    itself is none of them."""
+    found = {
+        table.name: table.c.task_id
+        for table in METADATA.tables.values()
+        if "task_id" in table.c and table is not mo_ccpr_log
+    }
     return found | {catalog.checkpoints.name: catalog.checkpoints.c.id}
 
 
@@ -89,7 +106,9 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
     if engine.dialect.name != "sqlite":  # whose transactions are one after another anyway
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with transaction(engine) as connection:
-        query = sa.select(mo_ccpr_log).where(mo_ccpr_log.c.subscription_name == name, mo_ccpr_log.c.state != State.DROPPED)
+        query = sa.select(mo_ccpr_log).where(
+            mo_ccpr_log.c.subscription_name == name, mo_ccpr_log.c.state != State.DROPPED
+        )
         found = fetch(connection, query)
         if not found:
             raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
@@ -97,13 +116,19 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
         tables = {}
         for table_name, column in sorted(owner_columns().items()):
             table = METADATA.tables[table_name]
-            rows = fetch(connection, sa.select(table).where(column == row["task_id"]).order_by(*table.primary_key.columns))
+            rows = fetch(
+                connection, sa.select(table).where(column == row["task_id"]).order_by(*table.primary_key.columns)
+            )
             tables[table_name] = {
                 "columns": [one.name for one in table.columns],
                 "rows": [[_written(cell) for cell in one] for one in rows],
             }
     endpoint, sealed = parse_uri(row["upstream_conn"])
-    kept = {one.name: _written(row[one.name]) for one in mo_ccpr_log.columns if one.name not in _NOT_EXPORTED and one.name != "live_name"}
+    kept = {
+        one.name: _written(row[one.name])
+        for one in mo_ccpr_log.columns
+        if one.name not in _NOT_EXPORTED and one.name != "live_name"
+    }
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -145,7 +170,9 @@ def _state(document: Mapping[str, Any]) -> SubscriptionState:
         raise ValueError("it is not a state of this program")
     for key, known in (("version", VERSION), ("catalog_version", SCHEMA_VERSION)):
         if _integer(document[key], 2**31) > known:
-            raise StateFileNewer(f"its {key} is {document[key]}, this program knows up to {known}", subject="state file")
+            raise StateFileNewer(
+                f"its {key} is {document[key]}, this program knows up to {known}", subject="state file"
+            )
     row = _log_row(_an_object(document["subscription"], "subscription"))
     sealed = document["sealed_password"]
     if not isinstance(sealed, str) or len(sealed) > 10_000 or not re.fullmatch("[A-Za-z0-9_=-]*", sealed):
@@ -280,7 +307,11 @@ def _check_points(state: SubscriptionState) -> None:
             raise ValueError(f"{row['ledger']!r:.80} is not a ledger's name")
     for row in state.of(catalog.table_points):
         table = Table.from_json(json.loads(row["table_schema"]))
-        if table.id != row["table_id"] or table.kind is not Kind(row["kind"]) or not 0 <= row["lsn"] < state.row.iteration_lsn:
+        if (
+            table.id != row["table_id"]
+            or table.kind is not Kind(row["kind"])
+            or not 0 <= row["lsn"] < state.row.iteration_lsn
+        ):
             raise ValueError(f"the state of table {row['table_id']} at {row['lsn']} contradicts itself")
         found = _MANIFEST.fullmatch(row["manifest"])
         if (row["manifest"] != "") == row["gone"] or (row["manifest"] and (found is None or int(found[1]) != table.id)):
@@ -298,7 +329,9 @@ def _check_files(state: SubscriptionState) -> None:
     if not named <= objects:
         raise ValueError("a table names an object that is not in the ledger")
     needed = {f"objects/{name}" for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
-    needed |= {row["ledger"] for row in state.of(catalog.points)} | {f"points/{row['lsn']:012}.json" for row in state.of(catalog.points)}
+    needed |= {row["ledger"] for row in state.of(catalog.points)} | {
+        f"points/{row['lsn']:012}.json" for row in state.of(catalog.points)
+    }
     for row in state.of(catalog.garbage):
         if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:
             raise ValueError(f"{row['path']!r:.80} may not be deleted")
@@ -308,7 +341,8 @@ def _check_files(state: SubscriptionState) -> None:
 
 
 def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
-    """Whether the mirror is the one that the state is of, no older and no newer. Raises MirrorContradictsState, MirrorDamaged, StoreFailed.
+    """Whether the mirror is the one that the state is of, no older and no newer. Raises MirrorContradictsState,
+    MirrorDamaged, StoreFailed.
 
     The one difference that is borne: a commit that was not published any more. The next command publishes it.
     """
@@ -319,7 +353,9 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
             raise _contradicts(mirror, "there is no mirror at this place, and the state is of one")
         return
     if head.iteration_lsn > row.iteration_lsn:
-        raise _contradicts(mirror, f"the mirror has come to iteration {head.iteration_lsn}, the state is of {row.iteration_lsn}")
+        raise _contradicts(
+            mirror, f"the mirror has come to iteration {head.iteration_lsn}, the state is of {row.iteration_lsn}"
+        )
     if head.iteration_lsn == row.iteration_lsn and head.watermark != row.watermark:
         raise _contradicts(mirror, "the mirror has another watermark")
     if head.newest_point is not None:
@@ -329,7 +365,11 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
     if head.iteration_lsn == row.iteration_lsn and head.newest_point != max(made, default=None):
         raise _contradicts(mirror, "the mirror lacks points of the state")
     there = set(mirror.store.names("manifests"))
-    lacking = [table["manifest"] for table in state.of(catalog.table_points) if table["manifest"] and table["manifest"] not in there]
+    lacking = [
+        table["manifest"]
+        for table in state.of(catalog.table_points)
+        if table["manifest"] and table["manifest"] not in there
+    ]
     if lacking:
         raise _contradicts(mirror, f"the mirror lacks {lacking[0]} and {len(lacking) - 1} more manifests")
 
@@ -341,8 +381,8 @@ def _contradicts(mirror: Mirror, text: str) -> MirrorContradictsState:
 def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstream_conn: str, now: datetime) -> LogRow:
     """Write all of it in one transaction; the row as it stands then. Raises SubscriptionExists.
 
-    An iteration that was under way counts as ended: it is taken up again from its recorded snapshot. The fence is raised, so that an
-    executor on a catalog that was thought lost cannot go on here.
+    An iteration that was under way counts as ended: it is taken up again from its recorded snapshot. The fence is
+    raised, so that an executor on a catalog that was thought lost cannot go on here.
     """
     check_subscription_name(name)
     iterating = state.row.iteration_state in (IterationState.PENDING, IterationState.RUNNING)
@@ -357,7 +397,9 @@ def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstrea
     try:
         with transaction(engine) as connection:
             connection.execute(
-                mo_ccpr_log.insert().values(live_name=name, **{field.name: getattr(row, field.name) for field in fields(row)})
+                mo_ccpr_log.insert().values(
+                    live_name=name, **{field.name: getattr(row, field.name) for field in fields(row)}
+                )
             )
             for table_name, rows in state.tables.items():
                 for batch in _batches(rows):

@@ -1,6 +1,8 @@
-"""Is the mirror what was written? Every object against the ledger, every manifest against the points; what is damaged is fetched again.
+"""Is the mirror what was written? Every object against the ledger, every manifest against the points; what is damaged
+is fetched again.
 
-Source: requirement B2, B3; architecture.md, "What bad input gets": what changes after arrival is caught by the ledger's checksum.
+Source: requirement B2, B3; architecture.md, "What bad input gets": what changes after arrival is caught by the
+ledger's checksum.
 """
 
 import hashlib
@@ -78,8 +80,8 @@ def problem_of(mirror: Mirror, stored: StoredObject, *, deep: bool = False) -> s
 
 
 def unsound_objects(mirror: Mirror, ledger: Ledger, objects: pa.Table, *, checksums: bool) -> pa.Table:
-    """Those of `objects` (columns `name` and `size` at least) whose file is missing or of another size, or, with `checksums`, is not what
-    the ledger says.
+    """Those of `objects` (columns `name` and `size` at least) whose file is missing or of another size, or, with
+    `checksums`, is not what the ledger says.
     """
     names, sizes = (objects.column(name).to_pylist() for name in ("name", "size"))
     if checksums:
@@ -125,20 +127,22 @@ class Verifier:
                 objects, size = objects + 1, size + stored.size
                 self._on_progress(stored.size)
                 if problem is not None:
-                    damages.append(self._mend(stored, problem, points))
+                    damages.append(self._publish_pending(stored, problem, points))
         return Verified(objects, size, len(states), tuple(damages))
 
     def _problem(self, stored: StoredObject) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
 
-    def _mend(self, stored: StoredObject, problem: str, points: list[GlobalPoint]) -> Damage:
+    def _publish_pending(self, stored: StoredObject, problem: str, points: list[GlobalPoint]) -> Damage:
         path = object_path(stored.name)
         if self._connect is not None and self._fetch_again(stored):
             return Damage(path, problem, repaired=True)
         spoiled: dict[int, list[str]] = {}
         for reference in self._ledger.references_to(stored.name):
             for point in points:
-                named = reference.from_lsn <= point.lsn and (reference.until_lsn is None or point.lsn < reference.until_lsn)
+                named = reference.from_lsn <= point.lsn and (
+                    reference.until_lsn is None or point.lsn < reference.until_lsn
+                )
                 if named and reference.table_id not in self._behind.get(point.lsn, {}):
                     spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
         return Damage(path, problem, points=spoiled)
@@ -172,7 +176,9 @@ class Verifier:
             assert state.ref is not None
             try:
                 manifest = self._mirror.manifest(state.ref)
-                problem = None if manifest.objects.num_rows == state.ref.objects else "it names another number of objects"
+                problem = (
+                    None if manifest.objects.num_rows == state.ref.objects else "it names another number of objects"
+                )
             except MirrorDamaged as error:
                 problem = error.message
             if problem is not None:

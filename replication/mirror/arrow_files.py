@@ -1,8 +1,9 @@
 """Arrow files of the mirror, read as if somebody else had written them.
 
-Arrow checks the framing of such a file, but believes what it says inside: lengths of arrays against nothing, and the inflated size of each
-compressed buffer, which it allocates. So every claim is compared with what is there before a batch is made, and each batch is validated
-before anybody looks at it. Source: architecture.md, "What bad input gets"; the format is Arrow's "IPC file format".
+Arrow checks the framing of such a file, but believes what it says inside: lengths of arrays against nothing, and the
+inflated size of each compressed buffer, which it allocates. So every claim is compared with what is there before a
+batch is made, and each batch is validated before anybody looks at it. Source: architecture.md, "What bad input gets";
+the format is Arrow's "IPC file format".
 """
 
 import struct
@@ -16,12 +17,19 @@ _MAGIC_SIZE = 8  # "ARROW1" and padding, before the stream of messages
 _LZ4_BEST_RATIO = 255
 _SCHEMA, _RECORD_BATCH = "schema", "record batch"
 _HEADER, _BUFFERS, _COMPRESSION = 2, 2, 3  # places of fields in the tables Message and RecordBatch
-_I32, _U16, _U32, _I64, _BUFFER = struct.Struct("<i"), struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<qq")
+_I32, _U16, _U32, _I64, _BUFFER = (
+    struct.Struct("<i"),
+    struct.Struct("<H"),
+    struct.Struct("<I"),
+    struct.Struct("<q"),
+    struct.Struct("<qq"),
+)
 _STORED_AS_IS = -1
 
 
 def read_arrow_file(content: pa.Buffer, schema: pa.Schema, subject: str) -> pa.Table:
-    """The table, which has this schema (its metadata apart) and no null where the schema allows none. Raises MirrorDamaged."""
+    """The table, which has this schema (its metadata apart) and no null where the schema allows none. Raises
+    MirrorDamaged."""
     try:
         return pa.Table.from_batches(_batches(content, schema), schema=_schema(content, schema))
     except (pa.ArrowException, OSError, struct.error) as error:
@@ -36,7 +44,8 @@ def _schema(content: pa.Buffer, expected: pa.Schema) -> pa.Schema:
 
 
 def _batches(content: pa.Buffer, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batch by batch as they stand in the file. The footer, which could name one of them many times, only tells how many there must be."""
+    """Batch by batch as they stand in the file. The footer, which could name one of them many times, only tells how
+    many there must be."""
     expected = pa.ipc.open_file(content).num_record_batches
     messages = pa.ipc.MessageReader.open_stream(content.slice(_MAGIC_SIZE))
     _next(messages, _SCHEMA)  # not looked into: the footer's has been, and Arrow's reading of a message trusts its kind

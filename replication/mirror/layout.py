@@ -1,4 +1,5 @@
-"""Where each file of a mirror lies, and the Arrow schemas of those that are tables. The layout as a whole is in `replication.mirror.mirror`."""
+"""Where each file of a mirror lies, and the Arrow schemas of those that are tables. The layout as a whole is in
+`replication.mirror.mirror`."""
 
 import pyarrow as pa
 

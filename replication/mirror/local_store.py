@@ -53,7 +53,8 @@ class LocalStore:
         return Stored(size, digest.digest())
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
-        """The disk is told of all files before one is waited for: most of a sync's work has then been done by the sync before it."""
+        """The disk is told of all files before one is waited for: most of a sync's work has then been done by the sync
+        before it."""
         unplaced = [(self.path(name), self.root / _UNFINISHED / secrets.token_hex(8)) for name, _ in contents]
         try:
             with ExitStack() as held:

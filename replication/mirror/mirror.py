@@ -1,4 +1,5 @@
-"""The physical replica: object files byte for byte, a manifest for each changed table of a point, and points that name manifests.
+"""The physical replica: object files byte for byte, a manifest for each changed table of a point, and points that name
+manifests.
 
 Layout below the mirror's store, all immutable but `head.json`:
 
@@ -30,7 +31,7 @@ from matrixone.schema import Column, Table, integer_of, text_of
 from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from replication.mirror.arrow_files import read_arrow_file
 from replication.mirror.layout import COMPLETE_EVERY, FORMAT, HEAD, MANIFEST_SCHEMA, object_path, point_path
-from replication.mirror.points import Behind, Head, Point, TableRef, instant_text, nanoseconds_of
+from replication.mirror.points import Head, LaggingTable, Point, TableRef, instant_text, nanoseconds_of
 from replication.mirror.store import Store
 
 
@@ -42,10 +43,13 @@ class Manifest:
     objects: pa.Table
 
     def listed_objects(self) -> list[ListedObject]:
-        """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has files."""
+        """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
+        files."""
         columns = (self.objects.column(name) for name in MANIFEST_SCHEMA.names)
         return [
-            ListedObject(ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py())
+            ListedObject(
+                ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py()
+            )
             for stats, physical, logical, tombstone in zip(*columns, strict=True)
         ]
 
@@ -64,7 +68,9 @@ class Mirror:
             return None
         value = self._json(HEAD)
         with self._understood(HEAD):
-            oldest, newest = (None if value[key] is None else integer_of(value[key]) for key in ("oldest_point", "newest_point"))
+            oldest, newest = (
+                None if value[key] is None else integer_of(value[key]) for key in ("oldest_point", "newest_point")
+            )
             return Head(oldest, newest, integer_of(value["iteration_lsn"]), integer_of(value["watermark"]))
 
     def lsns(self) -> list[int]:
@@ -84,14 +90,19 @@ class Mirror:
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def point(self, at: int | datetime | None = None) -> Point:
-        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None for the newest.
+        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
+        for the newest.
 
         An idle iteration makes no point: its lsn reads as the point before it. Raises PointNotReached, PointGone.
         """
         head = self.published_head()
         lsns = self.lsns()
         if head is None or head.newest_point is None or not lsns:
-            raise PointNotReached("the mirror has no point yet", subject=self.store.url, remedy="Run the first iteration: `ccpr run NAME`.")
+            raise PointNotReached(
+                "the mirror has no point yet",
+                subject=self.store.url,
+                remedy="Run the first iteration: `ccpr run NAME`.",
+            )
         if at is None:
             return self._load(head.newest_point)
         newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
@@ -113,7 +124,9 @@ class Mirror:
             else:
                 high = middle
         if low == 0:
-            raise PointGone(f"{instant_text(instant)} is before the oldest point, lsn {lsns[0]}", subject=self.store.url)
+            raise PointGone(
+                f"{instant_text(instant)} is before the oldest point, lsn {lsns[0]}", subject=self.store.url
+            )
         return self._load(lsns[low - 1])
 
     def manifest(self, ref: TableRef) -> Manifest:
@@ -129,10 +142,11 @@ class Mirror:
     def read(
         self, point: Point, qualified_name: str, *, columns: Sequence[str] | None = None, hidden: bool = False
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a table at a point: the schema, and one batch a block. Raises TableMissingInMirror for an unknown table or column.
+        """The rows of a table at a point: the schema, and one batch a block. Raises TableMissingInMirror for an
+        unknown table or column.
 
-        Rows are cut at the point's time, not at that of the manifest: an appendable object that stayed live may hold rows committed in
-        between.
+        Rows are cut at the point's time, not at that of the manifest: an appendable object that stayed live may hold
+        rows committed in between.
         """
         manifest = self.manifest(point.table(qualified_name))
         wanted = choose_columns(manifest.table, columns, hidden=hidden)
@@ -156,7 +170,8 @@ class Mirror:
         return read_arrow_file(self.store.read(name), schema, f"{self.store.url}/{name}")
 
     def publish(self, point: Point, changed: Mapping[int, TableRef | None], base: int | None) -> None:
-        """Make a committed point readable without a catalog. `changed` names what differs from `base`; None = the table is gone."""
+        """Make a committed point readable without a catalog. `changed` names what differs from `base`; None = the
+        table is gone."""
         complete = base is None or point.lsn // COMPLETE_EVERY != base // COMPLETE_EVERY
         tables = dict(point.tables) if complete else changed
         value = {
@@ -168,7 +183,11 @@ class Mirror:
             "ledger": point.ledger,
             "base": None if complete else base,
             "tables": {str(table_id): ref and ref.to_json() for table_id, ref in sorted(tables.items())},
-            **({"behind": {str(table_id): late.to_json() for table_id, late in sorted(point.behind.items())}} if point.behind else {}),
+            **(
+                {"behind": {str(table_id): late.to_json() for table_id, late in sorted(point.behind.items())}}
+                if point.behind
+                else {}
+            ),
         }
         self.store.put(point_path(point.lsn), [json.dumps(value, ensure_ascii=False, indent=1).encode()])
         self.store.sync("points")
@@ -194,14 +213,19 @@ class Mirror:
         with self._understood(point_path(lsn)):
             for layer in reversed(layers):
                 merged.update(layer["tables"])
-            tables = {int(table_id): TableRef.from_json(int(table_id), ref) for table_id, ref in merged.items() if ref is not None}
+            tables = {
+                int(table_id): TableRef.from_json(int(table_id), ref)
+                for table_id, ref in merged.items()
+                if ref is not None
+            }
             snapshot, committed_at, ledger = (text_of(value[key]) for key in ("snapshot", "committed_at", "ledger"))
             at = Timestamp(integer_of(value["snapshot_ts"]))
-            behind = {int(table_id): Behind.from_json(late) for table_id, late in value.get("behind", {}).items()}
+            behind = {int(table_id): LaggingTable.from_json(late) for table_id, late in value.get("behind", {}).items()}
             return Point(lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables, behind)
 
     def _layers(self, lsn: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """A point's file and those that it stands on, down to a complete one. A base is always older, so that this ends."""
+        """A point's file and those that it stands on, down to a complete one. A base is always older, so that this
+        ends."""
         base: int | None = lsn
         while base is not None:
             lsn, name = base, point_path(base)
@@ -225,7 +249,9 @@ class Mirror:
         except (ValueError, RecursionError) as error:
             raise MirrorDamaged("the file is not JSON", subject=subject) from error
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise MirrorDamaged(f"the file is not of format {FORMAT}", subject=subject, remedy="Read it with the version that wrote it.")
+            raise MirrorDamaged(
+                f"the file is not of format {FORMAT}", subject=subject, remedy="Read it with the version that wrote it."
+            )
         return value
 
     @contextmanager
@@ -261,5 +287,7 @@ def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = 
     by_name = {column.name: column for column in table.columns}
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise TableMissingInMirror(f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling.")
+        raise TableMissingInMirror(
+            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling."
+        )
     return tuple(by_name[name] for name in names)

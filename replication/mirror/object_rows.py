@@ -1,4 +1,5 @@
-"""Rows about objects, as the upstream lists them and as manifests keep them: one schema for both, and what is done with sets of them."""
+"""Rows about objects, as the upstream lists them and as manifests keep them: one schema for both, and what is done
+with sets of them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class ObjectDiff:
 
     Attributes
     ----------
-    added : LISTED_SCHEMA, objects that are live at the snapshot and that the mirror's manifest of their table does not have.
+    added : LISTED_SCHEMA, objects that are live at the snapshot and that the mirror's manifest of their table does not
+        have.
     removed : LISTED_SCHEMA, objects of the manifests that are no longer live.
     """
 
@@ -54,7 +56,11 @@ class ObjectDiff:
 
     def without(self, table_ids: Collection[int]) -> "ObjectDiff":
         """The same, less some tables."""
-        return ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids)) if table_ids else self
+        return (
+            ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids))
+            if table_ids
+            else self
+        )
 
     def joined(self, other: "ObjectDiff") -> "ObjectDiff":
         """With that of other tables."""
@@ -81,7 +87,11 @@ def of_tables(rows: pa.Table, table_ids: Collection[int]) -> pa.ChunkedArray:
 def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
     """A manifest (MANIFEST_SCHEMA) in the form of a list, to be compared with one."""
     return pa.Table.from_batches(
-        [decode_stats(_with_list_columns(batch, table_id)) for batch in manifest.replace_schema_metadata(None).to_batches()], LISTED_SCHEMA
+        [
+            decode_stats(_with_list_columns(batch, table_id))
+            for batch in manifest.replace_schema_metadata(None).to_batches()
+        ],
+        LISTED_SCHEMA,
     )
 
 
@@ -103,19 +113,29 @@ def decode_stats(batch: pa.RecordBatch) -> pa.RecordBatch:
     lengths = pc.binary_length(stats)
     sound = pc.fill_null(pc.equal(lengths, STATS_SIZE), False)
     decoded = stats_columns(stats.filter(sound))
-    places = pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), None) if len(stats) else pa.array([], pa.int64())
+    places = (
+        pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), None)
+        if len(stats)
+        else pa.array([], pa.int64())
+    )
     columns = {
         "stats": stats,
         "stats_bytes": pc.fill_null(lengths, 0).cast(pa.int32()),
-        **{name: decoded.column(name).take(places) for name in ("name", "name_agrees", "size", "rows", "blocks", "appendable")},
+        **{
+            name: decoded.column(name).take(places)
+            for name in ("name", "name_agrees", "size", "rows", "blocks", "appendable")
+        },
     }
-    arrays = [columns[field.name] if field.name in columns else batch.column(field.name).cast(field.type) for field in LISTED_SCHEMA]
+    arrays = [
+        columns[field.name] if field.name in columns else batch.column(field.name).cast(field.type)
+        for field in LISTED_SCHEMA
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=LISTED_SCHEMA)
 
 
 def join_objects(left: pa.Table, right: pa.Table, kind: str) -> pa.Table:
-    """Semi or anti join by table and object, in the order of `left`. Row numbers are joined and the rows taken: a join in Arrow keeps no
-    order.
+    """Semi or anti join by table and object, in the order of `left`. Row numbers are joined and the rows taken: a join
+    in Arrow keeps no order.
     """
     keys = ["table_id", "name"]
     numbered = left.select(keys).append_column("row", pa.array(np.arange(left.num_rows)))

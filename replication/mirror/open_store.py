@@ -20,5 +20,7 @@ def open_store(url: str) -> Store:
             raise BadName("a file URL that names a host", subject=url, remedy="Write file:///path or a plain path.")
         return LocalStore(Path(unquote(parts.path)))
     if "://" in url:
-        raise BadName("a store of an unknown kind", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path.")
+        raise BadName(
+            "a store of an unknown kind", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
+        )
     return LocalStore(Path(url))

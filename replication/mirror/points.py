@@ -58,7 +58,7 @@ class TableRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class LaggingTable:
     """A table that a point does not show, because it failed while the others went on.
 
     Attributes
@@ -79,9 +79,13 @@ class Behind:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Behind":
+    def from_json(cls, value: Mapping[str, Any]) -> "LaggingTable":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
-        return cls(text_of(value["database"]), text_of(value["name"]), None if value["lsn"] is None else integer_of(value["lsn"]))
+        return cls(
+            text_of(value["database"]),
+            text_of(value["name"]),
+            None if value["lsn"] is None else integer_of(value["lsn"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class Point:
     committed_at : our clock, UTC.
     ledger : store name of what this point copied; empty if nothing.
     tables : by table id; what can be read at the point.
-    behind : by table id; tables that have not reached the point. Without any, all tables together are a state that the upstream had.
+    behind : by table id; tables that have not reached the point. Without any, all tables together are a state that the
+        upstream had.
     """
 
     lsn: int
@@ -104,14 +109,15 @@ class Point:
     committed_at: datetime
     ledger: str
     tables: Mapping[int, TableRef] = field(default_factory=dict)
-    behind: Mapping[int, Behind] = field(default_factory=dict)
+    behind: Mapping[int, LaggingTable] = field(default_factory=dict)
 
     @property
     def consistent(self) -> bool:
         return not self.behind
 
     def table(self, qualified_name: str) -> TableRef:
-        """The table `db.t`; letter case counts. Raises TableMissingInMirror, PointNotReached for a table that is behind."""
+        """The table `db.t`; letter case counts. Raises TableMissingInMirror, PointNotReached for a table that is
+        behind."""
         found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
         late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
         if late is not None and not found:
@@ -123,7 +129,11 @@ class Point:
                 + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
             )
         if len(found) != 1:
-            what = "no such table in the point" if not found else "several tables are written so; a dot in a name makes it ambiguous"
+            what = (
+                "no such table in the point"
+                if not found
+                else "several tables are written so; a dot in a name makes it ambiguous"
+            )
             raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
         return found[0]
 
@@ -145,7 +155,8 @@ def instant_text(nanoseconds: int) -> str:
 
 
 def parse_at(text: str) -> int | datetime:
-    """What a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC where it names no zone). Raises ValueError."""
+    """What a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC where it names no zone).
+    Raises ValueError."""
     if text.isdecimal():
         return int(text)
     return as_utc(datetime.fromisoformat(text))

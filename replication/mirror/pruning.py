@@ -1,9 +1,11 @@
-"""Which objects and blocks of a table cannot hold a row that some filters ask for, by zone maps and null counts. Needs no Spark.
+"""Which objects and blocks of a table cannot hold a row that some filters ask for, by zone maps and null counts. Needs
+no Spark.
 
-Only ever a reason to leave data blocks out, never rows: who filters, filters what is read. So whatever cannot be told for certain is read:
-bool (its zone map is the AND of its values), floats (a zone map says nothing of NaN, which is greater than any number in SQL), enums and
-sets (stored as numbers, compared as labels), json (stored in binary, compared as text), types without zone maps. Zone maps cover all stored
-rows, visible ones or not, so neither time nor deletes matter here. Source: spec/object-format.md 1.2, 2.5, 5.2.
+Only ever a reason to leave data blocks out, never rows: who filters, filters what is read. So whatever cannot be told
+for certain is read: bool (its zone map is the AND of its values), floats (a zone map says nothing of NaN, which is
+greater than any number in SQL), enums and sets (stored as numbers, compared as labels), json (stored in binary,
+compared as text), types without zone maps. Zone maps cover all stored rows, visible ones or not, so neither time nor
+deletes matter here. Source: spec/object-format.md 1.2, 2.5, 5.2.
 """
 
 from bisect import bisect_left
@@ -30,8 +32,8 @@ _UTC_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`column operator value`. Values as Arrow's `as_py` gives them: int, Decimal, str, bytes, date, datetime (of a timestamp with a zone,
-    of a datetime without), timedelta.
+    """`column operator value`. Values as Arrow's `as_py` gives them: int, Decimal, str, bytes, date, datetime (of a
+    timestamp with a zone, of a datetime without), timedelta.
     """
 
     column: str
@@ -93,7 +95,8 @@ class _Test:
         return high is not None and (high < value or (high == value and self.operator == ">"))
 
     def excludes_block(self, block: Block, max_seqnum: int) -> bool:
-        """Whether no row of the block can satisfy the test; `max_seqnum` is the object's, beyond which no column of the table is stored."""
+        """Whether no row of the block can satisfy the test; `max_seqnum` is the object's, beyond which no column of
+        the table is stored."""
         seqnum = self.column.seqnum
         oid = int(block.columns["oid"][seqnum]) if seqnum <= max_seqnum and seqnum < len(block.columns) else 0
         if oid not in (0, self.column.type.oid):
@@ -114,16 +117,25 @@ class Pruning:
         """The blocks of a data object that can hold a row asked for."""
         for test in self.tests:
             seqnum = test.column.seqnum
-            if seqnum <= file.max_seqnum and seqnum < len(file.columns) and test.excludes_zone(file.columns["zonemap"][seqnum].tobytes()):
+            if (
+                seqnum <= file.max_seqnum
+                and seqnum < len(file.columns)
+                and test.excludes_zone(file.columns["zonemap"][seqnum].tobytes())
+            ):
                 return ()
-        return [block for block in file.blocks if not any(test.excludes_block(block, file.max_seqnum) for test in self.tests)]
+        return [
+            block
+            for block in file.blocks
+            if not any(test.excludes_block(block, file.max_seqnum) for test in self.tests)
+        ]
 
     def on(self, seqnum: int) -> "Pruning":
         """What of it concerns one column."""
         return Pruning(tuple(test for test in self.tests if test.column.seqnum == seqnum))
 
     def excludes_zone(self, zonemap: bytes) -> bool:
-        """Whether a zone map of 64 bytes shows that no row is asked for; it is of the column that all tests are on (see `on`)."""
+        """Whether a zone map of 64 bytes shows that no row is asked for; it is of the column that all tests are on
+        (see `on`)."""
         return any(test.excludes_zone(zonemap) for test in self.tests)
 
 
@@ -134,7 +146,8 @@ def prune(filters: Iterable[Filter], columns: Sequence[Column]) -> Pruning:
 
 
 def stats_tell_of(sort_key: int, columns: Sequence[Column]) -> bool:
-    """Whether the zone map in an object's stats is that of the sort key, a seqnum: only where no column below it is missing (5.2)."""
+    """Whether the zone map in an object's stats is that of the sort key, a seqnum: only where no column below it is
+    missing (5.2)."""
     return set(range(sort_key + 1)) <= {column.seqnum for column in columns}
 
 
@@ -163,7 +176,9 @@ def _number(column: Column, value: Any) -> int | Fraction | None:
     """Unscaled, and exact whatever digits the value has more than the column."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
-    if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) + len(value.as_tuple().digits) > _LONGEST_EXPONENT):
+    if isinstance(value, Decimal) and (
+        not value.is_finite() or abs(value.adjusted()) + len(value.as_tuple().digits) > _LONGEST_EXPONENT
+    ):
         return None
     scaled = Fraction(value) * 10 ** (column.type.scale if column.type.oid in types.MAX_PRECISION else 0)
     return scaled.numerator if scaled.denominator == 1 else scaled
@@ -204,7 +219,9 @@ def _timestamp(column: Column, value: Any) -> int | None:
 
 _STORED: dict[int, Callable[[Column, Any], Any]] = {
     **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.YEAR), _number),
-    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT, types.DECIMAL64, types.DECIMAL128), _number),
+    **dict.fromkeys(
+        (types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT, types.DECIMAL64, types.DECIMAL128), _number
+    ),
     **dict.fromkeys((types.CHAR, types.VARCHAR, types.TEXT, types.UUID), _text),
     **dict.fromkeys(types.BINARY_TYPES, _binary),
     types.DATE: _date,

@@ -1,12 +1,14 @@
-"""A mirror's files in an object store, through `pyarrow.fs`: S3 and what speaks its language. The contract is that of `replication.mirror.store`.
+"""A mirror's files in an object store, through `pyarrow.fs`: S3 and what speaks its language. The contract is that of
+`replication.mirror.store`.
 
-A name appears by one upload of its whole content and is never moved. The content is spooled to a local temporary file first (under TMPDIR):
-so the checks see all of it before the store hears of it, and memory stays small. An upload of more than 10 MB goes in parts; until the
-last one has arrived there is no object. Parts of an upload that was killed are invisible here and cost storage until the bucket's rule
-`AbortIncompleteMultipartUpload` removes them: `sweep` cannot (pyarrow has no call for it).
+A name appears by one upload of its whole content and is never moved. The content is spooled to a local temporary file
+first (under TMPDIR): so the checks see all of it before the store hears of it, and memory stays small. An upload of
+more than 10 MB goes in parts; until the last one has arrived there is no object. Parts of an upload that was killed
+are invisible here and cost storage until the bucket's rule `AbortIncompleteMultipartUpload` removes them: `sweep`
+cannot (pyarrow has no call for it).
 
-Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are shown, logged and
-stored.
+Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are
+shown, logged and stored.
 """
 
 import hashlib
@@ -125,7 +127,8 @@ class ObjectStore:
         return f"{self._root}/{check_name(name)}"
 
     def _upload(self, path: str, content: pa.Buffer) -> None:
-        """One write of all: were there several, an error between them would still end in an object, as closing a stream completes it."""
+        """One write of all: were there several, an error between them would still end in an object, as closing a
+        stream completes it."""
         stream = self._files.open_output_stream(path, compression=None)
         stream.write(content)
         stream.close()
@@ -142,7 +145,9 @@ def open_s3(url: str) -> ObjectStore:
     parts = urlsplit(url)
     shown = f"s3://{parts.netloc.rpartition('@')[2]}{parts.path}"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if any("@" in text for text in (parts.netloc, parts.query)) or any("key" in name or "token" in name for name in options):
+    if any("@" in text for text in (parts.netloc, parts.query)) or any(
+        "key" in name or "token" in name for name in options
+    ):
         remedy = "Leave them out and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or use the instance's role."
         raise BadName("credentials in a URL, which is shown and logged", subject=shown, remedy=remedy)
     if unknown := set(options) - set(_OPTIONS):

@@ -1,8 +1,8 @@
 """Where a mirror's files live. A name appears with its whole content or not at all.
 
-The contract (the local store here; `replication.mirror.s3_store` stands behind the same one): `put` writes an immutable name, `replace` is
-for the one mutable name (`head.json`), `sync` makes names that were put in a folder survive a power cut. Names are relative,
-`/`-separated, made by us from checked parts. Source: architecture.md, rooms.
+The contract (the local store here; `replication.mirror.s3_store` stands behind the same one): `put` writes an
+immutable name, `replace` is for the one mutable name (`head.json`), `sync` makes names that were put in a folder
+survive a power cut. Names are relative, `/`-separated, made by us from checked parts. Source: architecture.md, rooms.
 """
 
 import re
@@ -51,7 +51,8 @@ class Store(Protocol):
     def sync(self, folder: str) -> None: ...
 
     def read(self, name: str) -> pa.Buffer:
-        """The content, memory-mapped where the store can, else all of it in memory. Raises MirrorDamaged if the name is missing."""
+        """The content, memory-mapped where the store can, else all of it in memory. Raises MirrorDamaged if the name
+        is missing."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -67,7 +68,8 @@ class Store(Protocol):
     def delete_folder(self, folder: str) -> None: ...
 
     def sweep(self) -> int:
-        """Remove what killed writers left unfinished; the caller holds the lease, so nobody is writing. Returns how many there were."""
+        """Remove what killed writers left unfinished; the caller holds the lease, so nobody is writing. Returns how
+        many there were."""
         ...
 
 

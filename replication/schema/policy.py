@@ -1,10 +1,12 @@
 """Which changes of a definition may be applied to a target, and which wait for a person: requirement B9, as data.
 
-* `additive`: what takes nothing away from whoever reads the target: new tables, columns and indexes, wider types, defaults, comments.
+* `additive`: what takes nothing away from whoever reads the target: new tables, columns and indexes, wider types,
+  defaults, comments.
 * `full`: everything.
 * `manual`: nothing; each change waits.
 
-A table's changes are applied together or not at all. While they wait, the table stays at its point and the others go on (B4).
+A table's changes are applied together or not at all. While they wait, the table stays at its point and the others go
+on (B4).
 """
 
 from collections.abc import Sequence
@@ -37,8 +39,8 @@ class DdlPolicy(StrEnum):
     MANUAL = "manual"
 
 
-# What `additive` applies, unless the change is destructive (a narrower type is). Renames, moves and another key are not among them: they
-# take a name, a place or a row's identity away from a reader.
+# What `additive` applies, unless the change is destructive (a narrower type is). Renames, moves and another key are
+# not among them: they take a name, a place or a row's identity away from a reader.
 _ADDITIONS = (
     ColumnAdded,
     ColumnRetyped,
@@ -53,9 +55,25 @@ _ADDITIONS = (
     TableCommentChanged,
     TableOptionsChanged,
 )
-_IN_PLACE = (TableRenamed, TableCommentChanged, ColumnRenamed, IndexAdded, IndexDropped, ConstraintAdded, ConstraintDropped)
-_APPLIED: dict[DdlPolicy, tuple[type, ...]] = {DdlPolicy.ADDITIVE: _ADDITIONS, DdlPolicy.FULL: (object,), DdlPolicy.MANUAL: ()}
-_APPLIED_KINDS = {DdlPolicy.ADDITIVE: frozenset({ChangeKind.CREATED}), DdlPolicy.FULL: frozenset(ChangeKind), DdlPolicy.MANUAL: frozenset()}
+_IN_PLACE = (
+    TableRenamed,
+    TableCommentChanged,
+    ColumnRenamed,
+    IndexAdded,
+    IndexDropped,
+    ConstraintAdded,
+    ConstraintDropped,
+)
+_APPLIED: dict[DdlPolicy, tuple[type, ...]] = {
+    DdlPolicy.ADDITIVE: _ADDITIONS,
+    DdlPolicy.FULL: (object,),
+    DdlPolicy.MANUAL: (),
+}
+_APPLIED_KINDS = {
+    DdlPolicy.ADDITIVE: frozenset({ChangeKind.CREATED}),
+    DdlPolicy.FULL: frozenset(ChangeKind),
+    DdlPolicy.MANUAL: frozenset(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +116,9 @@ def _applies(policy: DdlPolicy, step: DefinitionChange) -> bool:
 def _is_of_the_whole(change: TableChange, steps: Sequence[DefinitionChange]) -> bool:
     """Created, dropped, or the same table with other rows: a TRUNCATE.
 
-    An ALTER that copies gives a table another id, too. It is taken for one only where a change is there that copies: a new comment, name
-    or index, or a longer varchar, come in place, so that a TRUNCATE beside them stays one. (A TRUNCATE and an ALTER that copies, both
-    between two points, look like the latter alone.)
+    An ALTER that copies gives a table another id, too. It is taken for one only where a change is there that copies: a
+    new comment, name or index, or a longer varchar, come in place, so that a TRUNCATE beside them stays one. (A
+    TRUNCATE and an ALTER that copies, both between two points, look like the latter alone.)
     """
     if change.kind is ChangeKind.REPLACED:
         return all(_keeps_the_id(step) for step in steps)
@@ -110,5 +128,9 @@ def _is_of_the_whole(change: TableChange, steps: Sequence[DefinitionChange]) -> 
 def _keeps_the_id(step: DefinitionChange) -> bool:
     """Whether MatrixOne makes this change without a copy (upstream-interface.md 5.4)."""
     if isinstance(step, ColumnRetyped):
-        return step.in_place and step.before.type.name == step.after.type.name and step.after.type.name in ("char", "varchar")
+        return (
+            step.in_place
+            and step.before.type.name == step.after.type.name
+            and step.after.type.name in ("char", "varchar")
+        )
     return isinstance(step, _IN_PLACE)

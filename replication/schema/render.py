@@ -1,8 +1,9 @@
-"""A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its swap. Text only; whoever runs it has a session with a
-strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and time_zone '+00:00'.
+"""A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its swap. Text only; whoever runs it has a
+session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and time_zone '+00:00'.
 
-MySQL 8 and MariaDB are one way with another collation; Doris has a statement of its own (`replication.schema.render_doris`). What is made here
-still has what acts of its own accord; `synced_table.for_sync` takes it out, marks the table, and gives the text.
+MySQL 8 and MariaDB are one way with another collation; Doris has a statement of its own
+(`replication.schema.render_doris`). What is made here still has what acts of its own accord; `synced_table.for_sync`
+takes it out, marks the table, and gives the text.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,8 +38,16 @@ from replication.schema.types import (
     target_type,
 )
 
-COLLATIONS = {Dialect.MYSQL8: "utf8mb4_0900_bin", Dialect.MARIADB: "utf8mb4_nopad_bin"}  # by the byte, spaces at the end count
-HIDDEN_KEY = {Dialect.MYSQL8: FAKE_KEY, Dialect.MARIADB: FAKE_KEY, Dialect.MATRIXONE: "__ccpr_key", Dialect.DORIS: "__ccpr_key"}
+COLLATIONS = {
+    Dialect.MYSQL8: "utf8mb4_0900_bin",
+    Dialect.MARIADB: "utf8mb4_nopad_bin",
+}  # by the byte, spaces at the end count
+HIDDEN_KEY = {
+    Dialect.MYSQL8: FAKE_KEY,
+    Dialect.MARIADB: FAKE_KEY,
+    Dialect.MATRIXONE: "__ccpr_key",
+    Dialect.DORIS: "__ccpr_key",
+}
 _MAX_NAME, _MAX_COMMENT = 64, 1024  # characters
 _ROW_ROOM = MAX_ROW_BYTES - 2048  # the rest for lengths and null flags
 _PAGE_ROOM = 8126 - 126  # of a page of 16 kB; the rest for headers
@@ -69,7 +78,8 @@ class Alteration:
     Attributes
     ----------
     changes : what they do.
-    before_rows, after_rows : to be run before and after the rows of the new point are applied; the latter forbid some that may be there.
+    before_rows, after_rows : to be run before and after the rows of the new point are applied; the latter forbid some
+        that may be there.
     """
 
     changes: tuple[DefinitionChange, ...]
@@ -77,8 +87,11 @@ class Alteration:
     after_rows: tuple[str, ...] = ()
 
 
-def target_table(source: CreateTable, dialect: Dialect, *, database: str | None = None, as_text: Collection[str] = ()) -> Target:
-    """A table's definition for a target, in `database` (None: the source's). `as_text` names columns to be kept as long text.
+def target_table(
+    source: CreateTable, dialect: Dialect, *, database: str | None = None, as_text: Collection[str] = ()
+) -> Target:
+    """A table's definition for a target, in `database` (None: the source's). `as_text` names columns to be kept as
+    long text.
 
     Raises TargetUnfit: a key beyond 3072 bytes or over a type that cannot be one, a name that the target does not take.
     """
@@ -94,41 +107,60 @@ def target_table(source: CreateTable, dialect: Dialect, *, database: str | None 
         invisible = dialect.speaks_mysql
         # Counts by itself once the table is released; until then an invisible column needs a default.
         kind = ColumnType("bigint", unsigned=True)
-        columns.append(ColumnDefinition(hidden, kind, False, "0" if invisible else None, auto_increment=True, invisible=invisible))
+        columns.append(
+            ColumnDefinition(hidden, kind, False, "0" if invisible else None, auto_increment=True, invisible=invisible)
+        )
         key = (hidden,)
-        remarks.append(f"the table has no key: {'the invisible' if invisible else 'an additional'} column {hidden} is its key")
+        remarks.append(
+            f"the table has no key: {'the invisible' if invisible else 'an additional'} column {hidden} is its key"
+        )
     for column in columns:
         _check_name(column.name, dialect, subject)
-        types.append(target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text))
+        types.append(
+            target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text)
+        )
     if dialect is Dialect.MATRIXONE:
-        create = replace(source, columns=tuple(columns), primary_key=key, database=source.database if database is None else database)
+        create = replace(
+            source, columns=tuple(columns), primary_key=key, database=source.database if database is None else database
+        )
         return Target(create, tuple(types), tuple(remarks))
     indexed = {*key, *(part.column for index in source.indexes for part in index.parts)}
     if dialect.speaks_mysql:
         types = _fitted(columns, types, indexed, set(key), remarks, subject)
     by_name = {column.name: kind for column, kind in zip(columns, types, strict=True)}
     _check_key(key, by_name, dialect, subject)
-    remarks += [f"column {column.name}: {kind.remark}" for column, kind in zip(columns, types, strict=True) if kind.remark]
+    remarks += [
+        f"column {column.name}: {kind.remark}" for column, kind in zip(columns, types, strict=True) if kind.remark
+    ]
     indexes = tuple(_indexes(source, by_name, dialect, remarks))
     leading = {key[0], *(index.parts[0].column for index in indexes)}
     create = CreateTable(
         name=source.name,
-        columns=tuple(_column(column, kind, dialect, leading, remarks) for column, kind in zip(columns, types, strict=True)),
+        columns=tuple(
+            _column(column, kind, dialect, leading, remarks) for column, kind in zip(columns, types, strict=True)
+        ),
         database=source.database if database is None else database,
         primary_key=key,
         indexes=indexes,
         foreign_keys=source.foreign_keys,
         checks=source.checks,
         comment=source.comment,
-        options=((("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect])) if dialect.speaks_mysql else ()),
+        options=(
+            (("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect]))
+            if dialect.speaks_mysql
+            else ()
+        ),
     )
     if source.partition_by:
         remarks.append("the partitions of the source are not those of the target")
     return Target(create, tuple(types), tuple(remarks))
 
 
-def alter_table(before: Table, after: Table, target_before: CreateTable, target_after: CreateTable) -> Alteration | None:
-    """What ALTER statements make of one target definition the other; None if the table has to be built beside and swapped (N4).
+def alter_table(
+    before: Table, after: Table, target_before: CreateTable, target_after: CreateTable
+) -> Alteration | None:
+    """What ALTER statements make of one target definition the other; None if the table has to be built beside and
+    swapped (N4).
 
     For MySQL 8 and MariaDB. The definitions are those that `for_sync` made; the tables say which column is which.
     """
@@ -148,8 +180,14 @@ def alter_table(before: Table, after: Table, target_before: CreateTable, target_
     if any(isinstance(change, TableRenamed) for change in changes):
         first.append(rename_tables([(target_before.quoted_name, target_after.quoted_name)]))
     drops = [f"DROP INDEX {quote_name(change.index.name)}" for change in changes if isinstance(change, IndexDropped)]
-    drops += [f"DROP COLUMN {quote_name(change.column.name)}" for change in changes if isinstance(change, ColumnDropped)]
-    renames = [f"RENAME COLUMN {quote_name(c.before)} TO {quote_name(c.after)}" for c in changes if isinstance(c, ColumnRenamed)]
+    drops += [
+        f"DROP COLUMN {quote_name(change.column.name)}" for change in changes if isinstance(change, ColumnDropped)
+    ]
+    renames = [
+        f"RENAME COLUMN {quote_name(c.before)} TO {quote_name(c.after)}"
+        for c in changes
+        if isinstance(c, ColumnRenamed)
+    ]
     edits = []
     for change in changes:
         match change:
@@ -161,7 +199,9 @@ def alter_table(before: Table, after: Table, target_before: CreateTable, target_
                 edits.append(f"ADD COLUMN {column} {_place(place)}")
             case ColumnMoved(name, place):
                 column = target_after.column(name)
-                edits.append(f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column} {_place(place)}")
+                edits.append(
+                    f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column} {_place(place)}"
+                )
     added = {change.column.name for change in changes if isinstance(change, ColumnAdded)}
     only_bound = _only_nullability(changes, bound)
     for name, column in altered.items():
@@ -169,7 +209,9 @@ def alter_table(before: Table, after: Table, target_before: CreateTable, target_
             edits.append(f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column}")
     plain = [f"ADD {c.index}" for c in changes if isinstance(c, IndexAdded) and not c.after_rows]
     first += [alter + ", ".join(part) for part in (drops, renames, edits, plain) if part]
-    first += [f"{alter}COMMENT={quote_text(change.after)}" for change in changes if isinstance(change, TableCommentChanged)]
+    first += [
+        f"{alter}COMMENT={quote_text(change.after)}" for change in changes if isinstance(change, TableCommentChanged)
+    ]
     late = [f"MODIFY COLUMN {target_after.column(name)}" for name in sorted(bound)]
     late += [f"ADD {change.index}" for change in changes if isinstance(change, IndexAdded) and change.after_rows]
     if late:
@@ -180,13 +222,15 @@ def alter_table(before: Table, after: Table, target_before: CreateTable, target_
 def rename_tables(pairs: Sequence[tuple[str, str]]) -> str:
     """One statement for all renames at once; names are quoted already. A reader sees all of them or none.
 
-    For a swap give ``[(t, aside), (staged, t)]``; names that change places go over a third one: ``[(a, x), (b, a), (x, b)]``.
+    For a swap give ``[(t, aside), (staged, t)]``; names that change places go over a third one: ``[(a, x), (b, a), (x,
+    b)]``.
     """
     return "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
 
 
 def swap_in(live: CreateTable, staged: str, aside: str) -> str:
-    """The statement that puts the table built as `staged` in the live one's place and keeps that as `aside`; all in one database."""
+    """The statement that puts the table built as `staged` in the live one's place and keeps that as `aside`; all in
+    one database."""
     beside = [replace(live, name=name).quoted_name for name in (staged, aside)]
     return rename_tables([(live.quoted_name, beside[1]), (beside[0], live.quoted_name)])
 
@@ -214,9 +258,15 @@ def _check_name(name: str, dialect: Dialect, subject: str) -> None:
 
 
 def _fitted(
-    columns: Sequence[ColumnDefinition], types: Sequence[TargetType], indexed: set[str], key: set[str], remarks: list[str], subject: str
+    columns: Sequence[ColumnDefinition],
+    types: Sequence[TargetType],
+    indexed: set[str],
+    key: set[str],
+    remarks: list[str],
+    subject: str,
 ) -> list[TargetType]:
-    """Types that a row has room for: the longest texts and bytes outside of keys go out of the row first. Raises TargetUnfit."""
+    """Types that a row has room for: the longest texts and bytes outside of keys go out of the row first. Raises
+    TargetUnfit."""
     fitted = list(types)
     room = _ROW_ROOM - sum(kind.row_bytes for kind in types)
     inline = [_page_bytes(kind, column.name in key) for kind, column in zip(types, columns, strict=True)]
@@ -239,7 +289,8 @@ def _fitted(
 
 
 def _page_bytes(kind: TargetType, in_key: bool) -> int:
-    """What a value takes at most of a page of InnoDB: what may be longer than 255 bytes can lie elsewhere, but not of a key."""
+    """What a value takes at most of a page of InnoDB: what may be longer than 255 bytes can lie elsewhere, but not of
+    a key."""
     if kind.type.name in _LONG:
         return LONG_IN_PAGE
     return LONG_IN_PAGE if kind.row_bytes > 257 and not in_key else kind.row_bytes
@@ -252,7 +303,9 @@ def _check_key(key: Sequence[str], types: dict[str, TargetType], dialect: Dialec
             raise TargetUnfit(f"its key names {name!r:.80}, which is no column", subject=subject)
         size = types[name].key_bytes
         if size is None:
-            raise TargetUnfit(f"column {name} of its key is {types[name].type} in the target, which no key can hold", subject=subject)
+            raise TargetUnfit(
+                f"column {name} of its key is {types[name].type} in the target, which no key can hold", subject=subject
+            )
         total += size
     if dialect.speaks_mysql and total > MAX_KEY_BYTES:
         raise TargetUnfit(f"its key has {total} bytes; the target takes {MAX_KEY_BYTES}", subject=subject)
@@ -266,11 +319,17 @@ def _indexes(source: CreateTable, types: dict[str, TargetType], dialect: Dialect
         if problem:
             remarks.append(f"index {name} is left out: {problem}")
         else:
-            algorithm = "" if index.kind is IndexKind.FULLTEXT or index.algorithm.lower() not in ("btree", "hash") else index.algorithm
+            algorithm = (
+                ""
+                if index.kind is IndexKind.FULLTEXT or index.algorithm.lower() not in ("btree", "hash")
+                else index.algorithm
+            )
             if index.options:
                 remarks.append(f"index {name} is made without its options: {index.options}")
             parts = tuple(replace(part, length=_part_length(part.length, types[part.column])) for part in index.parts)
-            yield replace(index, name=name, parts=parts, algorithm=algorithm, options="", comment=index.comment[:_MAX_COMMENT])
+            yield replace(
+                index, name=name, parts=parts, algorithm=algorithm, options="", comment=index.comment[:_MAX_COMMENT]
+            )
 
 
 def _index_problem(index: Index, name: str, types: dict[str, TargetType], dialect: Dialect) -> str:
@@ -308,10 +367,14 @@ def _part_bytes(length: int | None, kind: TargetType) -> int | None:
     return length * characters if kind.key_bytes is None else min(length * characters, kind.key_bytes)
 
 
-def _column(column: ColumnDefinition, kind: TargetType, dialect: Dialect, leading: set[str], remarks: list[str]) -> ColumnDefinition:
+def _column(
+    column: ColumnDefinition, kind: TargetType, dialect: Dialect, leading: set[str], remarks: list[str]
+) -> ColumnDefinition:
     default = _default(column, kind, dialect)
     if column.generated:
-        remarks.append(f"column {column.name}: its values come from the source; the target's own expression is tried when it is released")
+        remarks.append(
+            f"column {column.name}: its values come from the source; the target's own expression is tried when it is released"
+        )
     if default is None and column.default is not None:
         remarks.append(f"column {column.name}: the default {column.default} is not carried over")
     counts = column.auto_increment and column.name in leading
@@ -367,9 +430,12 @@ def _is_literal(read: Sequence[Token]) -> bool:
 
 
 def _now(expression: str, kind: TargetType) -> str:
-    """CURRENT_TIMESTAMP with the column's own precision, which both servers ask for; empty for another expression or type."""
+    """CURRENT_TIMESTAMP with the column's own precision, which both servers ask for; empty for another expression or
+    type."""
     match list(tokens(expression)):
-        case [Token("word", word)] | [Token("word", word), Token("sign", "("), Token("sign", ")")] if word.upper() in _NOW:
+        case [Token("word", word)] | [Token("word", word), Token("sign", "("), Token("sign", ")")] if (
+            word.upper() in _NOW
+        ):
             pass
         case [Token("word", word), Token("sign", "("), Token("number"), Token("sign", ")")] if word.upper() in _NOW:
             pass

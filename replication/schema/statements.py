@@ -1,4 +1,5 @@
-"""The statements by which tables come to a target and go, and the names beside that they use: what a plan shows is what is run."""
+"""The statements by which tables come to a target and go, and the names of the shadow tables that they use: what a
+plan shows is what is run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,25 +17,27 @@ def quoted(name: Name) -> str:
     return f"{quote_name(name[0])}.{quote_name(name[1])}"
 
 
-def name_beside(purpose: Literal["load", "old"], task_id: str, table_id: int) -> str:
-    """Where a table is filled, or where it stays until its successor is shown; no other subscription's table has this name."""
+def shadow_name(purpose: Literal["load", "old"], task_id: str, table_id: int) -> str:
+    """Where a table is filled, or where it stays until its successor is shown; no other subscription's table has this
+    name."""
     return f"ccpr_{purpose}_{sha256(task_id.encode()).hexdigest()[:12]}_{table_id}"
 
 
-def make_beside(create: CreateTable, beside: str) -> str:
+def make_shadow(create: CreateTable, shadow: str) -> str:
     """The table in which rows are loaded; its indexes come when they are there."""
-    return format_create_table(replace(create, name=beside, indexes=()))
+    return format_create_table(replace(create, name=shadow, indexes=()))
 
 
-def show_loaded(create: CreateTable, beside: str, outgoing: Sequence[tuple[Name, str]]) -> tuple[str, ...]:
-    """Make the indexes, change all names at once, drop what was replaced. `outgoing`: tables that go, and their names until then."""
+def show_loaded(create: CreateTable, shadow: str, outgoing: Sequence[tuple[Name, str]]) -> tuple[str, ...]:
+    """Make the indexes, change all names at once, drop what was replaced. `outgoing`: tables that go, and their names
+    until then."""
     database = create.database
-    loaded = quoted((database, beside))
+    loaded = quoted((database, shadow))
     indexes = ", ".join(f"ADD {index}" for index in create.indexes)
-    aside = [(quoted(name), quoted((name[0], old))) for name, old in outgoing]
+    retired = [(quoted(name), quoted((name[0], old))) for name, old in outgoing]
     return (
         *((f"ALTER TABLE {loaded} {indexes}",) if indexes else ()),
-        rename_tables([*aside, (loaded, quoted((database, create.name)))]),
+        rename_tables([*retired, (loaded, quoted((database, create.name)))]),
         *(drop_table((name[0], old)) for name, old in outgoing),
     )
 

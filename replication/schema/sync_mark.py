@@ -1,14 +1,15 @@
 """A table that is being synced: what it must not have, and how it gets it back (requirements D1 to D5).
 
-One rule for both ways into a target, the full copy and the single statement: `for_sync` rewrites a CREATE TABLE, marks it, and says what it
-took out. Both parts are JSON objects and are stored with the table's checkpoint.
+One rule for both ways into a target, the full copy and the single statement: `for_sync` rewrites a CREATE TABLE, marks
+it, and says what it took out. Both parts are JSON objects and are stored with the table's checkpoint.
 
-* *erased*: what points at things of the source's cluster (D2).
-* *suspended*: what acts of its own accord (D3): generated values, checks, cascades, automatic buckets and partitions.
+* *stripped*: what points at things of the source's cluster (D2).
+* *disabled*: what acts of its own accord (D3): generated values, checks, cascades, automatic buckets and partitions.
 
-`restore` gives the statement as it was; `release` gives the statements that turn the living table into an ordinary one. The mark (D1) of a
-Doris table is its property `is_being_synced`; elsewhere it is the end of the table's comment. It is never MatrixOne's `from_publication`,
-which would make the table read-only for us: that property is erased, and is the one thing that does not come back.
+`restore` gives the statement as it was; `release` gives the statements that turn the living table into an ordinary
+one. The mark (D1) of a Doris table is its property `is_being_synced`; elsewhere it is the end of the table's comment.
+It is never MatrixOne's `from_publication`, which would make the table read-only for us: that property is stripped, and
+is the one thing that does not come back.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -73,12 +74,12 @@ class Synced:
     Attributes
     ----------
     create : CREATE TABLE text with the mark.
-    erased, suspended : JSON objects, for `restore` and `release`.
+    stripped, disabled : JSON objects, for `restore` and `release`.
     """
 
     create: str
-    erased: Mapping[str, Any]
-    suspended: Mapping[str, Any]
+    stripped: Mapping[str, Any]
+    disabled: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ class Release:
     ----------
     statements : to be run in this order; the last one takes the mark away.
     left_out : what no ALTER TABLE brings back, as text.
-    optional : by their numbers, statements with an expression of the source's, which the server may refuse, each wholly or not at all; and
-        what is not brought back then.
+    optional : by their numbers, statements with an expression of the source's, which the server may refuse, each
+        wholly or not at all; and what is not brought back then.
     """
 
     statements: tuple[str, ...]
@@ -99,7 +100,8 @@ class Release:
 
 
 def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None = None) -> Synced:
-    """The statement for the target. `buckets`: for Doris, how many the source really has, if it counts them by itself (D3).
+    """The statement for the target. `buckets`: for Doris, how many the source really has, if it counts them by itself
+    (D3).
 
     Raises DdlUnreadable; NotSyncable for an index table, and for automatic buckets whose number is not given.
     """
@@ -107,19 +109,23 @@ def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None 
         if not isinstance(table, str):
             raise NotSyncable("a Doris table is rewritten as text", subject=f"table {table.name}")
         if synced_doris.has_automatic_buckets(table) and (buckets is None or buckets < 1):
-            raise NotSyncable("the table has BUCKETS AUTO and nobody said how many they are", subject="CREATE TABLE text")
+            raise NotSyncable(
+                "the table has BUCKETS AUTO and nobody said how many they are", subject="CREATE TABLE text"
+            )
         return Synced(*synced_doris.rewrite(table, buckets))
     created = _parsed(table)
     if created.name.startswith(INDEX_TABLE_PREFIX):
         raise NotSyncable("an index table is made by its index", subject=f"table {created.name}")
-    options, erased = _cut(created.options, _OF_THE_SOURCE)
+    options, stripped = _cut(created.options, _OF_THE_SOURCE)
     options, counters = _cut(options, {"AUTO_INCREMENT"})
     properties, published = _cut(created.properties, {READ_ONLY_PROPERTY})
     columns = created.columns
-    suspended = {
+    disabled = {
         "auto_increment": [column.name for column in columns if column.auto_increment],
         "on_update": {column.name: column.on_update for column in columns if column.on_update},
-        "generated": {c.name: {"expression": c.generated.expression, "stored": c.generated.stored} for c in columns if c.generated},
+        "generated": {
+            c.name: {"expression": c.generated.expression, "stored": c.generated.stored} for c in columns if c.generated
+        },
         "checks": [[check.name, check.expression] for check in created.checks],
         "foreign_keys": [_foreign_key_json(key) for key in created.foreign_keys],
         "options": counters,
@@ -134,27 +140,30 @@ def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None 
         properties=properties,
         comment=_marked(created.comment),
     )
-    return Synced(format_create_table(rewritten), _filled({"options": erased, "properties": published}), _filled(suspended))
+    return Synced(
+        format_create_table(rewritten), _filled({"options": stripped, "properties": published}), _filled(disabled)
+    )
 
 
-def restore(create: str, erased: Mapping[str, Any], suspended: Mapping[str, Any], dialect: Dialect) -> str:
-    """The statement that `for_sync` was given, in the form of `format_create_table` (a Doris text to the letter), without the mark and
-    without `from_publication`. Raises DdlUnreadable and NotRestorable."""
+def restore(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any], dialect: Dialect) -> str:
+    """The statement that `for_sync` was given, in the form of `format_create_table` (a Doris text to the letter),
+    without the mark and without `from_publication`. Raises DdlUnreadable and NotRestorable."""
     if dialect is Dialect.DORIS:
-        restored = synced_doris.restore(create, erased, suspended)
+        restored = synced_doris.restore(create, stripped, disabled)
         if restored is None:
             raise NotRestorable("the statement is not the one that was written", subject="CREATE TABLE text")
         return restored
-    return format_create_table(_restored(parse_create_table(create), erased, suspended))
+    return format_create_table(_restored(parse_create_table(create), stripped, disabled))
 
 
-def release(create: str, erased: Mapping[str, Any], suspended: Mapping[str, Any], dialect: Dialect) -> Release:
-    """The statements that end the sync of a table which was made by `create` (D5). Raises DdlUnreadable and NotRestorable."""
+def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any], dialect: Dialect) -> Release:
+    """The statements that end the sync of a table which was made by `create` (D5). Raises DdlUnreadable and
+    NotRestorable."""
     if dialect is Dialect.DORIS:
-        original = restore(create, erased, suspended, dialect)
+        original = restore(create, stripped, disabled, dialect)
         return Release(*synced_doris.release_statements(original))
     synced = parse_create_table(create)
-    table = _restored(synced, erased, suspended)
+    table = _restored(synced, stripped, disabled)
     alter = f"ALTER TABLE {table.quoted_name} "
     statements: list[str] = []
     optional: dict[int, str] = {}
@@ -172,11 +181,17 @@ def release(create: str, erased: Mapping[str, Any], suspended: Mapping[str, Any]
     for constraint in (*table.checks, *table.foreign_keys):
         optional[len(statements)] = str(constraint)
         statements.append(f"{alter}ADD {constraint}")
-    brought = [option for _, *option in erased.get("options", ())] + [option for _, *option in suspended.get("options", ())]
+    brought = [option for _, *option in stripped.get("options", ())] + [
+        option for _, *option in disabled.get("options", ())
+    ]
     statements += [f"{alter}{name}={value}" for name, value in brought if name not in _NOT_ALTERABLE]
     statements.append(f"{alter}COMMENT={quote_text(table.comment)}")
     left_out = [f"{name}={value}" for name, value in brought if name in _NOT_ALTERABLE]
-    left_out += [f"column {c.name} {_words(c)} (it is in the primary key)" for c in table.columns if c.generated and c not in generated]
+    left_out += [
+        f"column {c.name} {_words(c)} (it is in the primary key)"
+        for c in table.columns
+        if c.generated and c not in generated
+    ]
     return Release(tuple(statements), tuple(left_out), optional)
 
 
@@ -212,20 +227,22 @@ def _filled(value: dict[str, Any]) -> dict[str, Any]:
     return {key: inner for key, inner in value.items() if inner}
 
 
-def _cut(pairs: Sequence[tuple[str, str]], names: Collection[str]) -> tuple[tuple[tuple[str, str], ...], list[list[Any]]]:
+def _cut(
+    pairs: Sequence[tuple[str, str]], names: Collection[str]
+) -> tuple[tuple[tuple[str, str], ...], list[list[Any]]]:
     """What stays, and what goes with its place."""
     gone = [[place, *pair] for place, pair in enumerate(pairs) if pair[0] in names]
     return tuple(pair for pair in pairs if pair[0] not in names), gone
 
 
-def _restored(synced: CreateTable, erased: Mapping[str, Any], suspended: Mapping[str, Any]) -> CreateTable:
+def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mapping[str, Any]) -> CreateTable:
     try:
         generated = {
             text_of(name): Generated(text_of(value["expression"]), bool(value["stored"]))
-            for name, value in suspended.get("generated", {}).items()
+            for name, value in disabled.get("generated", {}).items()
         }
-        on_update = {text_of(name): text_of(value) for name, value in suspended.get("on_update", {}).items()}
-        counting = {text_of(name) for name in suspended.get("auto_increment", ())}
+        on_update = {text_of(name): text_of(value) for name, value in disabled.get("on_update", {}).items()}
+        counting = {text_of(name) for name in disabled.get("auto_increment", ())}
         missing = {*generated, *on_update, *counting} - {column.name for column in synced.columns}
         if missing:
             raise NotRestorable(f"the table has no column {min(missing)!r:.80}", subject=f"table {synced.name}")
@@ -240,13 +257,15 @@ def _restored(synced: CreateTable, erased: Mapping[str, Any], suspended: Mapping
                 )
                 for column in synced.columns
             ),
-            checks=tuple(Check(text_of(name), text_of(expression)) for name, expression in suspended.get("checks", ())),
-            foreign_keys=tuple(map(_foreign_key, suspended.get("foreign_keys", ()))),
-            options=_put_back(_put_back(synced.options, suspended.get("options", ())), erased.get("options", ())),
-            comment=text_of(suspended.get("comment", "")),
+            checks=tuple(Check(text_of(name), text_of(expression)) for name, expression in disabled.get("checks", ())),
+            foreign_keys=tuple(map(_foreign_key, disabled.get("foreign_keys", ()))),
+            options=_put_back(_put_back(synced.options, disabled.get("options", ())), stripped.get("options", ())),
+            comment=text_of(disabled.get("comment", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotRestorable(f"what is stored is not what was written: {error!r:.80}", subject=f"table {synced.name}") from error
+        raise NotRestorable(
+            f"what is stored is not what was written: {error!r:.80}", subject=f"table {synced.name}"
+        ) from error
 
 
 def _put_back(pairs: tuple[tuple[str, str], ...], gone: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
@@ -271,7 +290,9 @@ def _foreign_key_json(key: ForeignKey) -> dict[str, Any]:
 
 
 def _foreign_key(value: Mapping[str, Any]) -> ForeignKey:
-    name, table, database, on_delete, on_update = (text_of(value[key]) for key in ("name", "table", "database", "on_delete", "on_update"))
+    name, table, database, on_delete, on_update = (
+        text_of(value[key]) for key in ("name", "table", "database", "on_delete", "on_update")
+    )
     columns, referenced = (tuple(map(text_of, value[key])) for key in ("columns", "referenced"))
     return ForeignKey(name, columns, table, referenced, database, on_delete, on_update)
 
@@ -281,8 +302,8 @@ def _words(column: ColumnDefinition) -> str:
 
 
 def _regenerate(table: CreateTable, column: ColumnDefinition) -> str:
-    """A column with values of its own cannot become a generated one: it goes and comes again, with the indexes that it stands in. All in
-    one ALTER, so that a server which refuses the expression leaves the column with its values.
+    """A column with values of its own cannot become a generated one: it goes and comes again, with the indexes that it
+    stands in. All in one ALTER, so that a server which refuses the expression leaves the column with its values.
     """
     order = [other.name for other in table.columns]
     place = order.index(column.name)

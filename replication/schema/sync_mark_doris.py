@@ -1,7 +1,8 @@
 """What `synced_table` does to a Doris statement: text only, to the letter but for what is named here (D1 to D3).
 
-Properties stand in several places of a Doris statement, the partitions' among them, and an implementation elsewhere forgot those for two
-years (peers.md, "is_being_synced"). So a property is looked for wherever a pair ``"key" = "value"`` stands.
+Properties stand in several places of a Doris statement, the partitions' among them, and an implementation elsewhere
+forgot those for two years (peers.md, "is_being_synced"). So a property is looked for wherever a pair ``"key" =
+"value"`` stands.
 
 Each edit is ``{"at": place in the new text, "was": text, "now": text, "name": property}``; places count characters.
 """
@@ -16,7 +17,7 @@ from matrixone.schema import integer_of, text_of
 MARK = "is_being_synced"
 AUTO_BUCKET = "_auto_bucket"
 DYNAMIC_PARTITION = "dynamic_partition.enable"
-ERASED = frozenset({"storage_policy", "colocate_with"})
+STRIPPED = frozenset({"storage_policy", "colocate_with"})
 _SUBJECT = "CREATE TABLE text of Doris"
 _Edit = tuple[int, int, str, str]  # from, to, new text, name
 
@@ -32,27 +33,30 @@ def property_of(text: str, name: str) -> str | None:
 
 
 def rewrite(text: str, buckets: int | None) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The new text, what was erased, what was suspended. `buckets` is asked for if they are automatic. Raises DdlUnreadable."""
+    """The new text, what was stripped, what was disabled. `buckets` is asked for if they are automatic. Raises
+    DdlUnreadable."""
     read = _read(text)
     pairs = _table_pairs(read)
     own = {read[key].value: read[value] for key, value in pairs}
-    erased = list(_erasures(read))
-    suspended: list[_Edit] = []
+    stripped = list(_stripped(read))
+    disabled: list[_Edit] = []
     flags = [MARK]
     auto = _auto(read)
     if auto is not None:
-        suspended.append((auto.start, auto.end, str(buckets), "buckets"))
+        disabled.append((auto.start, auto.end, str(buckets), "buckets"))
         flags.insert(0, AUTO_BUCKET)
     dynamic = own.get(DYNAMIC_PARTITION)
     if dynamic is not None and dynamic.value.lower() == "true":
-        suspended.append((dynamic.start, dynamic.end, '"false"', DYNAMIC_PARTITION))
-    suspended += [(own[name].start, own[name].end, '"true"', name) for name in flags if name in own and own[name].value != "true"]
+        disabled.append((dynamic.start, dynamic.end, '"false"', DYNAMIC_PARTITION))
+    disabled += [
+        (own[name].start, own[name].end, '"true"', name) for name in flags if name in own and own[name].value != "true"
+    ]
     new = [f'"{name}" = "true"' for name in flags if name not in own]
     if new:
-        suspended.append(_addition(read, text, new, all(read[key].value in ERASED for key, _ in pairs)))
+        disabled.append(_addition(read, text, new, all(read[key].value in STRIPPED for key, _ in pairs)))
     pieces, kept, length = [], 0, 0
     stored: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-    for (start, end, now, name), kind in sorted([(edit, 0) for edit in erased] + [(edit, 1) for edit in suspended]):
+    for (start, end, now, name), kind in sorted([(edit, 0) for edit in stripped] + [(edit, 1) for edit in disabled]):
         pieces += [text[kept:start], now]
         length += start - kept
         stored[kind].append({"at": length, "was": text[start:end], "now": now, "name": name})
@@ -61,11 +65,12 @@ def rewrite(text: str, buckets: int | None) -> tuple[str, dict[str, Any], dict[s
     return "".join([*pieces, text[kept:]]), _object(stored[0]), _object(stored[1])
 
 
-def restore(text: str, erased: Mapping[str, Any], suspended: Mapping[str, Any]) -> str | None:
+def restore(text: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any]) -> str | None:
     """The text that was rewritten; None if this is not what came of it."""
     try:
         edits = [
-            (integer_of(e["at"]), text_of(e["was"]), text_of(e["now"])) for e in (*erased.get("edits", ()), *suspended.get("edits", ()))
+            (integer_of(e["at"]), text_of(e["was"]), text_of(e["now"]))
+            for e in (*stripped.get("edits", ()), *disabled.get("edits", ()))
         ]
     except (KeyError, TypeError, ValueError):
         return None
@@ -78,7 +83,8 @@ def restore(text: str, erased: Mapping[str, Any], suspended: Mapping[str, Any]) 
 
 
 def release_statements(original: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What brings a table back to its `original` statement, the mark last; and what no ALTER TABLE does. Raises DdlUnreadable.
+    """What brings a table back to its `original` statement, the mark last; and what no ALTER TABLE does. Raises
+    DdlUnreadable.
 
     Not tried on a server: there is none here.
     """
@@ -88,7 +94,7 @@ def release_statements(original: str) -> tuple[tuple[str, ...], tuple[str, ...]]
     back = [
         f"ALTER TABLE {name} SET ({original[read[key].start : read[value].end]})"
         for key, value in own
-        if read[key].value in ERASED or (read[key].value == DYNAMIC_PARTITION and read[value].value.lower() == "true")
+        if read[key].value in STRIPPED or (read[key].value == DYNAMIC_PARTITION and read[value].value.lower() == "true")
     ]
     auto = _auto(read)
     if auto is not None:
@@ -96,7 +102,7 @@ def release_statements(original: str) -> tuple[tuple[str, ...], tuple[str, ...]]
         if not distributed:
             raise DdlUnreadable("BUCKETS AUTO without DISTRIBUTED BY", subject=_SUBJECT)
         back.append(f"ALTER TABLE {name} MODIFY DISTRIBUTION {original[distributed[-1] : auto.end]}")
-    elsewhere = [pair for pair in _pairs(read) if read[pair[0]].value in ERASED and pair not in own]
+    elsewhere = [pair for pair in _pairs(read) if read[pair[0]].value in STRIPPED and pair not in own]
     left_out = tuple(original[read[key].start : read[value].end] for key, value in elsewhere)
     return (*back, f'ALTER TABLE {name} SET ("{MARK}" = "false")'), left_out
 
@@ -125,7 +131,8 @@ def _pairs(read: list[Token]) -> list[tuple[int, int]]:
 
 
 def _properties(read: list[Token]) -> tuple[int, int] | None:
-    """The tokens of the table's own PROPERTIES: numbers of its opening and its closing bracket. The last clause outside brackets counts."""
+    """The tokens of the table's own PROPERTIES: numbers of its opening and its closing bracket. The last clause
+    outside brackets counts."""
     depth, found, opening = 0, None, None
     for number, token in enumerate(read):
         if depth == 0 and token.is_sign("(") and read[number - 1].is_word("PROPERTIES"):
@@ -146,11 +153,11 @@ def _auto(read: list[Token]) -> Token | None:
     return next((auto for word, auto in pairwise(read) if word.is_word("BUCKETS") and auto.is_word("AUTO")), None)
 
 
-def _erasures(read: list[Token]) -> Iterator[_Edit]:
+def _stripped(read: list[Token]) -> Iterator[_Edit]:
     """The pairs that go, neighbours together, with the comma behind them, else the one before them."""
     runs: list[list[tuple[int, int]]] = []
     for key, value in _pairs(read):
-        if read[key].value in ERASED:
+        if read[key].value in STRIPPED:
             if runs and runs[-1][-1][1] == key - 2 and read[key - 1].is_sign(","):
                 runs[-1].append((key, value))
             else:

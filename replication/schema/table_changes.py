@@ -1,4 +1,5 @@
-"""Which tables came, went or changed between two catalogs, by table id and never by name: a name can be swapped in one statement."""
+"""Which tables came, went or changed between two catalogs, by table id and never by name: a name can be swapped in one
+statement."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """What changed in one table's definition, as values: requirement N4, and what the DDL policy and the plan speak of.
 
-A column is the same one if it has the same sequence number, as long as the table's id is the same: so a rename is told from a drop and an
-addition. A copying ALTER (ADD or DROP COLUMN, most MODIFY) makes a table with a new id and counts its columns anew; there a column is
-known by its name. (Recording `ddl`: `t1` has columns id, a, b, c numbered 0 to 3; after DROP COLUMN a they are numbered 0 to 2.)
+A column is the same one if it has the same sequence number, as long as the table's id is the same: so a rename is told
+from a drop and an addition. A copying ALTER (ADD or DROP COLUMN, most MODIFY) makes a table with a new id and counts
+its columns anew; there a column is known by its name. (Recording `ddl`: `t1` has columns id, a, b, c numbered 0 to 3;
+after DROP COLUMN a they are numbered 0 to 2.)
 """
 
 from bisect import bisect_left
@@ -30,9 +31,10 @@ class Change:
 
     Attributes
     ----------
-    in_place : whether an ALTER of a target table does it, whatever rows are in it. Else the table is built beside the old one and swapped.
-    after_rows : whether an ALTER in place has to wait until the rows are those of the new point, because it forbids some: the old point's
-        rows may be among them.
+    in_place : whether an ALTER of a target table does it, whatever rows are in it. Else the table is built beside the
+        old one and swapped.
+    after_rows : whether an ALTER in place has to wait until the rows are those of the new point, because it forbids
+        some: the old point's rows may be among them.
     destructive : whether values that the target holds are gone afterwards.
     """
 
@@ -70,7 +72,9 @@ class TableOptionsChanged(Change):
     fields: ClassVar[tuple[str, ...]] = ("partition_by", "properties", "cluster_by", "options")
 
     def describe(self) -> str:
-        return "other " + ", ".join(name for name in self.fields if getattr(self.before, name) != getattr(self.after, name))
+        return "other " + ", ".join(
+            name for name in self.fields if getattr(self.before, name) != getattr(self.after, name)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,13 @@ class ColumnVisibilityChanged(ColumnAltered):
     _word: ClassVar[str] = "visibility"
 
 
-_ALTERATIONS = (ColumnRetyped, ColumnNullabilityChanged, ColumnDefaultChanged, ColumnCommentChanged, ColumnVisibilityChanged)
+_ALTERATIONS = (
+    ColumnRetyped,
+    ColumnNullabilityChanged,
+    ColumnDefaultChanged,
+    ColumnCommentChanged,
+    ColumnVisibilityChanged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +267,14 @@ DefinitionChange = (
 )
 
 
-def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after: CreateTable) -> tuple[DefinitionChange, ...]:
-    """What leads from one definition to the other; the tables say which column is which, and the definitions belong to them.
+def diff_tables(
+    before: Table, after: Table, ddl_before: CreateTable, ddl_after: CreateTable
+) -> tuple[DefinitionChange, ...]:
+    """What leads from one definition to the other; the tables say which column is which, and the definitions belong to
+    them.
 
-    Order: what is dropped, renames (all at once), then additions and moves from the first column to the last, then what stands in columns,
-    keys and the table. The order of indexes and constraints is no difference.
+    Order: what is dropped, renames (all at once), then additions and moves from the first column to the last, then
+    what stands in columns, keys and the table. The order of indexes and constraints is no difference.
     """
     renames = _renames(before, after, ddl_before, ddl_after)
     old = _renamed(ddl_before, renames)
@@ -274,8 +287,13 @@ def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after:
     for dropped, original in zip(old.indexes, ddl_before.indexes, strict=True):
         if dropped not in new_indexes:
             changes.append(IndexDropped(original))
-    old_constraints = (*zip(old.foreign_keys, ddl_before.foreign_keys, strict=True), *zip(old.checks, ddl_before.checks, strict=True))
-    changes += [ConstraintDropped(original) for constraint, original in old_constraints if constraint not in new_constraints]
+    old_constraints = (
+        *zip(old.foreign_keys, ddl_before.foreign_keys, strict=True),
+        *zip(old.checks, ddl_before.checks, strict=True),
+    )
+    changes += [
+        ConstraintDropped(original) for constraint, original in old_constraints if constraint not in new_constraints
+    ]
     changes += [ColumnDropped(column) for column in ddl_before.columns if column.name not in renames]
     changes += [ColumnRenamed(name, other) for name, other in renames.items() if name != other]
     changes += _additions_and_moves(ddl_after, list(kept))
@@ -286,7 +304,11 @@ def diff_tables(before: Table, after: Table, ddl_before: CreateTable, ddl_after:
         changes.append(PrimaryKeyChanged(ddl_before.primary_key, ddl_after.primary_key))
     old_indexes, known = set(old.indexes), {constraint for constraint, _ in old_constraints}
     changes += [IndexAdded(index) for index in ddl_after.indexes if index not in old_indexes]
-    changes += [ConstraintAdded(constraint) for constraint in (*ddl_after.foreign_keys, *ddl_after.checks) if constraint not in known]
+    changes += [
+        ConstraintAdded(constraint)
+        for constraint in (*ddl_after.foreign_keys, *ddl_after.checks)
+        if constraint not in known
+    ]
     if old.comment != ddl_after.comment:
         changes.append(TableCommentChanged(old.comment, ddl_after.comment))
     if any(getattr(old, name) != getattr(ddl_after, name) for name in TableOptionsChanged.fields):
@@ -307,7 +329,9 @@ def is_wider(before: ColumnType, after: ColumnType) -> bool:
         return False
     if before.name in _INTEGERS and after.name in _INTEGERS:
         wider = _INTEGERS.index(after.name) - _INTEGERS.index(before.name)
-        return (wider >= 0 and before.unsigned == after.unsigned) or (before.unsigned and not after.unsigned and wider > 0)
+        return (wider >= 0 and before.unsigned == after.unsigned) or (
+            before.unsigned and not after.unsigned and wider > 0
+        )
     if before.unsigned != after.unsigned or before.name != after.name:
         if (before.name, after.name) in (("char", "varchar"), ("binary", "varbinary")):
             return _covers(before.parameters, after.parameters)
@@ -336,7 +360,9 @@ def _renames(before: Table, after: Table, ddl_before: CreateTable, ddl_after: Cr
         found |= {column.name: column.name for column in ddl_before.columns if column.name in others}
     else:
         folded = {column.name.lower(): column.name for column in ddl_after.columns}
-        found = {column.name: folded[column.name.lower()] for column in ddl_before.columns if column.name.lower() in folded}
+        found = {
+            column.name: folded[column.name.lower()] for column in ddl_before.columns if column.name.lower() in folded
+        }
     return found
 
 
@@ -351,7 +377,9 @@ def _renamed(table: CreateTable, renames: dict[str, str]) -> CreateTable:
         primary_key=names(table.primary_key),
         cluster_by=names(table.cluster_by),
         indexes=tuple(
-            replace(index, parts=tuple(replace(part, column=renames.get(part.column, part.column)) for part in index.parts))
+            replace(
+                index, parts=tuple(replace(part, column=renames.get(part.column, part.column)) for part in index.parts)
+            )
             for index in table.indexes
         ),
         foreign_keys=tuple(replace(key, columns=names(key.columns)) for key in table.foreign_keys),
@@ -359,11 +387,16 @@ def _renamed(table: CreateTable, renames: dict[str, str]) -> CreateTable:
 
 
 def _alterations(before: ColumnDefinition, after: ColumnDefinition) -> list[DefinitionChange]:
-    return [kind(before, after) for kind in _ALTERATIONS if any(getattr(before, name) != getattr(after, name) for name in kind.fields)]
+    return [
+        kind(before, after)
+        for kind in _ALTERATIONS
+        if any(getattr(before, name) != getattr(after, name) for name in kind.fields)
+    ]
 
 
 def _additions_and_moves(after: CreateTable, kept: list[str]) -> list[DefinitionChange]:
-    """From the first column to the last; as few moves as can be. `kept`: what stays, under its new name, in the old order."""
+    """From the first column to the last; as few moves as can be. `kept`: what stays, under its new name, in the old
+    order."""
     places = {name: place for place, name in enumerate(kept)}
     still = _longest_increasing([places[column.name] for column in after.columns if column.name in places])
     changes: list[DefinitionChange] = []

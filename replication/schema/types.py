@@ -15,7 +15,16 @@ _CHARACTER = 4  # bytes of utf8mb4 at most
 _LONGEST_MEMBER, _MOST_SET_MEMBERS, _MOST_ENUM_MEMBERS = 255, 64, 65_535
 LONG_IN_ROW = 20  # bytes that a long text or blob takes of a row's limit
 LONG_IN_PAGE = 42  # and of a page, where up to 40 bytes of it may stand
-_GEOMETRIES = ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+_GEOMETRIES = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
 _FIXED_BYTES = {
     **{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "bit": 8},
     **{"date": 3, "time": 6, "datetime": 8, "year": 1, "enum": 2, "set": 8},
@@ -25,7 +34,8 @@ _DORIS_VARCHAR = 65_533  # bytes
 
 
 class TargetUnfit(Terminal):
-    """The target cannot have this table: a key too long, a name it does not take, a type that nobody knows. Nothing was made."""
+    """The target cannot have this table: a key too long, a name it does not take, a type that nobody knows. Nothing
+    was made."""
 
     code = "TARGET_UNFIT"
     about = "table"
@@ -53,7 +63,8 @@ class TargetType:
 
 
 def target_type(kind: ColumnType, dialect: Dialect, subject: str, *, as_text: bool = False) -> TargetType:
-    """The type of a column in a target; `as_text` asks for long text whatever it is. Raises TargetUnfit for a type that is not known."""
+    """The type of a column in a target; `as_text` asks for long text whatever it is. Raises TargetUnfit for a type
+    that is not known."""
     if kind.sql_type is None and kind.name not in _GEOMETRIES:
         raise TargetUnfit(f"nobody knows the type {kind.name}", subject=subject)
     if dialect is Dialect.MATRIXONE:
@@ -87,7 +98,11 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
         case "decimal":
             if first <= 65 and second <= 30:
                 return TargetType(kind, row_bytes=(first + 1) // 2 + 4, key_bytes=(first + 1) // 2 + 4)
-            return _text(first + 3, f"{kind} is kept as text: the target has 65 digits, 30 of them behind the point", ascii_only=True)
+            return _text(
+                first + 3,
+                f"{kind} is kept as text: the target has 65 digits, 30 of them behind the point",
+                ascii_only=True,
+            )
         case "char":
             return _text(first, f"{kind} is varchar({first}): trailing spaces stay")
         case "varchar":
@@ -103,13 +118,19 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
         case "json":
             if dialect is Dialect.MARIADB:
                 return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark="json is kept as its text")
-            return TargetType(kind, row_bytes=LONG_IN_ROW, remark="the target orders the keys of json objects its own way")
+            return TargetType(
+                kind, row_bytes=LONG_IN_ROW, remark="the target orders the keys of json objects its own way"
+            )
         case "uuid":
-            return TargetType(ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, "uuid is kept as its 36 characters")
+            return TargetType(
+                ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, "uuid is kept as its 36 characters"
+            )
         case "enum" | "set":
             return _members(kind)
         case "vecf32" | "vecf64":
-            return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text: [1, 2.5, …]")
+            return TargetType(
+                ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text: [1, 2.5, …]"
+            )
         case _:
             return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as its text")
 
@@ -122,14 +143,18 @@ def _plain(kind: ColumnType, remark: str = "") -> TargetType:
 def _text(length: int, remark: str = "", *, ascii_only: bool = False) -> TargetType:
     size = length * (1 if ascii_only else _CHARACTER)
     if size + 2 > MAX_ROW_BYTES:
-        return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=remark or f"varchar({length}) is longtext")
+        return TargetType(
+            ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=remark or f"varchar({length}) is longtext"
+        )
     charset, collation = ("ascii", "ascii_bin") if ascii_only else ("", "")
     return TargetType(ColumnType("varchar", (length,)), charset, collation, size + 2, size, remark)
 
 
 def _bytes(length: int, remark: str = "") -> TargetType:
     if length + 2 > MAX_ROW_BYTES:
-        return TargetType(ColumnType("longblob"), row_bytes=LONG_IN_ROW, remark=remark or f"varbinary({length}) is longblob")
+        return TargetType(
+            ColumnType("longblob"), row_bytes=LONG_IN_ROW, remark=remark or f"varbinary({length}) is longblob"
+        )
     return TargetType(ColumnType("varbinary", (length,)), row_bytes=length + 2, key_bytes=length, remark=remark)
 
 
@@ -168,14 +193,18 @@ def _doris(kind: ColumnType) -> TargetType:
         case "datetime":
             return TargetType(kind, key_bytes=8)
         case "timestamp":
-            return TargetType(ColumnType("datetime", (6,)), key_bytes=8, remark="timestamp is kept as datetime(6) in UTC")
+            return TargetType(
+                ColumnType("datetime", (6,)), key_bytes=8, remark="timestamp is kept as datetime(6) in UTC"
+            )
         case "year":
             return TargetType(ColumnType("smallint"), key_bytes=2, remark="year is a number")
         case "decimal" if first <= 38:
             return TargetType(ColumnType("decimal", (first, second)), key_bytes=16)
         case "char" | "varchar" if 0 < first * _CHARACTER <= _DORIS_VARCHAR:
             size = first * _CHARACTER
-            return TargetType(ColumnType("varchar", (size,)), key_bytes=size, remark="" if name == "varchar" else f"{kind} is varchar")
+            return TargetType(
+                ColumnType("varchar", (size,)), key_bytes=size, remark="" if name == "varchar" else f"{kind} is varchar"
+            )
         case "uuid":
             return TargetType(ColumnType("varchar", (36,)), key_bytes=36, remark="uuid is kept as its 36 characters")
         case "decimal" | "time":

@@ -1,7 +1,7 @@
 """Whether replication can work, asked before the first byte: of this machine and of the upstream (requirement B13).
 
-Each question is put to what would be used, and to nothing else; a file that is written to see whether it can be is deleted again. One that
-fails does not keep the rest from being asked, unless they stand on it.
+Each question is put to what would be used, and to nothing else; a file that is written to see whether it can be is
+deleted again. One that fails does not keep the rest from being asked, unless they stand on it.
 """
 
 import secrets
@@ -89,7 +89,7 @@ def check_here(workspace: Workspace) -> Iterator[Check]:
 
 def check_mirror_store(workspace: Workspace, row: LogRow) -> Check:
     def ask() -> str:
-        store = workspace.mirror(row.subscription_name, mended=False).store
+        store = workspace.mirror(row.subscription_name, published=False).store
         there = "a mirror is there" if store.size(HEAD) is not None else "no mirror yet"
         if workspace.log.is_held(row):
             return f"{store.url}: {there}; it is in use, so writing was not tried"
@@ -145,7 +145,9 @@ def _java(workspace: Workspace) -> Check:
             with tempfile.TemporaryDirectory(prefix="ccpr-") as cache:
                 java = find_java(Path(cache))
     except CcprError as error:
-        return Check("here", "Java for Spark", Result.WARNING, f"{error.message}; all but Spark works", error.remedy, error.code)
+        return Check(
+            "here", "Java for Spark", Result.WARNING, f"{error.message}; all but Spark works", error.remedy, error.code
+        )
     return Check("here", "Java for Spark", Result.OK, f"{java.version} ({java.origin})")
 
 
@@ -154,7 +156,9 @@ def _java(workspace: Workspace) -> Check:
 
 def connect_once(endpoint: Endpoint, password: str) -> Session:
     """For a person who waits: one attempt, short time-outs."""
-    return Session.connect(endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY)
+    return Session.connect(
+        endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
+    )
 
 
 def upstream_of(workspace: Workspace, subscription: Subscription) -> Upstream:
@@ -196,7 +200,10 @@ def check_recorded_clock(row: LogRow) -> Check | None:
 
 
 def _encryption(session: Session, upstream: Upstream) -> Iterator[Check]:
-    mode, remedy = upstream.endpoint.tls.mode, "Write ?ssl-mode=verify_identity&ssl-ca=/path/ca.pem behind the port of the URI."
+    mode, remedy = (
+        upstream.endpoint.tls.mode,
+        "Write ?ssl-mode=verify_identity&ssl-ca=/path/ca.pem behind the port of the URI.",
+    )
     if session.encrypted:
         checked = mode in ("verify_ca", "verify_identity")
         told = f"encrypted, certificate {'checked' if checked else 'not checked'} (ssl-mode {mode})"
@@ -204,7 +211,9 @@ def _encryption(session: Session, upstream: Upstream) -> Iterator[Check]:
     elif upstream.endpoint.host in _LOOPBACK:
         yield Check("upstream", "encryption", Result.OK, "none; it is this machine")
     else:
-        yield Check("upstream", "encryption", Result.WARNING, "none: password hash and data can be read on the way", remedy)
+        yield Check(
+            "upstream", "encryption", Result.WARNING, "none: password hash and data can be read on the way", remedy
+        )
 
 
 def _version(session: Session) -> Iterator[Check]:
@@ -213,7 +222,9 @@ def _version(session: Session) -> Iterator[Check]:
         yield Check("upstream", "version", Result.OK, found)
     else:
         told = "it does not say" if found is None else f"{found}: no MatrixOne by its name"
-        yield Check("upstream", "version", Result.WARNING, told, "Check that the URI leads to a MatrixOne: SELECT version().")
+        yield Check(
+            "upstream", "version", Result.WARNING, told, "Check that the URI leads to a MatrixOne: SELECT version()."
+        )
 
 
 def _role(session: Session) -> Iterator[Check]:
@@ -236,10 +247,14 @@ def _clock(session: Session, clock: Callable[[], float]) -> Iterator[Check]:
 
 
 def _skew_check(skew: float, uncertainty: float, when: str) -> Check:
-    told = f"{skew:+.1f} s (ours less the upstream's, {when}" + (f", give or take {uncertainty:.1f} s)" if uncertainty else ")")
+    told = f"{skew:+.1f} s (ours less the upstream's, {when}" + (
+        f", give or take {uncertainty:.1f} s)" if uncertainty else ")"
+    )
     if abs(skew) <= SHOWN_SKEW_SECONDS + uncertainty:
         return Check("upstream", "clock", Result.OK, told)
-    remedy = "Set both clocks by NTP. Replication works all the same; times of points are the upstream's, lag is by ours."
+    remedy = (
+        "Set both clocks by NTP. Replication works all the same; times of points are the upstream's, lag is by ours."
+    )
     return Check("upstream", "clock", Result.WARNING, told, remedy)
 
 
@@ -249,13 +264,20 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
         return
     scope = upstream.database if upstream.table is None else f"{upstream.database}.{upstream.table}"
     try:
-        publication = choose_publication(session, upstream.database, upstream.table, upstream.publication, upstream.publisher)
+        publication = choose_publication(
+            session, upstream.database, upstream.table, upstream.publication, upstream.publisher
+        )
         check_admission(session, publication, upstream.database, upstream.table)
     except CcprError as error:
         yield _failed("upstream", "publication", error)
         yield Check("upstream", "tables", Result.SKIPPED, "they cannot be had without the publication")
         return
-    yield Check("upstream", "publication", Result.OK, f"{publication.publisher}.{publication.name} covers {scope} and admits the login")
+    yield Check(
+        "upstream",
+        "publication",
+        Result.OK,
+        f"{publication.publisher}.{publication.name} covers {scope} and admits the login",
+    )
     yield from _tables(session, upstream, publication, upstream.database)
 
 
@@ -270,7 +292,11 @@ def _tables(session: Session, upstream: Upstream, publication: Publication, data
     elif found.unreplicated:
         told = f"{len(found.ids)} tables; not replicated: {_some([f'{name} ({kind})' for name, kind in found.unreplicated])}"
         yield Check(
-            "upstream", "tables", Result.WARNING, told, "Nothing, if they are not needed: views, external and cluster tables stay out."
+            "upstream",
+            "tables",
+            Result.WARNING,
+            told,
+            "Nothing, if they are not needed: views, external and cluster tables stay out.",
         )
     else:
         yield Check("upstream", "tables", Result.OK, f"{len(found.ids)} tables")

@@ -1,7 +1,7 @@
 """The end of a subscription: its row, its snapshots upstream, and on request its mirror (requirement O2).
 
-The row is marked first, in one transaction, which also moves the names of its snapshots to those that are to be dropped. So a crash
-afterwards loses none of them: dropping again goes on.
+The row is marked first, in one transaction, which also moves the names of its snapshots to those that are to be
+dropped. So a crash afterwards loses none of them: dropping again goes on.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from matrixone.upstream.retry import NO_RETRY
 from replication.errors import MirrorInUse, StateUnreadable, SubscriptionMissing, TargetInUse
 from replication.mirror.local_store import LocalStore
 from replication.service.subscriptions import HEAD, MIRROR_FOLDERS, place_of, readable, within
-from replication.service.workspace import Patience, Workspace
+from replication.service.workspace import Timeouts, Workspace
 from replication.state.context import Context
 from replication.state.database import repeatable, transaction
 from replication.state.log import LogRow, mo_ccpr_log
 from replication.state.subscription import Subscription
 from replication.state.tables import METADATA
-from replication.state.targets import TargetBook, TargetState
+from replication.state.targets import TargetRecords, TargetState
 
-_DROPPING = Patience(connect=5.0, read=30.0, retry=NO_RETRY)  # what cannot be dropped now can be later
+_DROPPING = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)  # what cannot be dropped now can be later
 _UNKNOWN_UPSTREAM = "mysql://unknown@unknown:6001"
 
 
@@ -52,11 +52,11 @@ class Dropped:
 def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = False) -> Dropped:
     """End a subscription: whatever runs cannot commit any more, its name is free, its snapshots upstream are dropped.
 
-    If the upstream does not answer, the row keeps the snapshots' names, and calling this again tries them again; with `force` they are
-    forgotten instead, and so are targets, whose tables stay as they are. The mirror stays readable; `purge` deletes its files and what the
-    catalog database knows of its points.
-    With `force` one whose row cannot be read is ended, too; there is no mirror to be purged then, for nothing says where it is.
-    Raises SubscriptionMissing; TargetInUse if there are targets that were not released, unless it is forced.
+    If the upstream does not answer, the row keeps the snapshots' names, and calling this again tries them again; with
+    `force` they are forgotten instead, and so are targets, whose tables stay as they are. The mirror stays readable;
+    `purge` deletes its files and what the catalog database knows of its points. With `force` one whose row cannot be
+    read is ended, too; there is no mirror to be purged then, for nothing says where it is. Raises SubscriptionMissing;
+    TargetInUse if there are targets that were not released, unless it is forced.
     """
     try:
         return _drop(workspace, name, purge=purge, force=force)
@@ -72,20 +72,23 @@ def _drop(workspace: Workspace, name: str, *, purge: bool, force: bool) -> Dropp
     left, reason = _drop_snapshots(workspace, subscription, context, in_flight)
     values: dict[str, Any] = {"context": Context(to_drop=() if force else left).to_text()}
     if force or not left:
-        values["upstream_conn"] = format_uri(subscription.endpoint)  # without the password: nobody connects there any more
-    workspace.log.settle_dropped(row.task_id, values)
+        values["upstream_conn"] = format_uri(
+            subscription.endpoint
+        )  # without the password: nobody connects there any more
+    workspace.log.clear_dropped(row.task_id, values)
     purged = ""
     if purge:
         purged = _purge(workspace, subscription)
     by_hand = tuple(
-        statements.drop_snapshot(snapshot, subscription.publication.publisher, subscription.publication.name) + ";" for snapshot in left
+        statements.drop_snapshot(snapshot, subscription.publication.publisher, subscription.publication.name) + ";"
+        for snapshot in left
     )
     return Dropped(name, row.task_id, len(context.to_drop) - len(left), left, reason, by_hand, purged)
 
 
 def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> tuple[LogRow, str | None]:
-    """The dropped row, and the name of a snapshot that a running executor may be about to make. One that was dropped before, if something
-    of it is left.
+    """The dropped row, and the name of a snapshot that a running executor may be about to make. One that was dropped
+    before, if something of it is left.
     """
     try:
         row = workspace.log.row(name)
@@ -94,15 +97,18 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
         if row is None or not (Context.from_text(row.context).to_drop or purge):
             raise
         return row, None
-    opened, _ = Context.from_text(row.context).open, Subscription.from_row(row)  # before anything is written: can it be read at all?
-    book = TargetBook(workspace.log.engine, row.task_id)
-    fed = [target.name for target in book.all() if target.state is TargetState.ACTIVE]
+    opened, _ = (
+        Context.from_text(row.context).open,
+        Subscription.from_row(row),
+    )  # before anything is written: can it be read at all?
+    records = TargetRecords(workspace.log.engine, row.task_id)
+    fed = [target.name for target in records.all() if target.state is TargetState.ACTIVE]
     if fed and not force:
         raise TargetInUse("tables in it are being synced", subject=f"target {', '.join(fed)}")
     held = workspace.log.is_held(row) and row.cn_uuid is not None and not workspace.executor.is_dead(row.cn_uuid)
     dropped = workspace.log.drop(name)
-    for target in book.all():  # with their passwords
-        book.remove(target.name)
+    for target in records.all():  # with their passwords
+        records.remove(target.name)
     return dropped, opened.name if held and opened is not None and opened.physical is None else None
 
 
@@ -127,8 +133,8 @@ def _drop_snapshots(
 
 
 def _purge(workspace: Workspace, subscription: Subscription) -> str:
-    """Delete the mirror's files and the subscription's points; the row stays as the record of what was. Raises MirrorInUse if somebody else
-    uses the place by now.
+    """Delete the mirror's files and the subscription's points; the row stays as the record of what was. Raises
+    MirrorInUse if somebody else uses the place by now.
     """
     store = place_of(workspace, subscription.name, subscription.settings)
     for other in readable(workspace.log.rows()):
@@ -160,9 +166,9 @@ def _forget(workspace: Workspace, name: str, error: StateUnreadable) -> Dropped:
         row = workspace.log.dropped_row(name)  # of one that was marked before its row was damaged
         if row is None:
             raise error from None
-    book = TargetBook(workspace.log.engine, row.task_id)
-    for target in book.all():
-        book.remove(target.name)
+    records = TargetRecords(workspace.log.engine, row.task_id)
+    for target in records.all():
+        records.remove(target.name)
     left = tuple(Context.from_text(row.context).to_drop)
     try:
         known = Subscription.from_row(row)
@@ -173,8 +179,11 @@ def _forget(workspace: Workspace, name: str, error: StateUnreadable) -> Dropped:
         "upstream_conn": format_uri(known.endpoint) if known else _UNKNOWN_UPSTREAM,
         "sync_config": row.sync_config if known else "{}",  # of which a later --purge takes the mirror's place
     }
-    workspace.log.settle_dropped(row.task_id, sound)
-    by_hand = tuple(statements.drop_snapshot(snapshot, row.subscription_account_name, row.publication_name) + ";" for snapshot in left)
+    workspace.log.clear_dropped(row.task_id, sound)
+    by_hand = tuple(
+        statements.drop_snapshot(snapshot, row.subscription_account_name, row.publication_name) + ";"
+        for snapshot in left
+    )
     return Dropped(name, row.task_id, 0, left, f"its row could not be read: {error.message}", by_hand)
 
 

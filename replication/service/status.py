@@ -23,7 +23,7 @@ from replication.state.log import Failures, LogRow
 from replication.state.quarantine import Quarantine, Quarantined
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription
-from replication.state.targets import BehindTable, Target, TargetBook
+from replication.state.targets import LaggingTargetTable, Target, TargetRecords
 from replication.targets.address import parse_target_uri
 
 UNREADABLE = "unreadable"  # the state of one whose row cannot be read
@@ -107,7 +107,7 @@ class QuarantinedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingTarget:
+class TargetStatus:
     """How a target stands, by what the catalog database knows; the target itself is not asked.
 
     Attributes
@@ -124,7 +124,7 @@ class StandingTarget:
     state: str
     lsn: int | None
     lag_seconds: float | None
-    behind: tuple[BehindTable, ...]
+    behind: tuple[LaggingTargetTable, ...]
     last_error: LastError | None
 
     @property
@@ -133,17 +133,18 @@ class StandingTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SubscriptionStatus:
     """
     Attributes
     ----------
-    state, iteration_state : names in lower case; `unreadable` and nothing where the row cannot be read, and then the rest is empty.
+    state, iteration_state : names in lower case; `unreadable` and nothing where the row cannot be read, and then the
+        rest is empty.
     lag_seconds, clock_skew_seconds : see `replication.iteration.lag`; None before the first point.
     watermark : the upstream's clock, nanoseconds; 0 before the first point.
     newest_point : lsn of the newest point that can be read.
     step : None if no iteration is open.
-    objects_pending, bytes_pending : what step 3 has still to bring; None in other steps. Objects of hidden index tables that no point
-        knows yet are counted, though they are not copied.
+    objects_pending, bytes_pending : what step 3 has still to bring; None in other steps. Objects of hidden index
+        tables that no point knows yet are counted, though they are not copied.
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
     owner, lease_expires : who runs it and until when that is so unless renewed (seconds since 1970); None if nobody.
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
@@ -166,7 +167,7 @@ class Standing:
     bytes_pending: int | None
     snapshots: dict[str, str]
     quarantined: tuple[QuarantinedTable, ...]
-    targets: tuple[StandingTarget, ...]
+    targets: tuple[TargetStatus, ...]
     owner: str | None
     lease_expires: float | None
     last_error: LastError | None
@@ -175,10 +176,28 @@ class Standing:
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
-    def unreadable(cls, name: str, task_id: str, error: CcprError) -> "Standing":
+    def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
         """Of one of which nothing can be told but why."""
         nowhere = (None, None, None, None, None, None)
-        return cls(name, task_id, "", "", UNREADABLE, "", 0, 0, *nowhere, {}, (), (), None, None, LastError.of_row(error), None, "")
+        return cls(
+            name,
+            task_id,
+            "",
+            "",
+            UNREADABLE,
+            "",
+            0,
+            0,
+            *nowhere,
+            {},
+            (),
+            (),
+            None,
+            None,
+            LastError.of_row(error),
+            None,
+            "",
+        )
 
     @property
     def ok(self) -> bool:
@@ -187,13 +206,13 @@ class Standing:
         return stands and all(target.ok for target in self.targets)
 
 
-def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standing:
+def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> SubscriptionStatus:
     """Read only: no lease, no session, nothing is mended. What cannot be read of the mirror becomes a warning."""
     subscription, context = Subscription.from_row(row), Context.from_text(row.context)
     lag = meter.read(row.task_id, context)
     warnings, step, pending = lag.warnings(), None, (None, None)
     try:
-        mirror = workspace.mirror(row.subscription_name, mended=False)
+        mirror = workspace.mirror(row.subscription_name, published=False)
         found = step_under_way(context.open, mirror.store)
         if found is not None and context.open is not None:
             step = StepUnderWay(found.value, found.label, found.title, _BEFORE.get(found, ()), context.open.name)
@@ -203,7 +222,7 @@ def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standin
         warnings.append(f"the mirror cannot be looked at: {error.code}: {error.message}")
     held = workspace.log.is_held(row)
     newest = PointHistory(workspace.log.engine, row.task_id).newest()
-    return Standing(
+    return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
         upstream=subscription.endpoint.masked(),
@@ -220,7 +239,9 @@ def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standin
         bytes_pending=pending[1],
         snapshots=context.recorded(),
         quarantined=tuple(map(_quarantined, Quarantine(workspace.log.engine, row.task_id).entries())),
-        targets=tuple(_target(one, newest, row, lag.seconds) for one in TargetBook(workspace.log.engine, row.task_id).all()),
+        targets=tuple(
+            _target(one, newest, row, lag.seconds) for one in TargetRecords(workspace.log.engine, row.task_id).all()
+        ),
         owner=row.cn_uuid if held else None,
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=LastError.of(row.error_message),
@@ -230,15 +251,15 @@ def read_standing(workspace: Workspace, row: LogRow, meter: LagMeter) -> Standin
     )
 
 
-def read_all(workspace: Workspace, meter: LagMeter) -> list[Standing]:
+def read_all(workspace: Workspace, meter: LagMeter) -> list[SubscriptionStatus]:
     """All subscriptions by name. One whose state cannot be read is told so, and hides none of the others."""
     rows, bad = workspace.log.all_rows()
-    found = [Standing.unreadable(row.subscription_name, row.task_id, row.error) for row in bad]
+    found = [SubscriptionStatus.unreadable(row.subscription_name, row.task_id, row.error) for row in bad]
     for row in rows:
         try:
-            found.append(read_standing(workspace, row, meter))
+            found.append(read_status(workspace, row, meter))
         except Terminal as error:
-            found.append(Standing.unreadable(row.subscription_name, row.task_id, error))
+            found.append(SubscriptionStatus.unreadable(row.subscription_name, row.task_id, error))
     return sorted(found, key=lambda standing: standing.name)
 
 
@@ -247,17 +268,20 @@ def _quarantined(table: Quarantined) -> QuarantinedTable:
     return QuarantinedTable(table.qualified_name, *times, table.attempts, failure.code, failure.message, failure.remedy)
 
 
-def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: float | None) -> StandingTarget:
-    """At the newest point a target is as old as the replica; else older by what the upstream's clock has gone on since its point."""
+def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: float | None) -> TargetStatus:
+    """At the newest point a target is as old as the replica; else older by what the upstream's clock has gone on since
+    its point."""
     behind = None if found.snapshot_ts is None or lag is None else lag
     if behind is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
         behind += max(0.0, (row.watermark - found.snapshot_ts) / 1e9)
     error = None
     if found.failing is not None:
         failure, times = found.failing.failure, (found.failing.first.timestamp(), found.failing.last.timestamp())
-        error = LastError(failure.code, failure.message, failure.subject, failure.remedy, True, found.failing.attempts, *times)
+        error = LastError(
+            failure.code, failure.message, failure.subject, failure.remedy, True, found.failing.attempts, *times
+        )
     to = parse_target_uri(found.uri)[0].masked()
-    return StandingTarget(found.name, to, found.policy.value, found.state.value, found.lsn, behind, found.behind, error)
+    return TargetStatus(found.name, to, found.policy.value, found.state.value, found.lsn, behind, found.behind, error)
 
 
 def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
@@ -273,15 +297,23 @@ def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
 def _not_copied(workspace: Workspace, row: LogRow, subscription: Subscription) -> pa.Array:
     """Ids of the tables whose objects stay upstream: hidden index tables, as far as a point knows them."""
     tables = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
-    ids = [point.table.id for point in tables if point.table.kind is Kind.INDEX and not subscription.copies(point.table)]
+    ids = [
+        point.table.id for point in tables if point.table.kind is Kind.INDEX and not subscription.copies(point.table)
+    ]
     return pa.array(ids, pa.int64())
 
 
 def _pending(mirror: Mirror, work: str, not_copied: pa.Array) -> tuple[int, int]:
     """Objects and bytes of the open iteration that are not in the store yet."""
     files = (f"{work}/added.arrow", f"{work}/refetched.arrow")
-    listed = pa.concat_tables([mirror.read_arrow(file, LISTED_SCHEMA) for file in files if mirror.store.size(file) is not None])
-    wanted = listed.filter(pc.invert(pc.is_in(listed.column("table_id"), not_copied))).group_by("name").aggregate([("size", "max")])
+    listed = pa.concat_tables(
+        [mirror.read_arrow(file, LISTED_SCHEMA) for file in files if mirror.store.size(file) is not None]
+    )
+    wanted = (
+        listed.filter(pc.invert(pc.is_in(listed.column("table_id"), not_copied)))
+        .group_by("name")
+        .aggregate([("size", "max")])
+    )
     if wanted.num_rows > _LOOKED_AT_ONE_BY_ONE:
         present = pa.array([name.rpartition("/")[2] for name in mirror.store.names("objects")], pa.string())
     else:

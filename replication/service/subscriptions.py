@@ -1,7 +1,8 @@
-"""Subscriptions as a person makes and changes them: create, alter, pause, resume, show (requirements O2, N5); for drop see `dropping`.
+"""Subscriptions as a person makes and changes them: create, alter, pause, resume, show (requirements O2, N5); for drop
+see `dropping`.
 
-The verbs of `ccpr` and the statements of `ccpr sql` both call these functions. What is asked for is checked as a whole, here and upstream,
-before anything is written; nothing is written upstream.
+The verbs of `ccpr` and the statements of `ccpr sql` both call these functions. What is asked for is checked as a
+whole, here and upstream, before anything is written; nothing is written upstream.
 """
 
 import json
@@ -19,7 +20,14 @@ from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri, SnapshotGone
 from matrixone.upstream.publications import Publication, check_admission, choose_publication
 from matrixone.upstream.session import Session
-from replication.errors import BadSetting, MirrorInUse, ScopeOverlap, StateUnreadable, SubscriptionExists, UpstreamDiffers
+from replication.errors import (
+    BadSetting,
+    MirrorInUse,
+    ScopeOverlap,
+    StateUnreadable,
+    SubscriptionExists,
+    UpstreamDiffers,
+)
 from replication.mirror.open_store import open_store
 from replication.mirror.store import Store
 from replication.service.workspace import Workspace
@@ -80,8 +88,8 @@ class Change:
 
 
 def create(workspace: Workspace, wanted: Wanted) -> Subscription:
-    """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap, and whatever the
-    upstream has against it (see `choose_publication`, `check_admission`).
+    """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap,
+    and whatever the upstream has against it (see `choose_publication`, `check_admission`).
     """
     check_subscription_name(wanted.name)
     check_settings(wanted.settings)
@@ -90,14 +98,23 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
         raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {wanted.name}")
     settings = wanted.settings
     if settings.mirror:
-        settings = replace(settings, mirror=open_store(settings.mirror).url)  # as it will be opened again, from anywhere
+        settings = replace(
+            settings, mirror=open_store(settings.mirror).url
+        )  # as it will be opened again, from anywhere
     _check_place(workspace, wanted.name, settings, rows)
     _check_empty(workspace, wanted.name, settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
         publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
         check_admission(session, publication, wanted.database, wanted.table)
     subscription = Subscription.new(
-        wanted.name, wanted.endpoint, wanted.password, workspace.vault, publication, wanted.database, wanted.table, settings
+        wanted.name,
+        wanted.endpoint,
+        wanted.password,
+        workspace.vault,
+        publication,
+        wanted.database,
+        wanted.table,
+        settings,
     )
 
     def check(others: list[LogRow]) -> None:
@@ -110,7 +127,8 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
 
 
 def check_settings(settings: Settings) -> None:
-    """Values in their ranges; that they have the right types is `Settings`' own. Raises BadSetting, BadName for the mirror's URL."""
+    """Values in their ranges; that they have the right types is `Settings`' own. Raises BadSetting, BadName for the
+    mirror's URL."""
     values = asdict(settings)
     for name, (least, most) in _RANGES.items():
         if not (math.isfinite(values[name]) and least <= values[name] <= most):
@@ -141,7 +159,11 @@ def _check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
     store = place_of(workspace, name, settings)
     if _holds_files(store):
         left = workspace.log.dropped_row(name)
-        remedy = f"`ccpr drop {name} --purge` deletes what the dropped one left. " if left is not None and not settings.mirror else ""
+        remedy = (
+            f"`ccpr drop {name} --purge` deletes what the dropped one left. "
+            if left is not None and not settings.mirror
+            else ""
+        )
         remedy += "Or choose another name, or an empty place with --mirror. The files stay readable as they are."
         raise MirrorInUse("a mirror is there already, of another subscription", subject=store.url, remedy=remedy)
 
@@ -160,7 +182,9 @@ def within(url: str, other: str) -> bool:
 
 
 def _holds_files(store: Store) -> bool:
-    return store.size(HEAD) is not None or any(next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS)
+    return store.size(HEAD) is not None or any(
+        next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS
+    )
 
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
@@ -171,13 +195,19 @@ def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
         tables = (subscription.table, other.table)
         if None in tables or _folded(subscription.table) == _folded(other.table):
             raise ScopeOverlap(
-                f"subscription {other.name} replicates {other.scope} of the same upstream", subject=f"subscription {subscription.name}"
+                f"subscription {other.name} replicates {other.scope} of the same upstream",
+                subject=f"subscription {subscription.name}",
             )
 
 
 def _source(subscription: Subscription) -> tuple[str, int, str, str]:
     endpoint = subscription.endpoint
-    return endpoint.host.lower(), endpoint.port, subscription.publication.publisher.lower(), subscription.database.lower()
+    return (
+        endpoint.host.lower(),
+        endpoint.port,
+        subscription.publication.publisher.lower(),
+        subscription.database.lower(),
+    )
 
 
 def _folded(name: str | None) -> str | None:
@@ -188,14 +218,16 @@ def _folded(name: str | None) -> str | None:
 
 
 def alter(workspace: Workspace, name: str, change: Change) -> Subscription:
-    """Change settings, the way to the upstream, or the publication. A new upstream is checked as at creation, and must be the same cluster:
-    it has the snapshot of the last point. Whatever runs at the former one cannot commit any more.
+    """Change settings, the way to the upstream, or the publication. A new upstream is checked as at creation, and must
+    be the same cluster: it has the snapshot of the last point. Whatever runs at the former one cannot commit any more.
     """
     row = workspace.log.row(name)
     before = Subscription.from_row(row)
     for setting in CREATE_ONLY:
         if change.settings.get(setting, getattr(before.settings, setting)) != getattr(before.settings, setting):
-            raise BadSetting("it cannot be changed after creation", subject=setting, remedy="Make another subscription with it.")
+            raise BadSetting(
+                "it cannot be changed after creation", subject=setting, remedy="Make another subscription with it."
+            )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
     check_settings(after.settings)
     reroute = change.endpoint is not None or change.publication is not None
@@ -229,7 +261,9 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Change, 
     return after
 
 
-def _check_same_cluster(session: Session, publication: Publication, subscription: Subscription, context: Context) -> None:
+def _check_same_cluster(
+    session: Session, publication: Publication, subscription: Subscription, context: Context
+) -> None:
     """Raises UpstreamDiffers."""
     subject = f"subscription {subscription.name}"
     if publication.publisher_id != subscription.publication.publisher_id:
@@ -239,7 +273,9 @@ def _check_same_cluster(session: Session, publication: Publication, subscription
     try:
         at = snapshots.snapshot_timestamp(session, context.current.name, publication)
     except SnapshotGone as error:
-        raise UpstreamDiffers(f"it does not have snapshot {context.current.name} of the last point", subject=subject) from error
+        raise UpstreamDiffers(
+            f"it does not have snapshot {context.current.name} of the last point", subject=subject
+        ) from error
     if at != context.current.at:
         raise UpstreamDiffers(f"its snapshot {context.current.name} is of another time", subject=subject)
 
@@ -258,7 +294,16 @@ def resume(workspace: Workspace, name: str) -> LogRow:
 
 
 # The columns of SHOW SUBSCRIPTIONS
-SHOWN = ("subscription_name", "upstream_conn", "database", "tables", "sync_interval", "status", "create_time", "update_time")
+SHOWN = (
+    "subscription_name",
+    "upstream_conn",
+    "database",
+    "tables",
+    "sync_interval",
+    "status",
+    "create_time",
+    "update_time",
+)
 
 
 def show(workspace: Workspace) -> list[dict[str, Any]]:
@@ -296,7 +341,9 @@ def select(workspace: Workspace, statement: Select) -> tuple[tuple[str, ...], li
     """Columns and rows of the table or view, in the order of names; passwords are masked."""
     columns = statement.columns or READABLE[statement.source]
     source = sa.table(statement.source, *(sa.column(name) for name in READABLE[statement.source]))
-    query = sa.select(*(source.c[name] for name in columns)).where(*(source.c[name] == value for name, value in statement.where))
+    query = sa.select(*(source.c[name] for name in columns)).where(
+        *(source.c[name] == value for name, value in statement.where)
+    )
     with transaction(workspace.log.engine) as connection:
         rows = fetch(connection, query.order_by(source.c.subscription_name, source.c.created_at))
     return columns, [tuple(_readable(columns, row)) for row in rows]

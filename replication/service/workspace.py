@@ -1,4 +1,5 @@
-"""What a run holds on to: the state folder with catalog database, key and mirrors, and the way to an upstream (architecture 9, 12, 16)."""
+"""What a run holds on to: the state folder with catalog database, key and mirrors, and the way to an upstream
+(architecture 9, 12, 16)."""
 
 import os
 import time
@@ -31,15 +32,19 @@ HOME_FOLDER = ".ccpr"
 
 
 def find_home() -> Path:
-    """CCPR_HOME if it is set, else the nearest `.ccpr` upwards, else one in the working directory (made when first used)."""
+    """CCPR_HOME if it is set, else the nearest `.ccpr` upwards, else one in the working directory (made when first
+    used)."""
     if named := os.environ.get(HOME_VARIABLE):
         return Path(named).absolute()
     here = Path.cwd()
-    return next((folder / HOME_FOLDER for folder in (here, *here.parents) if (folder / HOME_FOLDER).is_dir()), here / HOME_FOLDER)
+    return next(
+        (folder / HOME_FOLDER for folder in (here, *here.parents) if (folder / HOME_FOLDER).is_dir()),
+        here / HOME_FOLDER,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long an iteration bears with its upstream, in seconds; `read` is the longest silence, see `Session.connect`."""
 
     connect: float = 10.0
@@ -48,13 +53,15 @@ class Patience:
     retry: Policy = DEFAULT_RETRY
 
 
-PATIENT = Patience()
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 class Workspace:
     """One state folder and everything in it. What is not used is not opened."""
 
-    def __init__(self, home: Path | None = None, catalog_url: str | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, home: Path | None = None, catalog_url: str | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         self.clock = clock
         self.home = home.absolute() if home else find_home()
         self._catalog_url = catalog_url or os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.home / 'catalog.db'}"
@@ -77,26 +84,26 @@ class Workspace:
     def executor(self) -> Executor:
         return Executor(self.home / "executors")
 
-    def mirror(self, name: str, *, mended: bool = True) -> Mirror:
-        """The mirror of a subscription. What a crash left committed and unpublished is published first, unless somebody is running it: then
-        that is theirs to do. Raises SubscriptionMissing.
+    def mirror(self, name: str, *, published: bool = True) -> Mirror:
+        """The mirror of a subscription. What a crash left committed and unpublished is published first, unless
+        somebody is running it: then that is theirs to do. Raises SubscriptionMissing.
         """
         check_subscription_name(name)
         row = self.log.row(name)
         mirror = Mirror(open_store(Subscription.from_row(row).settings.mirror or str(self.home / "mirrors" / name)))
-        if mended and not self.log.is_held(row):
-            from replication.iteration.committing import mend
+        if published and not self.log.is_held(row):
+            from replication.iteration.committing import publish_pending
 
-            mend(self.log, name, mirror)
+            publish_pending(self.log, name, mirror)
         return mirror
 
-    def connect(self, subscription: Subscription, patience: Patience = PATIENT) -> Session:
+    def connect(self, subscription: Subscription, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Session:
         return Session.connect(
             subscription.endpoint,
             self.vault.open(subscription.sealed_password),
-            connect_timeout=patience.connect,
-            read_timeout=patience.read,
-            retry=patience.retry,
+            connect_timeout=timeouts.connect,
+            read_timeout=timeouts.read,
+            retry=timeouts.retry,
         )
 
     @contextmanager
@@ -106,18 +113,20 @@ class Workspace:
         *,
         allow_resync: bool = False,
         resync: "Resync | None" = None,
-        patience: Patience = PATIENT,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         on_step: OnStep = ignore,
     ) -> "Iterator[Iteration]":
-        """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises SubscriptionBusy,
-        SubscriptionPaused, SubscriptionMissing.
+        """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises
+        SubscriptionBusy, SubscriptionPaused, SubscriptionMissing.
         """
-        from replication.iteration.iteration import Iteration  # with all its steps: what only looks at the state does without them
+        from replication.iteration.iteration import (
+            Iteration,
+        )  # with all its steps: what only looks at the state does without them
 
         claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
         with self.executor.holding(self.log, claim) as lease:
-            connect = partial(self.connect, Subscription.from_row(self.log.row(name)), patience)
-            mirror = self.mirror(name, mended=False)
+            connect = partial(self.connect, Subscription.from_row(self.log.row(name)), timeouts)
+            mirror = self.mirror(name, published=False)
             iteration = Iteration(
                 self.log,
                 lease,
@@ -126,7 +135,7 @@ class Workspace:
                 allow_resync=allow_resync,
                 resync=resync,
                 on_step=on_step,
-                flush_timeout_seconds=patience.flush,
+                flush_timeout_seconds=timeouts.flush,
                 clock=self.clock,
             )
             try:

@@ -11,13 +11,17 @@ import pyarrow as pa
 from matrixone.errors import CcprError, Terminal
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_objects
 from replication.spark.tasks import SparkJobFailed, in_tasks, reason_of, refuse_unshared_store, spark_schema
-from replication.spark.worker import settle_worker
+from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COPY_REQUEST = pa.schema(
-    [*(COPY_INPUT.field(name) for name in ("name", "size")), pa.field("stats", pa.binary()), pa.field("task", pa.int32())]
+    [
+        *(COPY_INPUT.field(name) for name in ("name", "size")),
+        pa.field("stats", pa.binary()),
+        pa.field("task", pa.int32()),
+    ]
 )
 # Spark knows no fixed-size binary. A task's failure is data, not an exception: Spark would lose its class,
 # and with it whether to try again.
@@ -34,10 +38,11 @@ _COPY_ROWS = pa.schema(
 
 
 def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Copy objects (COPY_INPUT) in `tasks` tasks, each with an upstream session of its own; COPY_OUTPUT out when all are done.
+    """Copy objects (COPY_INPUT) in `tasks` tasks, each with an upstream session of its own; COPY_OUTPUT out when all
+    are done.
 
-    Objects copied by a task that then fails stay in the store. Raises what a task raised, in its own class: the first one that asks for a
-    person, else the first; SparkJobFailed if Spark itself failed; StoreNotShared.
+    Objects copied by a task that then fails stay in the store. Raises what a task raised, in its own class: the first
+    one that asks for a person, else the first; SparkJobFailed if Spark itself failed; StoreNotShared.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
@@ -46,9 +51,13 @@ def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, task
         return
     refuse_unshared_store(spark, job.store_url)
     try:
-        frame = in_tasks(spark, deal(objects, tasks)).mapInArrow(partial(_copy_share, job), spark_schema(_COPY_ROWS))
+        frame = in_tasks(spark, assign_tasks(objects, tasks)).mapInArrow(
+            partial(_copy_share, job), spark_schema(_COPY_ROWS)
+        )
         rows = frame.toArrow()
-    except PythonException:  # none of our errors, those come as rows: a fault of the program, as it would be without Spark
+    except (
+        PythonException
+    ):  # none of our errors, those come as rows: a fault of the program, as it would be without Spark
         raise
     except (PySparkException, Py4JError) as error:
         raise SparkJobFailed(f"Spark gave the copying up: {reason_of(error)}", subject=job.store_url) from error
@@ -58,8 +67,9 @@ def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, task
     yield from rows.select(COPY_OUTPUT.names).cast(COPY_OUTPUT).to_batches()
 
 
-def deal(objects: pa.Table, tasks: int) -> pa.Table:
-    """The objects with a task number each, about the same bytes a task: dealt out by size, largest first, there and back again."""
+def assign_tasks(objects: pa.Table, tasks: int) -> pa.Table:
+    """The objects with a task number each, about the same bytes a task: dealt out by size, largest first, there and
+    back again."""
     tasks = max(1, min(tasks, objects.num_rows))
     dealt = objects.sort_by([("size", "descending"), ("name", "ascending")])
     turn, seat = np.divmod(np.arange(dealt.num_rows), tasks)
@@ -68,7 +78,7 @@ def deal(objects: pa.Table, tasks: int) -> pa.Table:
 
 
 def _copy_share(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    configure_worker()
     try:
         for done in copy_objects(job, batches):
             values = [column.cast(field.type) for column, field in zip(done.columns, _COPY_ROWS, strict=False)]

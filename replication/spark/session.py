@@ -1,7 +1,8 @@
-"""A Spark session for this program: which Java, which settings, and what it may say. `resources.spark_resource` is the same for Dagster.
+"""A Spark session for this program: which Java, which settings, and what it may say. `resources.spark_resource` is the
+same for Dagster.
 
-Nothing here imports Spark before a session is asked for: that is 0.3 s, and Spark's own start is seconds. Source: spec/spark.md sections
-1 and 2, spec/dagster.md 1.3 and 5.4.
+Nothing here imports Spark before a session is asked for: that is 0.3 s, and Spark's own start is seconds. Source:
+spec/spark.md sections 1 and 2, spec/dagster.md 1.3 and 5.4.
 """
 
 import os

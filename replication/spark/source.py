@@ -2,13 +2,15 @@
 
     spark.read.format("matrixone").option("mirror", "<folder or file: URL>").option("table", "db.t").load()
 
-Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names with commas between them:
-Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the same), `hidden` (true: the server's
-own key columns, too), `task_bytes` (object bytes of a task). `load(path)` stands for the option `mirror`.
+Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names with
+commas between them: Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the
+same), `hidden` (true: the server's own key columns, too), `task_bytes` (object bytes of a task). `load(path)` stands
+for the option `mirror`.
 
-There is no `pushFilters`, on purpose. Spark 4.1.4 keeps the plan of a query with filters for the loaded table: a later query without
-filters on the same DataFrame or view would read what the first one had left over, and miss rows without a word. A query's filters are
-Spark's alone here; `replication.spark.read.read_table(…, filters=…)` skips objects and blocks by zone map.
+There is no `pushFilters`, on purpose. Spark 4.1.4 keeps the plan of a query with filters for the loaded table: a later
+query without filters on the same DataFrame or view would read what the first one had left over, and miss rows without
+a word. A query's filters are Spark's alone here; `replication.spark.read.read_table(…, filters=…)` skips objects and
+blocks by zone map.
 
 This module is imported where Spark is: by `pyspark_matrixone`, which Spark looks for, or by who registers the class.
 """
@@ -22,7 +24,7 @@ from pyspark.sql.types import StructType  # noqa: TID253
 
 from replication.spark.read import TASK_BYTES, TableRead, plan_read
 from replication.spark.tasks import BadOption, spark_schema
-from replication.spark.worker import settle_worker
+from replication.spark.worker import configure_worker
 
 _TRUTH = {"true": True, "false": False}
 _OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "task_bytes"))
@@ -36,7 +38,8 @@ class Share(InputPartition):
 
 
 class MatrixOneDataSource(DataSource):
-    """A table at a point. Spark makes it once for a DataFrame, on the driver, and sends it on as it is: so the point is resolved here.
+    """A table at a point. Spark makes it once for a DataFrame, on the driver, and sends it on as it is: so the point
+    is resolved here.
 
     Raises BadOption, and what `replication.spark.read.plan_read` raises.
     """
@@ -50,7 +53,9 @@ class MatrixOneDataSource(DataSource):
         mirror, table = options.get("mirror") or options.get("path"), options.get("table")
         if not mirror or not table:
             raise BadOption("the options mirror and table are needed", subject='format("matrixone")')
-        unknown = sorted(name for name in options if name.lower() not in _OPTIONS and "." not in name)  # Spark's own have dots
+        unknown = sorted(
+            name for name in options if name.lower() not in _OPTIONS and "." not in name
+        )  # Spark's own have dots
         if unknown:  # a misspelled `at` would read the newest point without a word
             raise BadOption(f"there is no option {', '.join(unknown)}", subject=f"table {table}")
         names = options.get("columns")
@@ -79,7 +84,9 @@ class MatrixOneDataSource(DataSource):
                     remedy="Leave .schema(…) away, or name columns and types as printSchema() shows them.",
                 )
         by_name = {column.name: column for column in self._read.columns}
-        return MatrixOneReader(replace(self._read, columns=tuple(by_name[name] for name in schema.names)), self._task_bytes)
+        return MatrixOneReader(
+            replace(self._read, columns=tuple(by_name[name] for name in schema.names)), self._task_bytes
+        )
 
 
 class MatrixOneReader(DataSourceReader):
@@ -93,5 +100,5 @@ class MatrixOneReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """One batch a block. Spark asks with None where there are no partitions."""
-        settle_worker()
+        configure_worker()
         return self._read.batches(partition.names) if isinstance(partition, Share) else iter(())

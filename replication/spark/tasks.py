@@ -1,4 +1,5 @@
-"""What every job of ours on Spark needs: rows dealt out to tasks, Arrow's types as Spark's, the errors that only Spark brings."""
+"""What every job of ours on Spark needs: rows dealt out to tasks, Arrow's types as Spark's, the errors that only Spark
+brings."""
 
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,7 @@ class BadOption(Terminal):
 
     code = "BAD_OPTION"
     about = "option"
-    default_remedy = (
-        'spark.read.format("matrixone").option("mirror", folder).option("table", "db.table"), and if wanted at, columns, hidden.'
-    )
+    default_remedy = 'spark.read.format("matrixone").option("mirror", folder).option("table", "db.table"), and if wanted at, columns, hidden.'
 
 
 class SparkJobFailed(Transient):
@@ -42,7 +41,8 @@ class SparkJobFailed(Transient):
 
 
 def spark_schema(schema: pa.Schema) -> "StructType":
-    """Spark's types of Arrow's. A datetime without a zone stays one: by itself Spark would read it in the session's zone."""
+    """Spark's types of Arrow's. A datetime without a zone stays one: by itself Spark would read it in the session's
+    zone."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -63,7 +63,8 @@ def in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
 
 
 def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
-    """Raises StoreNotShared where it can be known that the session's executors are on another machine than a local store."""
+    """Raises StoreNotShared where it can be known that the session's executors are on another machine than a local
+    store."""
     if not store_url.startswith("file:"):
         return
     if type(spark).__module__.startswith("pyspark.sql.connect.") and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,7 +1,8 @@
 """The statements about subscriptions as values, from text and back to text (requirement O2; grammar in docs/sql.md).
 
-Recursive descent over the words of `sql_tokens`. Which settings and columns there are is taken from `Settings` and from the tables, so that
-an unknown one is told at its place. Values are only as right as their type here; `replication.service.subscriptions` checks the rest.
+Recursive descent over the words of `sql_tokens`. Which settings and columns there are is taken from `Settings` and
+from the tables, so that an unknown one is told at its place. Values are only as right as their type here;
+`replication.service.subscriptions` checks the rest.
 """
 
 from collections.abc import Callable, Collection
@@ -124,7 +125,13 @@ class Select:
 
 
 Statement: TypeAlias = (
-    CreateSubscription | AlterSubscription | PauseSubscription | ResumeSubscription | DropSubscription | ShowSubscriptions | Select
+    CreateSubscription
+    | AlterSubscription
+    | PauseSubscription
+    | ResumeSubscription
+    | DropSubscription
+    | ShowSubscriptions
+    | Select
 )
 
 
@@ -343,7 +350,9 @@ class _Parser:
             raise self.error(f"each setting once, and {name} is there already", token)
         self.symbol("=")
         if name == "publication":
-            return name, self.string("the publication's name") if self._token.kind is Kind.STRING else self.name("the publication's name")
+            return name, self.string("the publication's name") if self._token.kind is Kind.STRING else self.name(
+                "the publication's name"
+            )
         if name == "upstream":
             return name, self.string("the upstream's URI")
         return name, self._value(SETTINGS.get(name, bool))
@@ -403,7 +412,9 @@ def format_statement(statement: Statement) -> str:
             return _format_create(statement)
         case AlterSubscription():
             parts = [f"UPSTREAM = {quote_string(statement.uri)}"] if statement.uri is not None else []
-            parts += [f"PUBLICATION = {quote_string(statement.publication)}"] if statement.publication is not None else []
+            parts += (
+                [f"PUBLICATION = {quote_string(statement.publication)}"] if statement.publication is not None else []
+            )
             return f"ALTER SUBSCRIPTION {quote_name(statement.name)} SET ({', '.join([*parts, *map(_format_setting, statement.settings)])})"
         case PauseSubscription():
             return f"PAUSE SUBSCRIPTION {quote_name(statement.name)}"
@@ -411,7 +422,9 @@ def format_statement(statement: Statement) -> str:
             return f"RESUME SUBSCRIPTION {quote_name(statement.name)}"
         case DropSubscription():
             options = f"{' PURGE' if statement.purge else ''}{' FORCE' if statement.force else ''}"
-            return f"DROP SUBSCRIPTION {'IF EXISTS ' if statement.if_exists else ''}{quote_name(statement.name)}{options}"
+            return (
+                f"DROP SUBSCRIPTION {'IF EXISTS ' if statement.if_exists else ''}{quote_name(statement.name)}{options}"
+            )
         case ShowSubscriptions():
             return "SHOW SUBSCRIPTIONS"
         case Select():
@@ -421,12 +434,17 @@ def format_statement(statement: Statement) -> str:
 
 
 def _format_create(statement: CreateSubscription) -> str:
-    scope = quote_name(statement.database) + (f" TABLE {quote_name(statement.table)}" if statement.table is not None else "")
+    scope = quote_name(statement.database) + (
+        f" TABLE {quote_name(statement.table)}" if statement.table is not None else ""
+    )
     text = f"CREATE SUBSCRIPTION {quote_name(statement.name)} DATABASE {scope} FROM {quote_string(statement.uri)}"
     if statement.publication is not None:
         text += f" PUBLICATION {quote_name(statement.publication)}"
         text += f" OF {quote_name(statement.publisher)}" if statement.publisher is not None else ""
-    settings = [*map(_format_setting, statement.settings), *(["ALLOW_OVERLAP = TRUE"] if statement.allow_overlap else [])]
+    settings = [
+        *map(_format_setting, statement.settings),
+        *(["ALLOW_OVERLAP = TRUE"] if statement.allow_overlap else []),
+    ]
     return text + (f" WITH ({', '.join(settings)})" if settings else "")
 
 

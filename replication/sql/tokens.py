@@ -1,7 +1,8 @@
-"""The words of a statement with their places, and errors that point at one. No part of a password is ever shown: see `_masks`.
+"""The words of a statement with their places, and errors that point at one. No part of a password is ever shown: see
+`_masks`.
 
-Words are as in MySQL: names in backquotes (a doubled one is one), strings in single or double quotes (a doubled quote, or one behind a
-backslash, is a quote; \\n and the like are read), comments with #, -- and /* */.
+Words are as in MySQL: names in backquotes (a doubled one is one), strings in single or double quotes (a doubled quote,
+or one behind a backslash, is a quote; \\n and the like are read), comments with #, -- and /* */.
 """
 
 import re
@@ -122,8 +123,9 @@ def _described(token: Token) -> str:
 
 
 def _masks(text: str) -> list[tuple[int, int]]:
-    """What must not be shown, as offsets from and to: what is in strings and comments; a name that looks like a URI; and where a URI is
-    broken (no quotes, quotes that do not match, a quote within the password) all from it to the end, for a rest of it may be a password.
+    """What must not be shown, as offsets from and to: what is in strings and comments; a name that looks like a URI;
+    and where a URI is broken (no quotes, quotes that do not match, a quote within the password) all from it to the
+    end, for a rest of it may be a password.
     """
     masks, uri = [], None  # `uri`: the last string that looks like one
     for token in scan(text):

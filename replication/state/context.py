@@ -1,4 +1,5 @@
-"""What a subscription remembers between iterations: the `context` column of `mo_ccpr_log` (requirement N3, architecture 15)."""
+"""What a subscription remembers between iterations: the `context` column of `mo_ccpr_log` (requirement N3,
+architecture 15)."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,8 @@ class SnapshotRef:
     ----------
     name : ``xr_<uid>_<lsn>_<attempt>``.
     physical : its time on the upstream's clock in nanoseconds, None until it was read.
-    taken_at : seconds since 1970 on our clock when it was made; `taken_at - physical` is the offset of the two clocks (architecture 14).
+    taken_at : seconds since 1970 on our clock when it was made; `taken_at - physical` is the offset of the two clocks
+        (architecture 14).
     """
 
     name: str
@@ -68,7 +70,9 @@ class Context:
     def committed(self) -> "Context":
         """The open snapshot becomes the current one; the one before the previous is due to be dropped."""
         due = () if self.previous is None else (self.previous.name,)
-        return replace(self, open=None, current=self.open, previous=self.current, to_drop=(*self.to_drop, *due), attempts=0)
+        return replace(
+            self, open=None, current=self.open, previous=self.current, to_drop=(*self.to_drop, *due), attempts=0
+        )
 
     def released(self) -> "Context":
         """Nothing is needed any more: every recorded name is due to be dropped."""
@@ -92,10 +96,16 @@ class Context:
             if not isinstance(value, dict):
                 raise TypeError("it is not a JSON object")
             refs = {key: _ref(value[key]) for key in ("open", "current", "previous") if value.get(key)}
-            return cls(**refs, to_drop=tuple(map(text_of, value.get("to_drop", ()))), attempts=integer_of(value.get("attempts", 0)))
+            return cls(
+                **refs,
+                to_drop=tuple(map(text_of, value.get("to_drop", ()))),
+                attempts=integer_of(value.get("attempts", 0)),
+            )
         except (TypeError, ValueError, KeyError, RecursionError) as error:
             raise StateUnreadable(
-                f"the context of a subscription cannot be read: {error}", subject="mo_ccpr_log.context", remedy=BAD_ROW_REMEDY
+                f"the context of a subscription cannot be read: {error}",
+                subject="mo_ccpr_log.context",
+                remedy=BAD_ROW_REMEDY,
             ) from error
 
 

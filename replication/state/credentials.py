@@ -1,4 +1,5 @@
-"""Passwords at rest and on their way to executors: sealed with a key that stays in a file of mode 600 (architecture 12)."""
+"""Passwords at rest and on their way to executors: sealed with a key that stays in a file of mode 600 (architecture
+12)."""
 
 import os
 from pathlib import Path
@@ -37,7 +38,9 @@ class Vault:
             return self._cipher(create=False).decrypt(sealed.encode()).decode()
         except (InvalidToken, ValueError) as error:
             raise StateUnreadable(
-                "the stored password was sealed with another key", subject=str(self.path), remedy="Restore the key file, or subscribe anew."
+                "the stored password was sealed with another key",
+                subject=str(self.path),
+                remedy="Restore the key file, or subscribe anew.",
             ) from error
 
     def _cipher(self, *, create: bool) -> Fernet:
@@ -54,7 +57,9 @@ class Vault:
                 finally:
                     temporary.unlink()
             if self.path.stat().st_mode & 0o077:
-                raise StateUnreadable("the key file is open to others", subject=str(self.path), remedy=f"chmod 600 {self.path}")
+                raise StateUnreadable(
+                    "the key file is open to others", subject=str(self.path), remedy=f"chmod 600 {self.path}"
+                )
             return Fernet(self.path.read_bytes())
         except OSError as error:
             raise StateUnreadable(f"the key file cannot be used: {error.strerror}", subject=str(self.path)) from error

@@ -1,11 +1,11 @@
-"""The catalog database: where subscriptions, leases and checkpoints are kept. SQLite in WAL mode when nothing is configured; MySQL or
-MariaDB by URL (architecture 9). Its errors are typed here, and what may be repeated is.
+"""The catalog database: where subscriptions, leases and checkpoints are kept. SQLite in WAL mode when nothing is
+configured; MySQL or MariaDB by URL (architecture 9). Its errors are typed here, and what may be repeated is.
 
-Isolation. SQLite: every transaction is BEGIN IMMEDIATE, so they happen one after another. MySQL and MariaDB: READ COMMITTED. Claim,
-renewal and commit are each decided by one UPDATE with its whole condition in WHERE; InnoDB evaluates that against the newest committed row
-and holds the row's lock until the end, at any isolation. A snapshot (REPEATABLE READ) would add nothing to it but gap locks, by which
-writers of two subscriptions block each other, and an old view for who reads again after waiting. What must be read at one moment is one
-statement.
+Isolation. SQLite: every transaction is BEGIN IMMEDIATE, so they happen one after another. MySQL and MariaDB: READ
+COMMITTED. Claim, renewal and commit are each decided by one UPDATE with its whole condition in WHERE; InnoDB evaluates
+that against the newest committed row and holds the row's lock until the end, at any isolation. A snapshot (REPEATABLE
+READ) would add nothing to it but gap locks, by which writers of two subscriptions block each other, and an old view
+for who reads again after waiting. What must be read at one moment is one statement.
 """
 
 import logging
@@ -27,8 +27,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-PATIENCE_SECONDS = 10.0  # for a database that is away; a restart takes a few
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60  # the answer longer than InnoDB waits for a row (50 s), which has an error of its own
+RETRY_SECONDS = 10.0  # for a database that is away; a restart takes a few
+_CONNECT_SECONDS, _ANSWER_SECONDS = (
+    5,
+    60,
+)  # the answer longer than InnoDB waits for a row (50 s), which has an error of its own
 _LOCK_SECONDS = 60
 
 # Numbers of MySQL and MariaDB after which trying again may help.
@@ -68,7 +71,13 @@ _REMEDIES = {
     1130: "Allow this machine to connect to the catalog's server.",
     1129: "FLUSH HOSTS; as an administrator of the catalog's server.",
 }
-_SQLITE_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL}
+_SQLITE_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+}
 _SQLITE_REMEDIES = {
     sqlite3.SQLITE_READONLY: "Give this user the right to write the file and its folder.",
     sqlite3.SQLITE_CANTOPEN: "Check CCPR_HOME and the permissions of the files in it.",
@@ -84,7 +93,11 @@ def create_engine(url: str) -> sa.Engine:
         if parsed.get_backend_name() == "sqlite":
             engine = sa.create_engine(parsed)
         else:
-            waits = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _ANSWER_SECONDS, "write_timeout": _ANSWER_SECONDS}
+            waits = {
+                "connect_timeout": _CONNECT_SECONDS,
+                "read_timeout": _ANSWER_SECONDS,
+                "write_timeout": _ANSWER_SECONDS,
+            }
             unsaid = {name: value for name, value in waits.items() if name not in parsed.query}
             options = {"connect_args": unsaid} if parsed.get_driver_name() == "pymysql" else {}
             engine = sa.create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED", **options)
@@ -106,7 +119,9 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StateUnreadable(f"the folder of the catalog database cannot be made: {error.strerror}", subject=str(folder)) from error
+        raise StateUnreadable(
+            f"the folder of the catalog database cannot be made: {error.strerror}", subject=str(folder)
+        ) from error
 
 
 def place(engine: sa.Engine) -> str:
@@ -116,7 +131,8 @@ def place(engine: sa.Engine) -> str:
 
 @contextmanager
 def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction whose failures are typed: StateUnavailable, StateUnreadable. A broken unique key stays IntegrityError."""
+    """A transaction whose failures are typed: StateUnavailable, StateUnreadable. A broken unique key stays
+    IntegrityError."""
     with typed(engine), engine.begin() as connection:
         yield connection
 
@@ -135,12 +151,12 @@ def typed(engine: sa.Engine) -> Iterator[None]:
 
 
 def repeatable(function: Callable[P, T]) -> Callable[P, T]:
-    """For what may be done twice: reads, and whole transactions that write the same again. Repeated while the database is away, for
-    PATIENCE_SECONDS at most; then StateUnavailable.
+    """For what may be done twice: reads, and whole transactions that write the same again. Repeated while the database
+    is away, for RETRY_SECONDS at most; then StateUnavailable.
     """
     attempts = tenacity.retry(
         retry=tenacity.retry_if_exception_type(StateUnavailable),
-        stop=lambda state: (state.seconds_since_start or 0.0) >= PATIENCE_SECONDS,
+        stop=lambda state: (state.seconds_since_start or 0.0) >= RETRY_SECONDS,
         wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
         before_sleep=tenacity.before_sleep_log(_log, logging.WARNING),
         reraise=True,
@@ -154,19 +170,23 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def fetch(connection: sa.Connection, query: sa.Select) -> list[sa.Row]:
-    """All rows of a query. Raises StateUnreadable for a value that is not of its column's type (SQLite stores anything)."""
+    """All rows of a query. Raises StateUnreadable for a value that is not of its column's type (SQLite stores
+    anything)."""
     try:
         return list(connection.execute(query).all())
     except (ValueError, TypeError) as error:
-        raise StateUnreadable(f"a row of the catalog database cannot be read: {error}", subject=place(connection.engine)) from error
+        raise StateUnreadable(
+            f"a row of the catalog database cannot be read: {error}", subject=place(connection.engine)
+        ) from error
 
 
 @contextmanager
 def alone(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
     """A connection of which there is one at a time for `what`, across processes: the others wait up to a minute.
 
-    SQLite: one transaction, which ends with the block. MySQL: a lock by name on a connection that commits by itself, since statements that
-    change tables do so anyway; the server frees it when the connection ends. Raises StateUnavailable.
+    SQLite: one transaction, which ends with the block. MySQL: a lock by name on a connection that commits by itself,
+    since statements that change tables do so anyway; the server frees it when the connection ends. Raises
+    StateUnavailable.
     """
     if engine.dialect.name == "sqlite":
         with transaction(engine) as connection:
@@ -175,7 +195,9 @@ def alone(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
     name = f"ccpr {what} {engine.url.database}"[:64]
     with typed(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if connection.scalar(sa.select(sa.func.get_lock(name, _LOCK_SECONDS))) != 1:
-            raise StateUnavailable(f"another process has held the lock '{name}' for {_LOCK_SECONDS} s", subject=place(engine))
+            raise StateUnavailable(
+                f"another process has held the lock '{name}' for {_LOCK_SECONDS} s", subject=place(engine)
+            )
         try:
             yield connection
         finally:
@@ -199,7 +221,9 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
 
 
 def _sqlite_settings(connection, _record) -> None:
-    connection.isolation_level = None  # we begin transactions ourselves: the driver's own begin comes too late to lock what is read first
+    connection.isolation_level = (
+        None  # we begin transactions ourselves: the driver's own begin comes too late to lock what is read first
+    )
     cursor = connection.cursor()
     cursor.execute("PRAGMA busy_timeout=10000")  # first: to change the journal takes a lock, too
     cursor.execute("PRAGMA journal_mode=WAL")

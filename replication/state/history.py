@@ -1,8 +1,8 @@
-"""Points in the catalog database: the global points of a subscription, and each table's, written in the transaction that ends the
-iteration.
+"""Points in the catalog database: the global points of a subscription, and each table's, written in the transaction
+that ends the iteration.
 
-A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So a point costs what
-changed, and time travel is one query. Source: architecture.md, "One commit".
+A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So a
+point costs what changed, and time travel is one query. Source: architecture.md, "One commit".
 """
 
 import json
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind, Table, integer_of, text_of
 from replication.errors import StateUnreadable
-from replication.mirror.points import Behind, Head, Point, TableRef
+from replication.mirror.points import Head, LaggingTable, Point, TableRef
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.log import mo_ccpr_log
 from replication.state.tables import points, table_points
@@ -63,13 +63,19 @@ class PointHistory:
     def head(self) -> Head:
         """The committed state, read at one moment: in one statement."""
         mine = points.c.task_id == mo_ccpr_log.c.task_id
-        oldest, newest = (sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max))
-        query = sa.select(oldest, newest, mo_ccpr_log.c.iteration_lsn, mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == self.task_id)
+        oldest, newest = (
+            sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max)
+        )
+        query = sa.select(oldest, newest, mo_ccpr_log.c.iteration_lsn, mo_ccpr_log.c.watermark).where(
+            mo_ccpr_log.c.task_id == self.task_id
+        )
         with transaction(self.engine) as connection:
             found = fetch(connection, query)
         if not found:
             raise StateUnreadable(
-                "its row is gone from mo_ccpr_log", subject=f"task {self.task_id}", remedy="Restore the catalog database."
+                "its row is gone from mo_ccpr_log",
+                subject=f"task {self.task_id}",
+                remedy="Restore the catalog database.",
             )
         return Head(*found[0])
 
@@ -97,8 +103,14 @@ class PointHistory:
             .group_by(table_points.c.table_id)
             .subquery()
         )
-        join = table_points.join(newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn))
-        query = sa.select(table_points).select_from(join).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        join = table_points.join(
+            newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
+        )
+        query = (
+            sa.select(table_points)
+            .select_from(join)
+            .where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        )
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
         return {row.table_id: _table_point(row._mapping) for row in rows}
@@ -132,10 +144,20 @@ class PointHistory:
             )
             .exists()
         )
-        unseen = (table_points.c.task_id == self.task_id, table_points.c.lsn <= oldest_lsn, replaced | table_points.c.gone.is_(True))
-        rows = connection.execute(sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)).all()
+        unseen = (
+            table_points.c.task_id == self.task_id,
+            table_points.c.lsn <= oldest_lsn,
+            replaced | table_points.c.gone.is_(True),
+        )
+        rows = connection.execute(
+            sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
+        ).all()
         for row in rows:
-            key = (table_points.c.task_id == self.task_id, table_points.c.table_id == row.table_id, table_points.c.lsn == row.lsn)
+            key = (
+                table_points.c.task_id == self.task_id,
+                table_points.c.table_id == row.table_id,
+                table_points.c.lsn == row.lsn,
+            )
             connection.execute(table_points.delete().where(*key))
         connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
         return [row.manifest for row in rows if row.manifest]
@@ -177,18 +199,26 @@ class PointHistory:
         }
 
 
-def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, Behind]) -> Point:
+def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable]) -> Point:
     """The point as the mirror publishes it: of tables that are behind, it shows nothing."""
-    refs = {table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind}
+    refs = {
+        table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
+    }
     return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind)
 
 
 def _global_point(row: Mapping) -> GlobalPoint:
     with _understood(row):
         committed_at = row["committed_at"].replace(tzinfo=UTC)
-        numbers = (integer_of(row["tables_changed"]), integer_of(row["objects_copied"]), integer_of(row["bytes_copied"]))
+        numbers = (
+            integer_of(row["tables_changed"]),
+            integer_of(row["objects_copied"]),
+            integer_of(row["bytes_copied"]),
+        )
         at = Timestamp(integer_of(row["snapshot_ts"]))
-        return GlobalPoint(integer_of(row["lsn"]), at, text_of(row["snapshot"]), committed_at, text_of(row["ledger"]), *numbers)
+        return GlobalPoint(
+            integer_of(row["lsn"]), at, text_of(row["snapshot"]), committed_at, text_of(row["ledger"]), *numbers
+        )
 
 
 def _table_point(row: Mapping) -> TablePoint:
@@ -209,4 +239,6 @@ def _understood(row: Mapping) -> Iterator[None]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         what = f"table {row['table_id']}, " if "table_id" in row else ""
         subject = f"task {row['task_id']}, {what}point {row['lsn']}"
-        raise StateUnreadable(f"a stored point cannot be read: {error}", subject=subject, remedy="Restore the catalog database.") from error
+        raise StateUnreadable(
+            f"a stored point cannot be read: {error}", subject=subject, remedy="Restore the catalog database."
+        ) from error

@@ -1,8 +1,8 @@
 """Who runs what: an executor's identity, and the lease that it renews while it works (requirements O4, O5).
 
-The lease in `mo_ccpr_log` is the truth. Beside it each executor holds an operating system lock on a file of its own; the kernel frees it
-however the process ends. So an executor on the same state folder sees at once that the former owner is dead, and need not wait for the
-lease to run out; one elsewhere waits.
+The lease in `mo_ccpr_log` is the truth. Beside it each executor holds an operating system lock on a file of its own;
+the kernel frees it however the process ends. So an executor on the same state folder sees at once that the former
+owner is dead, and need not wait for the lease to run out; one elsewhere waits.
 """
 
 import fcntl
@@ -37,7 +37,9 @@ class Executor:
             self._file = self._path.open("w")
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as error:
-            raise StateUnreadable(f"the lock of this executor cannot be made: {error.strerror}", subject=str(folder)) from error
+            raise StateUnreadable(
+                f"the lock of this executor cannot be made: {error.strerror}", subject=str(folder)
+            ) from error
         self._held: set[str] = set()
 
     @contextmanager
@@ -59,11 +61,13 @@ class Executor:
         except (FileNotFoundError, ValueError):
             return False
         except OSError as error:
-            raise StateUnreadable(f"cannot look at another executor's lock: {error.strerror}", subject=str(self._folder)) from error
+            raise StateUnreadable(
+                f"cannot look at another executor's lock: {error.strerror}", subject=str(self._folder)
+            ) from error
 
     def close(self) -> None:
-        """End. If a lease could not be freed (the database was away), the file stays, unlocked: others know by it that we are dead. What
-        those have left that ended long ago is removed.
+        """End. If a lease could not be freed (the database was away), the file stays, unlocked: others know by it that
+        we are dead. What those have left that ended long ago is removed.
         """
         if not self._held:
             self._path.unlink(missing_ok=True)
@@ -97,7 +101,9 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._ended.set()
         self._thread.join()
         self._log.release(self.claim)
@@ -112,7 +118,8 @@ class Lease:
             raise LeaseLost("another executor has taken over", subject=f"subscription {self.claim.name}")
 
     def confirm(self) -> None:
-        """Ask the log whether the lease is still ours, and renew it: before what no transaction guards. Raises LeaseLost."""
+        """Ask the log whether the lease is still ours, and renew it: before what no transaction guards. Raises
+        LeaseLost."""
         if not self._log.renew(self.claim, self._ttl):
             self._lost.set()
         self.check()

@@ -1,7 +1,9 @@
-"""What the mirror's store holds and who needs it: each copied object's size and checksum, which tables name it from when to when, and files
-that nobody names any more. Written in the transaction that commits a point, so that a sweep can trust it.
+"""What the mirror's store holds and who needs it: each copied object's size and checksum, which tables name it from
+when to when, and files that nobody names any more. Written in the transaction that commits a point, so that a sweep
+can trust it.
 
-An object may stand in several tables (CLONE); it is garbage when the last reference has ended before the oldest point that is kept.
+An object may stand in several tables (CLONE); it is garbage when the last reference has ended before the oldest point
+that is kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,7 +45,13 @@ class Ledger:
         self.task_id = task_id
 
     def record(
-        self, connection: sa.Connection, lsn: int, copied: pa.Table, diff: ObjectDiff, kept: Collection[int], gone: Iterable[int]
+        self,
+        connection: sa.Connection,
+        lsn: int,
+        copied: pa.Table,
+        diff: ObjectDiff,
+        kept: Collection[int],
+        gone: Iterable[int],
     ) -> None:
         """A point's part, in the caller's transaction.
 
@@ -60,9 +68,14 @@ class Ledger:
                 column = table.c.object_name if table is objects else table.c.path
                 keys = names if table is objects else [f"objects/{name}" for name in names]
                 for start in range(0, len(keys), 500):
-                    connection.execute(table.delete().where(table.c.task_id == self.task_id, column.in_(keys[start : start + 500])))
+                    connection.execute(
+                        table.delete().where(table.c.task_id == self.task_id, column.in_(keys[start : start + 500]))
+                    )
             values = zip(names, batch.column("size").to_pylist(), batch.column("sha256").to_pylist(), strict=True)
-            connection.execute(objects.insert(), [{**mine, "object_name": name, "size": size, "sha256": sha} for name, size, sha in values])
+            connection.execute(
+                objects.insert(),
+                [{**mine, "object_name": name, "size": size, "sha256": sha} for name, size, sha in values],
+            )
         ends = (
             references.update()
             .where(
@@ -76,9 +89,16 @@ class Ledger:
         for name, table_id in _pairs(diff.removed, kept):
             connection.execute(ends, {"ended": name, "of_table": table_id})
         for table_id in gone:
-            of_table = (references.c.task_id == self.task_id, references.c.table_id == table_id, references.c.until_lsn.is_(None))
+            of_table = (
+                references.c.task_id == self.task_id,
+                references.c.table_id == table_id,
+                references.c.until_lsn.is_(None),
+            )
             connection.execute(references.update().where(*of_table).values(until_lsn=lsn))
-        rows = [{**mine, "object_name": name, "table_id": table_id, "from_lsn": lsn} for name, table_id in _pairs(diff.added, kept)]
+        rows = [
+            {**mine, "object_name": name, "table_id": table_id, "from_lsn": lsn}
+            for name, table_id in _pairs(diff.added, kept)
+        ]
         for start in range(0, len(rows), _BATCH):
             connection.execute(references.insert(), rows[start : start + _BATCH])
 
@@ -103,9 +123,14 @@ class Ledger:
         """Those of some names that the ledger has."""
         found = {}
         for start in range(0, len(names), 500):
-            query = sa.select(objects).where(objects.c.task_id == self.task_id, objects.c.object_name.in_(names[start : start + 500]))
+            query = sa.select(objects).where(
+                objects.c.task_id == self.task_id, objects.c.object_name.in_(names[start : start + 500])
+            )
             with transaction(self.engine) as connection:
-                found |= {row.object_name: StoredObject(row.object_name, row.size, row.sha256) for row in connection.execute(query)}
+                found |= {
+                    row.object_name: StoredObject(row.object_name, row.size, row.sha256)
+                    for row in connection.execute(query)
+                }
         return found
 
     def checksums(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -114,7 +139,9 @@ class Ledger:
 
     def stored_bytes(self) -> int:
         with transaction(self.engine) as connection:
-            return int(connection.scalar(sa.select(sa.func.sum(objects.c.size)).where(objects.c.task_id == self.task_id)) or 0)
+            return int(
+                connection.scalar(sa.select(sa.func.sum(objects.c.size)).where(objects.c.task_id == self.task_id)) or 0
+            )
 
     def references_to(self, name: str) -> list[Reference]:
         query = sa.select(references).where(references.c.task_id == self.task_id, references.c.object_name == name)
@@ -129,30 +156,41 @@ class Ledger:
         unnamed = sorted(names)
         for start in range(0, len(unnamed), 500):
             page = unnamed[start : start + 500]
-            query = sa.select(references.c.object_name).where(references.c.task_id == self.task_id, references.c.object_name.in_(page))
+            query = sa.select(references.c.object_name).where(
+                references.c.task_id == self.task_id, references.c.object_name.in_(page)
+            )
             names -= set(connection.scalars(query))
         return sorted(names)
 
-    def throw_away(self, connection: sa.Connection, paths: Iterable[str], due_at: int) -> None:
+    def schedule_deletion(self, connection: sa.Connection, paths: Iterable[str], due_at: int) -> None:
         """Files that may be deleted after a time; one that is waiting already keeps its time."""
         known = set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
         rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in sorted(set(paths) - known)]
         for start in range(0, len(rows), _BATCH):
             connection.execute(garbage.insert(), rows[start : start + _BATCH])
 
-    def put_away(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
-        """Objects that were copied and that no table names: they are deleted after a time, counted anew each time that they are wanted."""
+    def schedule_strays(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
+        """Objects that were copied and that no table names: they are deleted after a time, counted anew each time that
+        they are wanted."""
         for start in range(0, len(names), 500):
             page = list(names[start : start + 500])
-            named = sa.select(references.c.object_name).where(references.c.task_id == self.task_id, references.c.object_name.in_(page))
+            named = sa.select(references.c.object_name).where(
+                references.c.task_id == self.task_id, references.c.object_name.in_(page)
+            )
             paths = [f"objects/{name}" for name in sorted(set(page) - set(connection.scalars(named)))]
             if paths:
                 connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
-                connection.execute(garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths])
+                connection.execute(
+                    garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths]
+                )
 
     def due_garbage(self, now: int) -> list[str]:
         with transaction(self.engine) as connection:
-            return list(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.due_at <= now)))
+            return list(
+                connection.scalars(
+                    sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.due_at <= now)
+                )
+            )
 
     def waiting(self) -> int:
         """How many files wait for the end of their grace."""

@@ -1,6 +1,7 @@
 """`mo_ccpr_log`: one row a subscription, its lease, and the guarded commit (requirements N1, O3, O4, O5, B10).
 
-The table and its rows as values are in `replication.state.log_rows`; which state may follow which is data in `replication.state.states`.
+The table and its rows as values are in `replication.state.log_rows`; which state may follow which is data in
+`replication.state.states`.
 """
 
 import time
@@ -57,7 +58,8 @@ class CcprLog:
         self._clock = clock
 
     def insert(self, row: LogRow, check: Callable[[list[LogRow]], None] | None = None) -> None:
-        """A new subscription. `check` sees the others, of which none can be added meanwhile, and may raise. Raises SubscriptionExists."""
+        """A new subscription. `check` sees the others, of which none can be added meanwhile, and may raise. Raises
+        SubscriptionExists."""
         try:
             with alone(self.engine, "subscriptions") as connection:
                 if check is not None:
@@ -65,7 +67,9 @@ class CcprLog:
                 live_name = None if row.state == State.DROPPED else row.subscription_name
                 connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values_of(row)))
         except IntegrityError as error:
-            raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {row.subscription_name}") from error
+            raise SubscriptionExists(
+                "there is a subscription of that name", subject=f"subscription {row.subscription_name}"
+            ) from error
 
     def rows(self) -> list[LogRow]:
         """Those that are not dropped and can be read, by name."""
@@ -73,7 +77,8 @@ class CcprLog:
 
     @repeatable
     def all_rows(self) -> tuple[list[LogRow], list[BadRow]]:
-        """Those that are not dropped, by name; and apart from them those that cannot be read, of which the others must not suffer."""
+        """Those that are not dropped, by name; and apart from them those that cannot be read, of which the others must
+        not suffer."""
         with transaction(self.engine) as connection:
             return read_rows(connection)
 
@@ -96,10 +101,12 @@ class CcprLog:
 
     @repeatable
     def claim(self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool]) -> Claim:
-        """Become the owner. Raises SubscriptionBusy while another living executor is, SubscriptionPaused, SubscriptionMissing.
+        """Become the owner. Raises SubscriptionBusy while another living executor is, SubscriptionPaused,
+        SubscriptionMissing.
 
-        An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its recorded snapshot, which
-        gives the same result. To claim what one holds already gives a new claim, so a repetition does no harm.
+        An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its
+        recorded snapshot, which gives the same result. To claim what one holds already gives a new claim, so a
+        repetition does no harm.
         """
         with transaction(self.engine) as connection:
             row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
@@ -121,7 +128,9 @@ class CcprLog:
                 "iteration_state": pair.iteration,
             }
             same = (mo_ccpr_log.c.fence == row.fence, mo_ccpr_log.c.iteration_lsn == row.iteration_lsn)
-            taken = connection.execute(mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id, *same).values(values))
+            taken = connection.execute(
+                mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id, *same).values(values)
+            )
             if taken.rowcount != 1:
                 raise SubscriptionBusy("another executor was faster", subject=f"subscription {name}")
         return Claim(row.task_id, name, owner, row.fence + 1, row.iteration_lsn)
@@ -133,7 +142,11 @@ class CcprLog:
     def renew(self, claim: Claim, ttl_seconds: float) -> bool:
         """False if the claim has been taken over, or ended by a pause or a drop."""
         with transaction(self.engine) as connection:
-            query = mo_ccpr_log.update().where(*_held(claim)).values(lease_expires_at=self._now() + round(ttl_seconds * 1000))
+            query = (
+                mo_ccpr_log.update()
+                .where(*_held(claim))
+                .values(lease_expires_at=self._now() + round(ttl_seconds * 1000))
+            )
             return connection.execute(query).rowcount == 1
 
     @repeatable
@@ -153,10 +166,11 @@ class CcprLog:
         self._change(claim, {"context": context.to_text()})
 
     def commit_row(self, connection: sa.Connection, claim: Claim, context: Context, watermark: int) -> None:
-        """The iteration's outcome, in the transaction that writes the points (O5): one UPDATE that names what the owner believes.
+        """The iteration's outcome, in the transaction that writes the points (O5): one UPDATE that names what the
+        owner believes.
 
-        Raises LeaseLost unless exactly our row is there, which must roll the whole transaction back. If the database is lost before the
-        transaction's end is answered, `has_committed` tells (B10).
+        Raises LeaseLost unless exactly our row is there, which must roll the whole transaction back. If the database
+        is lost before the transaction's end is answered, `has_committed` tells (B10).
         """
         values = {
             "state": State.RUNNING,
@@ -176,7 +190,8 @@ class CcprLog:
             raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
 
     def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
-        """Whether a commit whose answer was lost has happened. The row is locked to read it, so a commit that is still under way has ended.
+        """Whether a commit whose answer was lost has happened. The row is locked to read it, so a commit that is still
+        under way has ended.
 
         Raises LeaseLost if another has taken over meanwhile, CommitOutcomeUnknown if the database does not come back.
         """
@@ -184,7 +199,8 @@ class CcprLog:
             row = self._settled(claim)
         except StateUnavailable as error:
             raise CommitOutcomeUnknown(
-                f"the connection was lost during the commit ({lost.message})", subject=f"subscription {claim.name}, lsn {claim.lsn}"
+                f"the connection was lost during the commit ({lost.message})",
+                subject=f"subscription {claim.name}, lsn {claim.lsn}",
             ) from error
         if row is None or row.fence != claim.fence:
             raise _lost(row, claim)
@@ -196,8 +212,8 @@ class CcprLog:
             return read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
 
     def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
-        """Write down a failure: `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened, else
-        `N:<first>:<text>` and state error.
+        """Write down a failure: `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened,
+        else `N:<first>:<text>` and state error.
         """
         now = round(self._clock())
         if isinstance(error, Terminal):
@@ -223,7 +239,9 @@ class CcprLog:
                 raise _lost(row, claim)
             if event is not None:
                 if row.iteration_lsn != claim.lsn:
-                    raise LeaseLost("the iteration has been committed", subject=f"subscription {claim.name}, lsn {claim.lsn}")
+                    raise LeaseLost(
+                        "the iteration has been committed", subject=f"subscription {claim.name}, lsn {claim.lsn}"
+                    )
                 pair = after(event, row.pair, claim.name)
                 values = {**values, "state": pair.state, "iteration_state": pair.iteration}
             changed = connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(self._stamped(values)))
@@ -241,7 +259,8 @@ class CcprLog:
         return self._administer(name, Event.RESUME, lambda row: {"error_message": None})
 
     def alter(self, row: LogRow, values: dict[str, Any], *, reroute: bool) -> LogRow:
-        """Change a row's configuration as `row` showed it. With `reroute`, what runs at the former upstream cannot commit any more.
+        """Change a row's configuration as `row` showed it. With `reroute`, what runs at the former upstream cannot
+        commit any more.
 
         Raises SubscriptionBusy if somebody else has changed it since.
         """
@@ -254,14 +273,17 @@ class CcprLog:
                 row.publication_name,
             ):
                 raise SubscriptionBusy(
-                    "it was altered by somebody else meanwhile", subject=f"subscription {row.subscription_name}", remedy="Alter it again."
+                    "it was altered by somebody else meanwhile",
+                    subject=f"subscription {row.subscription_name}",
+                    remedy="Alter it again.",
                 )
             return {**values, **_ended(now)} if reroute else values
 
         return self._administer(row.subscription_name, Event.REROUTE if reroute else None, change, repeat=False)
 
     def drop(self, name: str) -> LogRow:
-        """It is no subscription any more, its name is free. What it has recorded upstream is to be dropped; lsn and watermark stay."""
+        """It is no subscription any more, its name is free. What it has recorded upstream is to be dropped; lsn and
+        watermark stay."""
 
         def change(row: LogRow) -> dict[str, Any]:
             context = Context.from_text(row.context).released().to_text()
@@ -270,16 +292,24 @@ class CcprLog:
         return self._administer(name, Event.DROP, change, repeat=False)
 
     def forget(self, name: str) -> LogRow:
-        """Drop one whose row cannot be read: nothing is understood, what could be wrong is written over. Raises SubscriptionMissing."""
+        """Drop one whose row cannot be read: nothing is understood, what could be wrong is written over. Raises
+        SubscriptionMissing."""
         with transaction(self.engine) as connection:
-            row = connection.execute(sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)).first()
+            row = connection.execute(
+                sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)
+            ).first()
             if row is None:
                 raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
             try:
                 context = Context.from_text(row.context).released()
             except StateUnreadable:
                 context = Context()
-            ended = {"state": State.DROPPED, "iteration_state": IterationState.CANCEL, "live_name": None, "drop_at": self._utc()}
+            ended = {
+                "state": State.DROPPED,
+                "iteration_state": IterationState.CANCEL,
+                "live_name": None,
+                "drop_at": self._utc(),
+            }
             nothing = dict.fromkeys(("account_id", "iteration_lsn", "watermark", "lease_expires_at"), 0)
             values = {
                 **ended,
@@ -289,19 +319,23 @@ class CcprLog:
                 "created_at": self._utc(),
             }
             where = mo_ccpr_log.c.task_id == row.task_id
-            connection.execute(mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()})))
+            connection.execute(
+                mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()}))
+            )
             written = read_row(connection, where)
         assert written is not None
         return written
 
     @repeatable
-    def settle_dropped(self, task_id: str, values: dict[str, Any]) -> None:
+    def clear_dropped(self, task_id: str, values: dict[str, Any]) -> None:
         """What is left of a dropped subscription: `context`, `upstream_conn`."""
         with transaction(self.engine) as connection:
             where = (mo_ccpr_log.c.task_id == task_id, mo_ccpr_log.c.state == State.DROPPED)
             connection.execute(mo_ccpr_log.update().where(*where).values(self._stamped(values)))
 
-    def _administer(self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]], *, repeat: bool = True) -> LogRow:
+    def _administer(
+        self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]], *, repeat: bool = True
+    ) -> LogRow:
         """`repeat`: the same again does no harm."""
         write = repeatable(self._write) if repeat else self._write
         return write(name, event, change)
@@ -313,7 +347,9 @@ class CcprLog:
                 raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
-            connection.execute(mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id).values(self._stamped(values)))
+            connection.execute(
+                mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id).values(self._stamped(values))
+            )
             written = read_row(connection, mo_ccpr_log.c.task_id == row.task_id)
         assert written is not None
         return written
@@ -329,7 +365,11 @@ class CcprLog:
 
 
 def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
-    return (mo_ccpr_log.c.task_id == claim.task_id, mo_ccpr_log.c.cn_uuid == claim.owner, mo_ccpr_log.c.fence == claim.fence)
+    return (
+        mo_ccpr_log.c.task_id == claim.task_id,
+        mo_ccpr_log.c.cn_uuid == claim.owner,
+        mo_ccpr_log.c.fence == claim.fence,
+    )
 
 
 def _ended(row: LogRow) -> dict[str, Any]:

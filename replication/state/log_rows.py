@@ -1,8 +1,9 @@
 """The table `mo_ccpr_log`, and its rows as values (requirement N1).
 
-Names and numeric codes are MatrixOne's (spec/native-behaviour.md, sections 1 and 2); what stands behind `drop_at` is ours. Two columns say
-what MatrixOne has no place for: `subscription_name` is the subscription's own name (there: the publication's, here `publication_name`), and
-`account_id` is the publisher's (there: the receiving account's, which a replica outside MatrixOne has not).
+Names and numeric codes are MatrixOne's (spec/native-behaviour.md, sections 1 and 2); what stands behind `drop_at` is
+ours. Two columns say what MatrixOne has no place for: `subscription_name` is the subscription's own name (there: the
+publication's, here `publication_name`), and `account_id` is the publisher's (there: the receiving account's, which a
+replica outside MatrixOne has not).
 
 A row that cannot be read is one subscription's trouble: the others are read without it.
 """
@@ -18,14 +19,17 @@ from replication.state.database import fetch
 from replication.state.states import IterationState, Pair, State
 from replication.state.tables import mo_ccpr_log
 
-LONGEST_LEASE_SECONDS = 300.0  # ten times what an executor takes; one that ends later was written by a clock that was ahead
+LONGEST_LEASE_SECONDS = (
+    300.0  # ten times what an executor takes; one that ends later was written by a clock that was ahead
+)
 _READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
 _NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
 
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """A row as read; see MatrixOne's table for the columns. Times are UTC; `watermark` is the upstream's clock in nanoseconds, 0 = none."""
+    """A row as read; see MatrixOne's table for the columns. Times are UTC; `watermark` is the upstream's clock in
+    nanoseconds, 0 = none."""
 
     task_id: str
     subscription_name: str
@@ -55,8 +59,9 @@ class LogRow:
         return Pair(State(self.state), IterationState(self.iteration_state))
 
     def is_held(self, now: float) -> bool:
-        """Has the lease not run out, by our clock? Its owner may be dead all the same. One that ends too late to be one is not believed: a
-        clock that was set back since would keep everybody out for as long, and a living owner loses nothing but its work to the fence.
+        """Has the lease not run out, by our clock? Its owner may be dead all the same. One that ends too late to be
+        one is not believed: a clock that was set back since would keep everybody out for as long, and a living owner
+        loses nothing but its work to the fence.
         """
         return 0 < self.lease_expires_at / 1000 - now <= LONGEST_LEASE_SECONDS
 
@@ -102,7 +107,9 @@ def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
     """Those that are not dropped, by name; and those that cannot be read."""
     live = mo_ccpr_log.c.live_name.is_not(None)
     try:
-        return [_row(row) for row in fetch(connection, sa.select(*_READ).where(live).order_by(mo_ccpr_log.c.live_name))], []
+        return [
+            _row(row) for row in fetch(connection, sa.select(*_READ).where(live).order_by(mo_ccpr_log.c.live_name))
+        ], []
     except StateUnreadable:
         pass  # one is bad, which spoils the answer to all: each by itself
     rows, bad = [], []
@@ -118,7 +125,8 @@ def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
 
 
 def read_row(connection: sa.Connection, where: sa.ColumnElement[bool], *, lock: bool = False) -> LogRow | None:
-    """With `lock`, nobody else writes the row until the transaction ends (SQLite's whole transactions are so). Raises StateUnreadable."""
+    """With `lock`, nobody else writes the row until the transaction ends (SQLite's whole transactions are so). Raises
+    StateUnreadable."""
     query = sa.select(*_READ).where(where)
     try:
         found = fetch(connection, query.with_for_update() if lock else query)

@@ -1,8 +1,10 @@
-"""The catalog database's version and the steps from each to the next. Forward only: a database of a newer version is refused.
+"""The catalog database's version and the steps from each to the next. Forward only: a database of a newer version is
+refused.
 
-A step is what changed tables need; a new table needs none, since tables that are not there are made. In SQLite a step and its version
-number are one transaction. MySQL commits every statement that changes a table by itself, so there each statement of a step looks at what is
-there or may run twice, and an interrupted step is run again from its start. One process migrates at a time, the others wait (`alone`).
+A step is what changed tables need; a new table needs none, since tables that are not there are made. In SQLite a step
+and its version number are one transaction. MySQL commits every statement that changes a table by itself, so there each
+statement of a step looks at what is there or may run twice, and an interrupted step is run again from its start. One
+process migrates at a time, the others wait (`alone`).
 """
 
 from collections.abc import Callable, Mapping
@@ -63,13 +65,18 @@ def migrate(engine: sa.Engine) -> None:
 def _refuse_newer(engine: sa.Engine, version: int | None) -> None:
     if version is not None and version > SCHEMA_VERSION:
         text = f"the catalog database is of version {version}, this program knows up to {SCHEMA_VERSION}"
-        raise StateUnreadable(text, subject=place(engine), remedy="Use a program at least as new as the one that wrote it.")
+        raise StateUnreadable(
+            text, subject=place(engine), remedy="Use a program at least as new as the one that wrote it."
+        )
 
 
 def _version(connection: sa.Connection) -> int | None:
     """None if there is nothing yet."""
     look = sa.inspect(connection)
-    if look.has_table(versions.name) and (found := connection.scalar(sa.select(sa.func.max(versions.c.version)))) is not None:
+    if (
+        look.has_table(versions.name)
+        and (found := connection.scalar(sa.select(sa.func.max(versions.c.version)))) is not None
+    ):
         return int(found)
     if look.has_table(mo_ccpr_log.name) and not _has_column(connection, mo_ccpr_log.name, "live_name"):
         return 1  # interrupted between its tables and its number
@@ -84,7 +91,9 @@ def _missing(connection: sa.Connection) -> bool:
 def _create_view(connection: sa.Connection) -> None:
     """What is configured, under the outline design's name (O3)."""
     if VIEW not in sa.inspect(connection).get_view_names():
-        connection.exec_driver_sql(f"CREATE VIEW {VIEW} AS SELECT {', '.join(VIEW_COLUMNS)} FROM mo_ccpr_log WHERE live_name IS NOT NULL")
+        connection.exec_driver_sql(
+            f"CREATE VIEW {VIEW} AS SELECT {', '.join(VIEW_COLUMNS)} FROM mo_ccpr_log WHERE live_name IS NOT NULL"
+        )
 
 
 def _has_column(connection: sa.Connection, table: str, column: str) -> bool:
@@ -142,7 +151,9 @@ _MYSQL_MODIFY_2: Mapping[str, str] = {
 
 def _to_2(connection: sa.Connection) -> None:
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("ALTER TABLE mo_ccpr_log RENAME TO mo_ccpr_log_1")  # SQLite cannot take a unique key away
+        connection.exec_driver_sql(
+            "ALTER TABLE mo_ccpr_log RENAME TO mo_ccpr_log_1"
+        )  # SQLite cannot take a unique key away
         connection.exec_driver_sql(_SQLITE_LOG_2)
         copied = f"SELECT {_COLUMNS_1}, CASE WHEN state = 3 THEN NULL ELSE subscription_name END FROM mo_ccpr_log_1"
         connection.exec_driver_sql(f"INSERT INTO mo_ccpr_log ({_COLUMNS_1}, live_name) {copied}")
@@ -156,7 +167,9 @@ def _to_2(connection: sa.Connection) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {table} {changes}")
         connection.exec_driver_sql(f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     if not _has_column(connection, "mo_ccpr_log", "live_name"):
-        connection.exec_driver_sql("ALTER TABLE mo_ccpr_log ADD COLUMN live_name VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        connection.exec_driver_sql(
+            "ALTER TABLE mo_ccpr_log ADD COLUMN live_name VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        )
     connection.exec_driver_sql("UPDATE mo_ccpr_log SET live_name = subscription_name WHERE state <> 3")
     indexes = {index["name"]: index["column_names"] for index in sa.inspect(connection).get_indexes("mo_ccpr_log")}
     for name, columns in indexes.items():

@@ -1,9 +1,9 @@
 """Tables that fail while the others go on (setting `isolated`; requirement B4).
 
-`ccpr_quarantine` has a row for each table that failed in the last iteration; it is tried again with every iteration, and the row goes in
-the commit that moves the table again. `ccpr_behind` says of each point which tables it does not show: what is known of a table that was
-not moved is the state of an older point, so nobody may read it there (`PointNotReached`). Both are written in the transaction of the
-commit.
+`ccpr_quarantine` has a row for each table that failed in the last iteration; it is tried again with every iteration,
+and the row goes in the commit that moves the table again. `ccpr_behind` says of each point which tables it does not
+show: what is known of a table that was not moved is the state of an older point, so nobody may read it there
+(`PointNotReached`). Both are written in the transaction of the commit.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from matrixone.schema import Table
 from replication.failure import Failure
-from replication.mirror.points import Behind
+from replication.mirror.points import LaggingTable
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.tables import behind_tables, quarantine
 
@@ -52,16 +52,18 @@ class Quarantine:
             return [_quarantined(row._mapping) for row in fetch(connection, query)]
 
     @repeatable
-    def behind(self, lsn: int) -> dict[int, Behind]:
+    def behind(self, lsn: int) -> dict[int, LaggingTable]:
         """The tables that a point does not show, by id."""
         return self._behind(behind_tables.c.lsn == lsn).get(lsn, {})
 
     @repeatable
-    def behind_by_point(self) -> dict[int, dict[int, Behind]]:
+    def behind_by_point(self) -> dict[int, dict[int, LaggingTable]]:
         """Likewise for every point that does not show all."""
         return self._behind(sa.true())
 
-    def write(self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]) -> None:
+    def write(
+        self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]
+    ) -> None:
         """The outcome of iteration `lsn`, in the caller's transaction: the tables that failed in it, and no others."""
         mine = quarantine.c.task_id == self.task_id
         known = {row.table_id: row for row in fetch(connection, sa.select(quarantine).where(mine))}
@@ -90,7 +92,7 @@ class Quarantine:
         if rows:
             connection.execute(quarantine.insert(), rows)
 
-    def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, Behind]) -> None:
+    def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, LaggingTable]) -> None:
         """What point `lsn` does not show, in the caller's transaction."""
         rows = [
             {
@@ -108,18 +110,33 @@ class Quarantine:
 
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> None:
         """Forget points that are let go."""
-        connection.execute(behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn))
+        connection.execute(
+            behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn)
+        )
 
-    def _behind(self, where: sa.ColumnElement[bool]) -> dict[int, dict[int, Behind]]:
-        query = sa.select(behind_tables).where(behind_tables.c.task_id == self.task_id, where).order_by(behind_tables.c.lsn)
-        found: dict[int, dict[int, Behind]] = {}
+    def _behind(self, where: sa.ColumnElement[bool]) -> dict[int, dict[int, LaggingTable]]:
+        query = (
+            sa.select(behind_tables).where(behind_tables.c.task_id == self.task_id, where).order_by(behind_tables.c.lsn)
+        )
+        found: dict[int, dict[int, LaggingTable]] = {}
         with transaction(self.engine) as connection:
             for row in fetch(connection, query):
-                found.setdefault(row.lsn, {})[row.table_id] = Behind(row.database_name, row.table_name, row.stands_at)
+                found.setdefault(row.lsn, {})[row.table_id] = LaggingTable(
+                    row.database_name, row.table_name, row.stands_at
+                )
         return found
 
 
 def _quarantined(row: Mapping) -> Quarantined:
     first, last = row["first_failed_at"].replace(tzinfo=UTC), row["last_failed_at"].replace(tzinfo=UTC)
     failure = Failure(row["code"], row["message"], row["subject"], row["remedy"])
-    return Quarantined(row["table_id"], row["database_name"], row["table_name"], row["since_lsn"], first, last, row["attempts"], failure)
+    return Quarantined(
+        row["table_id"],
+        row["database_name"],
+        row["table_name"],
+        row["since_lsn"],
+        first,
+        last,
+        row["attempts"],
+        failure,
+    )

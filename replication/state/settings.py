@@ -28,13 +28,16 @@ class Settings:
     Attributes
     ----------
     sync_interval : seconds between iterations when the sensor runs them.
-    retain, retain_for : how many points stay readable, and for how many seconds the younger ones do; see `retention.Retention`.
+    retain, retain_for : how many points stay readable, and for how many seconds the younger ones do; see
+        `retention.Retention`.
     with_indexes : copy the objects of hidden index tables, too (architecture 13).
     max_sessions, max_mb_s : what copying may take, see `Budget`.
     mirror : URL of the mirror's store; empty for the folder ``mirrors/<name>`` of the state folder.
     flush : ``on_demand`` asks the upstream to flush a snapshot that is not, ``wait`` waits (architecture 5).
-    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table behind (quarantine, B4).
-    resync_limit : bytes that a full list may fetch by itself where the upstream has lost the last point's snapshot; 0 = ask first.
+    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table behind
+        (quarantine, B4).
+    resync_limit : bytes that a full list may fetch by itself where the upstream has lost the last point's snapshot; 0
+        = ask first.
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS

@@ -1,7 +1,9 @@
-"""The states of a subscription and which event leads from one to another, as data (requirements N1, O4, O5, B11; drawn in docs/states.md).
+"""The states of a subscription and which event leads from one to another, as data (requirements N1, O4, O5, B11; drawn
+in docs/states.md).
 
-`CcprLog` looks each change up here before it writes, so a state that is not drawn is never stored. Codes are MatrixOne's
-(native-behaviour.md 2), whose table never says `cancel`: here it is an iteration that was cut off by a pause or a drop.
+`CcprLog` looks each change up here before it writes, so a state that is not drawn is never stored. Codes are
+MatrixOne's (native-behaviour.md 2), whose table never says `cancel`: here it is an iteration that was cut off by a
+pause or a drop.
 """
 
 from collections.abc import Mapping
@@ -55,7 +57,8 @@ _WORKS = Pair(_R, _RUNS)
 _WAITS = Pair(_R, _PENDING)  # never written here; MatrixOne's name for an iteration that was chosen and has not begun
 _STOPPED = Pair(_E, _FAILED)
 _CUT = {_PENDING: _CANCEL, _RUNS: _CANCEL}  # what becomes of an iteration that may not go on
-# What a person does is possible in every state that is not dropped, in one that nobody ever wrote too: there is always a way out.
+# What a person does is possible in every state that is not dropped, in one that nobody ever wrote too: there is always
+# a way out.
 _LIVE = tuple(Pair(state, iteration) for state in (_R, _E, _P) for iteration in IterationState)
 
 TRANSITIONS: Mapping[Event, Mapping[Pair, Pair]] = MappingProxyType(
@@ -81,8 +84,12 @@ def after(event: Event, now: Pair, name: str) -> Pair:
         return found
     subject = f"subscription {name}"
     if now.state is State.PAUSED:
-        raise SubscriptionPaused("it is paused", subject=subject, remedy=f"`ccpr resume {name}`: it goes on from its checkpoint.")
+        raise SubscriptionPaused(
+            "it is paused", subject=subject, remedy=f"`ccpr resume {name}`: it goes on from its checkpoint."
+        )
     if now.state is State.DROPPED:
         raise SubscriptionMissing("it was dropped", subject=subject)
     text = f"{event} is no step out of state {now.state.name.lower()}, iteration {now.iteration.name.lower()}"
-    raise TransitionRefused(text, subject=subject, remedy=f"`ccpr resume {name}` sets it right and keeps the checkpoint.")
+    raise TransitionRefused(
+        text, subject=subject, remedy=f"`ccpr resume {name}` sets it right and keeps the checkpoint."
+    )

@@ -83,9 +83,20 @@ class Subscription:
             text = error.message if isinstance(error, BadUri) else error
             name = row.subscription_name
             remedy = BAD_ROW_REMEDY.replace("NAME", name)
-            raise StateUnreadable(f"its row cannot be read: {text}", subject=f"subscription {name}", remedy=remedy) from error
+            raise StateUnreadable(
+                f"its row cannot be read: {text}", subject=f"subscription {name}", remedy=remedy
+            ) from error
         publication = Publication(row.publication_name, row.subscription_account_name, row.account_id)
-        return cls(row.task_id, row.subscription_name, endpoint, sealed or "", publication, row.db_name, row.table_name or None, settings)
+        return cls(
+            row.task_id,
+            row.subscription_name,
+            endpoint,
+            sealed or "",
+            publication,
+            row.db_name,
+            row.table_name or None,
+            settings,
+        )
 
     def to_row(self, now: datetime) -> LogRow:
         """The row of a new subscription: nothing run, nothing held."""

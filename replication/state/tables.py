@@ -1,6 +1,8 @@
-"""The tables of the catalog database, all of them: what a subscription, its points, its files and its targets are made of.
+"""The tables of the catalog database, all of them: what a subscription, its points, its files and its targets are made
+of.
 
-What a column means is said where its rows become values: `log_rows`, `history`, `ledger`, `quarantine`, `targets`, `checkpoint.store`.
+What a column means is said where its rows become values: `log_rows`, `history`, `ledger`, `quarantine`, `targets`,
+`checkpoint.store`.
 """
 
 from typing import Any
@@ -9,12 +11,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT
 
 METADATA = sa.MetaData()
-# Types and options that are the same in all the databases: text without a length (five VARCHAR(5000) are more than a row of MySQL may
-# have), times to the microsecond, names compared byte for byte as SQLite does.
+# Types and options that are the same in all the databases: text without a length (five VARCHAR(5000) are more than a
+# row of MySQL may have), times to the microsecond, names compared byte for byte as SQLite does.
 LONG_TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")
 UTC_TIME = sa.DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
 _MYSQL = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
-TABLE_OPTIONS: dict[str, Any] = {f"{dialect}_{name}": value for dialect in ("mysql", "mariadb") for name, value in _MYSQL.items()}
+TABLE_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{name}": value for dialect in ("mysql", "mariadb") for name, value in _MYSQL.items()
+}
 mo_ccpr_log = sa.Table(
     "mo_ccpr_log",
     METADATA,
@@ -56,7 +60,9 @@ checkpoints = sa.Table(
     sa.Column("exit_safe_lsn", sa.BigInteger),  # of the global row alone, as is the next
     sa.Column("exit_safe_ts", sa.BigInteger),
     sa.Column("table_info", LONG_TEXT),  # JSON
-    sa.Column("is_finished", sa.Boolean, nullable=False),  # false: changes up to a later location are waiting; the global point waits, too
+    sa.Column(
+        "is_finished", sa.Boolean, nullable=False
+    ),  # false: changes up to a later location are waiting; the global point waits, too
     sa.Column("is_global", sa.Boolean, nullable=False),
     sa.Column("create_time", UTC_TIME, nullable=False),
     sa.Column("update_time", UTC_TIME, nullable=False),
@@ -170,7 +176,11 @@ garbage = sa.Table(
     METADATA,
     sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("path", sa.String(255), primary_key=True),
-    sa.Column("due_at", sa.BigInteger, nullable=False),  # seconds since 1970: readers of a dropped point have time until then
+    sa.Column(
+        "due_at", sa.BigInteger, nullable=False
+    ),  # seconds since 1970: readers of a dropped point have time until then
     **TABLE_OPTIONS,
 )
-versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS)
+versions = sa.Table(
+    "ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS
+)

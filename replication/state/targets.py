@@ -1,7 +1,8 @@
 """Targets of a subscription: the databases into which its points are carried, as rows of the catalog database.
 
-How far a target has come stands in the target itself, in the transaction that brought the rows; what stands here is a copy of it for
-`ccpr status`, and tells retention which points are still needed. It is written after the target's, so it is never ahead of it.
+How far a target has come stands in the target itself, in the transaction that brought the rows; what stands here is a
+copy of it for `ccpr status`, and tells retention which points are still needed. It is written after the target's, so
+it is never ahead of it.
 """
 
 import json
@@ -29,7 +30,7 @@ class TargetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BehindTable:
+class LaggingTargetTable:
     """A table of a target that did not come along.
 
     Attributes
@@ -46,7 +47,7 @@ class BehindTable:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "BehindTable":
+    def from_json(cls, value: Mapping[str, Any]) -> "LaggingTargetTable":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
         failure = Failure(*(text_of(value["failure"][key]) for key in ("code", "message", "subject", "remedy")))
         return cls(text_of(value["table"]), failure, tuple(map(text_of, value["statements"])))
@@ -87,11 +88,11 @@ class Target:
     lsn: int | None = None
     snapshot_ts: int | None = None
     needed_lsn: int | None = None
-    behind: tuple[BehindTable, ...] = ()
+    behind: tuple[LaggingTargetTable, ...] = ()
     failing: Failing | None = None
 
 
-class TargetBook:
+class TargetRecords:
     """The targets of one subscription."""
 
     def __init__(self, engine: sa.Engine, task_id: str) -> None:
@@ -102,7 +103,9 @@ class TargetBook:
     def all(self) -> list[Target]:
         """By name."""
         with transaction(self.engine) as connection:
-            rows = fetch(connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name))
+            rows = fetch(
+                connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name)
+            )
         return [_target(row._mapping) for row in rows]
 
     def get(self, name: str) -> Target:
@@ -141,11 +144,15 @@ class TargetBook:
         with transaction(self.engine) as connection:
             connection.execute(targets.delete().where(targets.c.task_id == self.task_id, targets.c.target_name == name))
 
-    def carried(self, name: str, lsn: int, snapshot_ts: int, needed_lsn: int, behind: Sequence[BehindTable]) -> None:
+    def synced(
+        self, name: str, lsn: int, snapshot_ts: int, needed_lsn: int, behind: Sequence[LaggingTargetTable]
+    ) -> None:
         """The target stands at a point but for the tables that are behind."""
         told = json.dumps([table.to_json() for table in behind], ensure_ascii=False)
         nothing = {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
-        self._update(name, {"lsn": lsn, "snapshot_ts": snapshot_ts, "needed_lsn": needed_lsn, "behind": told, **nothing})
+        self._update(
+            name, {"lsn": lsn, "snapshot_ts": snapshot_ts, "needed_lsn": needed_lsn, "behind": told, **nothing}
+        )
 
     def failed(self, target: Target, failure: Failure, now: datetime) -> None:
         """The target as a whole could not be carried on."""
@@ -163,7 +170,11 @@ class TargetBook:
     @repeatable
     def _update(self, name: str, values: Mapping[str, Any]) -> None:
         with transaction(self.engine) as connection:
-            connection.execute(targets.update().where(targets.c.task_id == self.task_id, targets.c.target_name == name).values(**values))
+            connection.execute(
+                targets.update()
+                .where(targets.c.task_id == self.task_id, targets.c.target_name == name)
+                .values(**values)
+            )
 
 
 @repeatable
@@ -181,7 +192,9 @@ def is_lagging(engine: sa.Engine, task_id: str) -> bool:
     """Has a target failed, or not been carried to the newest point? Tables that wait for a person do not count."""
     newest = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == task_id).scalar_subquery()
     behind = targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < newest)
-    query = sa.select(targets.c.target_name).where(targets.c.task_id == task_id, targets.c.state == TargetState.ACTIVE.value, behind)
+    query = sa.select(targets.c.target_name).where(
+        targets.c.task_id == task_id, targets.c.state == TargetState.ACTIVE.value, behind
+    )
     with transaction(engine) as connection:
         return bool(fetch(connection, query.limit(1)))
 
@@ -210,9 +223,11 @@ def _target(row: Mapping) -> Target:
             lsn=row["lsn"],
             snapshot_ts=row["snapshot_ts"],
             needed_lsn=row["needed_lsn"],
-            behind=tuple(map(BehindTable.from_json, json.loads(row["behind"]))),
+            behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
             failing=failing,
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         subject = f"target {row['target_name']} of task {row['task_id']}"
-        raise StateUnreadable(f"its row cannot be read: {error}", subject=subject, remedy="Restore the catalog database.") from error
+        raise StateUnreadable(
+            f"its row cannot be read: {error}", subject=subject, remedy="Restore the catalog database."
+        ) from error

@@ -1,22 +1,24 @@
-"""What a destination promises: whoever carries points into one relies on this, and `tests/replication/targets/contract.py` tests it.
+"""What a destination promises: whoever carries points into one relies on this, and
+`tests/replication/targets/contract.py` tests it.
 
-A destination holds tables of one subscription. Each stands at a *location*: the last point whose rows it has. The mirror is the first
-destination; the others are fed from it, table by table, from the location where they stand straight to a newer point.
+A destination holds tables of one subscription. Each stands at a *location*: the last point whose rows it has. The
+mirror is the first destination; the others are fed from it, table by table, from the location where they stand
+straight to a newer point.
 
 The promises, for every destination:
 
-1. **A location is the truth about the rows.** It moves with the rows, in one commit, or not at all. After a kill at any moment `points()`
-   of a new session tells what the rows are.
-2. **Twice is once.** `apply` or `create` of a location that the table has reached does nothing and says so; an older one is refused
-   (PointTooOld). A caller that does not know whether an apply has happened may repeat it.
-3. **Nothing foreign is touched.** Only tables in the destination's own registry are altered, written to or dropped; a name that somebody
-   else has is TargetTableForeign. One of ours that was dropped or renamed by hand is TargetTableDropped, now and ever after, and its
-   checkpoint stays (N5). One whose mark was edited is MarkEdited (D5).
+1. **A location is the truth about the rows.** It moves with the rows, in one commit, or not at all. After a kill at
+   any moment `points()` of a new session tells what the rows are.
+2. **Twice is once.** `apply` or `create` of a location that the table has reached does nothing and says so; an older
+   one is refused (PointTooOld). A caller that does not know whether an apply has happened may repeat it.
+3. **Nothing foreign is touched.** Only tables in the destination's own registry are altered, written to or dropped; a
+   name that somebody else has is TargetTableForeign. One of ours that was dropped or renamed by hand is
+   TargetTableDropped, now and ever after, and its checkpoint stays (N5). One whose mark was edited is MarkEdited (D5).
 4. **Readers never see less.** A table becomes visible when it is complete, in one step with what it replaces.
 5. **An unknown outcome is looked up, never guessed** (B10); if it cannot be, the error is of kind Unknown.
 6. **One writer.** A second session of the same subscription gets TargetBusy.
-7. **A table's failure is the table's own.** After an error of one table the session can go on with the next, unless the error is
-   TargetUnavailable or TargetOutcomeUnknown: then `close` and `open`.
+7. **A table's failure is the table's own.** After an error of one table the session can go on with the next, unless
+   the error is TargetUnavailable or TargetOutcomeUnknown: then `close` and `open`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,14 +49,16 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadWork:
+class LoadPart:
     """A piece of an initial load, which is one transaction.
 
     Attributes
     ----------
     key : names the rows: at one location the same key always means the same rows. At most 64 characters.
-    read : the rows, as tables or batches of bounded size; called once for a piece that is not there yet, in a thread of its own.
-    former_key : the key that an earlier release stored for the same rows; asked only where a load of such a release goes on.
+    read : the rows, as tables or batches of bounded size; called once for a piece that is not there yet, in a thread
+        of its own.
+    former_key : the key that an earlier release stored for the same rows; asked only where a load of such a release
+        goes on.
     """
 
     key: str
@@ -77,8 +81,9 @@ class TargetTable:
     ----------
     source : the table at the point whose rows it gets; its id is the table's identity here, too.
     database, name : in the destination.
-    create : CREATE TABLE as `synced_table.for_sync` gave it, for that database and name. Empty where a destination has no SQL.
-    erased, suspended : what the statement lacks, for the release (D5).
+    create : CREATE TABLE as `synced_table.for_sync` gave it, for that database and name. Empty where a destination has
+        no SQL.
+    stripped, disabled : what the statement lacks, for the release (D5).
     remarks : what is different from the source, for the plan.
     """
 
@@ -86,8 +91,8 @@ class TargetTable:
     database: str
     name: str
     create: str = ""
-    erased: Mapping[str, Any] | None = None
-    suspended: Mapping[str, Any] | None = None
+    stripped: Mapping[str, Any] | None = None
+    disabled: Mapping[str, Any] | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -106,7 +111,8 @@ class Registered:
     Attributes
     ----------
     location : up to where it has the rows; None while it is loading.
-    loading : the location whose rows are being loaded; None unless it is loading. To go on with the same one spares what is there.
+    loading : the location whose rows are being loaded; None unless it is loading. To go on with the same one spares
+        what is there.
     """
 
     table: TargetTable
@@ -123,7 +129,8 @@ class Applied:
     ----------
     skipped : the table had reached the location before; the numbers are 0 then.
     upserted, deleted : rows written, and keys that were to be deleted.
-    missing : keys to be deleted that were not there. Somebody else wrote to the table, if this is not 0. Not counted in safe mode.
+    missing : keys to be deleted that were not there. Somebody else wrote to the table, if this is not 0. Not counted
+        in safe mode.
     parts, parts_skipped : of a create: pieces loaded now, and those that an earlier attempt had loaded.
     """
 
@@ -147,9 +154,10 @@ class Capabilities:
     releases : tables can become ordinary ones.
     resumes_load : an interrupted `create` goes on with the pieces that are missing.
     reads_old_points : rows at an older location can still be read.
-    shares_its_place : others may have tables there, so that a registry tells which are ours. The mirror has its place for itself; one
-        that is not empty is refused when a subscription is made.
-    consistent_across_tables : all tables move in one commit; else each has its own, and the global point follows when all are there.
+    shares_its_place : others may have tables there, so that a registry tells which are ours. The mirror has its place
+        for itself; one that is not empty is refused when a subscription is made.
+    consistent_across_tables : all tables move in one commit; else each has its own, and the global point follows when
+        all are there.
     """
 
     kind: str
@@ -169,8 +177,9 @@ class Destination(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def open(self) -> None:
-        """Connect, become the one writer, settle what an interrupted session has left (definitions half changed are brought to their end;
-        what cannot be is told by `stuck`). Raises TargetUnavailable, TargetDenied, TargetBusy, TargetUnsupported.
+        """Connect, become the one writer, settle what an interrupted session has left (definitions half changed are
+        brought to their end; what cannot be is told by `stuck`). Raises TargetUnavailable, TargetDenied, TargetBusy,
+        TargetUnsupported.
         """
         ...
 
@@ -191,23 +200,31 @@ class Destination(Protocol):
         ...
 
     def stuck(self) -> dict[int, str]:
-        """Tables whose change of definition cannot go on, by id, with the reason; rows for them are refused (TargetChangeStuck)."""
+        """Tables whose change of definition cannot go on, by id, with the reason; rows for them are refused
+        (TargetChangeStuck)."""
         ...
 
     def begin(self, location: Location) -> None:
-        """Say that everything is going to be carried to a location. If the session ends before `advance` has reached it, the next one is in
-        safe mode up to there (C7).
+        """Say that everything is going to be carried to a location. If the session ends before `advance` has reached
+        it, the next one is in safe mode up to there (C7).
         """
         ...
 
     def create(
-        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+        self,
+        table: TargetTable,
+        parts: Sequence[LoadPart],
+        location: Location,
+        *,
+        replaces: Sequence[int] = (),
+        again: bool = False,
     ) -> Applied:
         """Make a table with all its rows at a location, and show it when it is complete.
 
-        `replaces` names tables (ids) that go in the step in which it comes: the one whose name it takes, as after a TRUNCATE, or one that
-        is rebuilt under the same id. Loaded aside meanwhile; an attempt that was interrupted goes on if location and definition are the
-        same, and begins anew otherwise. `again`: though the table is at the location; somebody has told that its rows are not the source's.
+        `replaces` names tables (ids) that go in the step in which it comes: the one whose name it takes, as after a
+        TRUNCATE, or one that is rebuilt under the same id. Loaded aside meanwhile; an attempt that was interrupted
+        goes on if location and definition are the same, and begins anew otherwise. `again`: though the table is at the
+        location; somebody has told that its rows are not the source's.
         """
         ...
 
@@ -219,10 +236,12 @@ class Destination(Protocol):
         ...
 
     def alter(self, tables: Sequence[TargetTable], statements: Sequence[str]) -> None:
-        """Run statements that make of the live tables with these ids what is given here (new columns, new names); locations do not move.
+        """Run statements that make of the live tables with these ids what is given here (new columns, new names);
+        locations do not move.
 
-        Before each statement stands in the destination what it is and how to tell whether it has run, so that after a kill the next `open`
-        runs what is missing, and nothing twice. `tables` are all whose definition or name changes.
+        Before each statement stands in the destination what it is and how to tell whether it has run, so that after a
+        kill the next `open` runs what is missing, and nothing twice. `tables` are all whose definition or name
+        changes.
         """
         ...
 
@@ -231,13 +250,16 @@ class Destination(Protocol):
         ...
 
     def forget(self, table_ids: Sequence[int]) -> None:
-        """Take tables that somebody else dropped, or that were released, out of the registry with their points: they may come again."""
+        """Take tables that somebody else dropped, or that were released, out of the registry with their points: they
+        may come again."""
         ...
 
     def release(self, table_id: int) -> tuple[str, ...]:
-        """Make the table an ordinary one (D5) and leave it alone from now on. Returns what could not be brought back, as text."""
+        """Make the table an ordinary one (D5) and leave it alone from now on. Returns what could not be brought back,
+        as text."""
         ...
 
     def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
-        """All tables but those `behind` have reached the location: move the global point, as far as the ones behind let it. Returns it."""
+        """All tables but those `behind` have reached the location: move the global point, as far as the ones behind
+        let it. Returns it."""
         ...

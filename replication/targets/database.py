@@ -1,11 +1,13 @@
-"""A database that speaks the MySQL protocol as a destination: MariaDB, MySQL 8; the promises are those of `replication.targets.base`.
+"""A database that speaks the MySQL protocol as a destination: MariaDB, MySQL 8; the promises are those of
+`replication.targets.base`.
 
-A table's rows, its checkpoint row and, if it has to be, the global one are one transaction: delete by staged keys, insert from staging,
-checkpoint last. So after a kill there is nothing to repair, and the rule is the same for a first try and a repetition: every new value is
-a delete and an insert, every delete bears a missing row. That is what safe mode (C7) asks for; what remains of it here is that in safe
-mode missing rows are not counted as a sign that somebody else wrote. It still protects where the server loses what it has acknowledged (a
-power cut with `innodb_flush_log_at_trx_commit` 0 or 2 loses whole transactions, the checkpoint with them), and where a user made the table
-one of an engine without transactions.
+A table's rows, its checkpoint row and, if it has to be, the global one are one transaction: delete by staged keys,
+insert from staging, checkpoint last. So after a kill there is nothing to repair, and the rule is the same for a first
+try and a repetition: every new value is a delete and an insert, every delete bears a missing row. That is what safe
+mode (C7) asks for; what remains of it here is that in safe mode missing rows are not counted as a sign that somebody
+else wrote. It still protects where the server loses what it has acknowledged (a power cut with
+`innodb_flush_log_at_trx_commit` 0 or 2 loses whole transactions, the checkpoint with them), and where a user made the
+table one of an engine without transactions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,11 +29,11 @@ from replication.checkpoint.store import Location
 from replication.errors import CheckpointUnknown, PointTooOld
 from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
-from replication.schema.statements import drop_table, make_beside, name_beside, show_loaded
+from replication.schema.statements import drop_table, make_shadow, shadow_name, show_loaded
 from replication.schema.sync_mark import check_mark, release
 from replication.state.tables import checkpoints
 from replication.targets.address import Address
-from replication.targets.base import Applied, Capabilities, LoadWork, Registered, Rows, State, TargetTable
+from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, State, TargetTable
 from replication.targets.encoding import LoadColumn, load_columns
 from replication.targets.errors import (
     TargetChangeStuck,
@@ -63,7 +65,8 @@ _CONNECTIONS = 2
 
 
 class DatabaseTarget:
-    """A subscription's tables in one database of one server. See `replication.targets.base.Destination` for what the methods promise.
+    """A subscription's tables in one database of one server. See `replication.targets.base.Destination` for what the
+    methods promise.
 
     Parameters
     ----------
@@ -133,14 +136,21 @@ class DatabaseTarget:
     def tables(self) -> dict[int, Registered]:
         with self._session.typed(self._session.subject), self._session.transaction() as connection:
             loading = self._registry.loads(connection)
-        found = {table_id: Registered(table, State.LOADING, None, location) for table_id, (location, table) in loading.items()}
+        found = {
+            table_id: Registered(table, State.LOADING, None, location)
+            for table_id, (location, table) in loading.items()
+        }
         for table_id, (table, state) in self._tables.items():
             location = loading[table_id][0] if table_id in loading else None
             found[table_id] = Registered(table, state, self._points.reached(table_id), location)
         return found
 
     def points(self) -> dict[int, Location]:
-        return {table_id: self._points.reached(table_id) for table_id, (_, state) in self._tables.items() if state is State.LIVE}
+        return {
+            table_id: self._points.reached(table_id)
+            for table_id, (_, state) in self._tables.items()
+            if state is State.LIVE
+        }
 
     def global_point(self) -> Location:
         return self._points.flushed_global_point()
@@ -160,7 +170,9 @@ class DatabaseTarget:
             try:
                 self._points.flush_safe_mode_exit_point()
             except CheckpointUnknown as error:
-                raise TargetUnavailable("the connection was lost before anything was applied", subject=self._session.subject) from error
+                raise TargetUnavailable(
+                    "the connection was lost before anything was applied", subject=self._session.subject
+                ) from error
 
     def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
         def nothing(_: sa.Connection) -> None:
@@ -172,7 +184,9 @@ class DatabaseTarget:
                 points.save_global_point(location)
                 for table_id in behind:
                     table = self._tables.get(table_id)
-                    schema, name = (table[0].database, table[0].name) if table else (self.address.database, str(table_id))
+                    schema, name = (
+                        (table[0].database, table[0].name) if table else (self.address.database, str(table_id))
+                    )
                     points.save_table_point(table_id, location, schema=schema, name=name)
                 reached = points.flush(points.snapshot(forced=True) or 0, (), [nothing])
         except CheckpointUnknown as error:
@@ -202,11 +216,21 @@ class DatabaseTarget:
             finally:
                 with suppress(CcprError, exc.SQLAlchemyError, pymysql.err.MySQLError):
                     staging.drop()
-        missing = 0 if (self._safe_until is not None and location <= self._safe_until) or not counts else staged.deletes - counts[-1]
+        missing = (
+            0
+            if (self._safe_until is not None and location <= self._safe_until) or not counts
+            else staged.deletes - counts[-1]
+        )
         return Applied(upserted=staged.upserts, deleted=staged.deletes, missing=missing)
 
     def create(
-        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+        self,
+        table: TargetTable,
+        parts: Sequence[LoadPart],
+        location: Location,
+        *,
+        replaces: Sequence[int] = (),
+        again: bool = False,
     ) -> Applied:
         subject = f"table {table.qualified_name}"
         known = self._tables.get(table.id)
@@ -218,24 +242,24 @@ class DatabaseTarget:
         if not again and known and known[0].create == table.create and self._points.reached(table.id) == location:
             return Applied(skipped=True)
         replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is State.LIVE]
-        aside = replace(parse_create_table(table.create), name=self._aside("load", table.id))
+        shadow = replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
         with self._session.typed(subject):
             self._check_free([table], replaced)
             self._check_ours(replaced, missing_is_fine=True)
-            done = self._begin_load(table, aside, location, works)
-            waiting = [work for work in works if work.key not in done]
+            done = self._begin_load(table, shadow, location, parts)
+            waiting = [part for part in parts if part.key not in done]
             load = InitialLoad(
                 self._session,
                 self.task_id,
                 table.id,
                 self._fence,
-                aside.quoted_name,
+                shadow.quoted_name,
                 self._columns(table, parse_create_table(table.create)),
                 subject,
             )
             rows = load.run(waiting, self._connections) if waiting else 0
-            self._show(table, aside, location, replaced, [table_id for table_id in replaces if table_id != table.id])
-        return Applied(upserted=rows, parts=len(waiting), parts_skipped=len(works) - len(waiting))
+            self._show(table, shadow, location, replaced, [table_id for table_id in replaces if table_id != table.id])
+        return Applied(upserted=rows, parts=len(waiting), parts_skipped=len(parts) - len(waiting))
 
     # ---- definitions
 
@@ -253,13 +277,20 @@ class DatabaseTarget:
                 loading = self._registry.loads(connection)
             live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is State.LIVE]
             self._check_ours(live, missing_is_fine=True)
-            names = [*_names(live), *((self.address.database, self._aside("load", one)) for one in table_ids if one in loading)]
-            self._changes.run(Change(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids)))
+            names = [
+                *_names(live),
+                *((self.address.database, self._shadow_name("load", one)) for one in table_ids if one in loading),
+            ]
+            self._changes.run(
+                Change(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids))
+            )
 
     def forget(self, table_ids: Sequence[int]) -> None:
         for table_id in table_ids:
             if self._state(table_id) is State.LIVE:
-                raise TargetTableUnknown("the table is live: it can be dropped or released", subject=f"table id {table_id}")
+                raise TargetTableUnknown(
+                    "the table is live: it can be dropped or released", subject=f"table id {table_id}"
+                )
         with self._session.typed(self._session.subject):
             self._finish(Change((), (), gone=tuple(table_ids)), lambda _: None)
 
@@ -267,7 +298,7 @@ class DatabaseTarget:
         table = self._live(table_id)
         with self._session.typed(f"table {table.qualified_name}"):
             self._check_ours([table])
-            made = release(table.create, table.erased or {}, table.suspended or {}, self.dialect)
+            made = release(table.create, table.stripped or {}, table.disabled or {}, self.dialect)
             change = Change(made.statements, (_name(table),), (table,), State.RELEASED, optional=tuple(made.optional))
             refused = self._changes.run(change)
         return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
@@ -342,7 +373,9 @@ class DatabaseTarget:
         for name, was in made.items():
             if now.get(name) != was:
                 told = " ".join(word for word in now.get(name, ["is gone"]) if word)
-                raise TargetTableAltered(f"column {name} was {' '.join(word for word in was if word)}, and is now: {told}", subject=subject)
+                raise TargetTableAltered(
+                    f"column {name} was {' '.join(word for word in was if word)}, and is now: {told}", subject=subject
+                )
         more = [name for name, (_, _, key) in now.items() if key and name not in made]
         if made and more:
             raise TargetTableAltered(f"column {more[0]} is new in its key", subject=subject)
@@ -353,48 +386,66 @@ class DatabaseTarget:
             "SELECT column_name, column_type, collation_name, IF(column_key = 'PRI', 'in the key', NULL) "
             "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
         )
-        return {name: [kind, collation, key] for name, kind, collation, key in self._session.rows(query, list(_name(table)))}
+        return {
+            name: [kind, collation, key] for name, kind, collation, key in self._session.rows(query, list(_name(table)))
+        }
 
     def _check_free(self, tables: Sequence[TargetTable], ours: Sequence[TargetTable]) -> None:
         """Raises TargetTableForeign if a name is somebody else's, or another table of ours has it."""
         with self._session.transaction():
             for table in tables:
                 if _name(table) not in _names(ours) and self._session.shown(quoted(_name(table))) is not None:
-                    raise TargetTableForeign("the target has a table of this name", subject=f"table {table.qualified_name}")
+                    raise TargetTableForeign(
+                        "the target has a table of this name", subject=f"table {table.qualified_name}"
+                    )
 
-    def _aside(self, purpose: Literal["load", "old"], table_id: int) -> str:
-        return name_beside(purpose, self.task_id, table_id)
+    def _shadow_name(self, purpose: Literal["load", "old"], table_id: int) -> str:
+        return shadow_name(purpose, self.task_id, table_id)
 
-    def _begin_load(self, table: TargetTable, aside: CreateTable, location: Location, works: Sequence[LoadWork]) -> set[str]:
-        """The table beside, and which pieces it has. The row in `ccpr_loads` comes first: it says that the table is ours."""
+    def _begin_load(
+        self, table: TargetTable, shadow: CreateTable, location: Location, parts: Sequence[LoadPart]
+    ) -> set[str]:
+        """The shadow table, and which pieces it has. The row in `ccpr_loads` comes first: it says that the table is
+        ours."""
         with self._session.transaction() as connection:
             begun = self._registry.loads(connection).get(table.id)
-            there = self._session.shown(aside.quoted_name) is not None
+            there = self._session.shown(shadow.quoted_name) is not None
             if there and begun is None:
-                raise TargetTableForeign("the target has a table of this name", subject=f"table {aside.quoted_name}")
+                raise TargetTableForeign("the target has a table of this name", subject=f"table {shadow.quoted_name}")
             if there and begun is not None and begun[0] == location and begun[1].create == table.create:
-                done = self._registry.parts_with_present_keys(connection, table.id, works)
-                if done <= {work.key for work in works}:  # else it was cut into other pieces, whose rows would come twice
+                done = self._registry.parts_with_present_keys(connection, table.id, parts)
+                if done <= {
+                    part.key for part in parts
+                }:  # else it was cut into other pieces, whose rows would come twice
                     self._registry.take_load(connection, table.id, self._fence)
                     return done
             self._registry.begin_load(connection, table, location, self._fence)
         with self._session.transaction():
             if there:
-                self._session.run(drop_table((aside.database, aside.name)))
-            self._session.run(make_beside(aside, aside.name))
+                self._session.run(drop_table((shadow.database, shadow.name)))
+            self._session.run(make_shadow(shadow, shadow.name))
         return set()
 
     def _show(
-        self, table: TargetTable, aside: CreateTable, location: Location, replaced: Sequence[TargetTable], gone: Sequence[int]
+        self,
+        table: TargetTable,
+        shadow: CreateTable,
+        location: Location,
+        replaced: Sequence[TargetTable],
+        gone: Sequence[int],
     ) -> None:
         """Make the indexes, rename all at once, drop what was replaced."""
         database = self.address.database
-        outgoing = [(_name(old), self._aside("old", old.id)) for old in replaced if self._is_there(old)]
-        statements = show_loaded(parse_create_table(table.create), aside.name, outgoing)
+        outgoing = [(_name(old), self._shadow_name("old", old.id)) for old in replaced if self._is_there(old)]
+        statements = show_loaded(parse_create_table(table.create), shadow.name, outgoing)
         names = all_names(
-            [(database, aside.name), _name(table)], _names(replaced), [(database, self._aside("old", old.id)) for old in replaced]
+            [(database, shadow.name), _name(table)],
+            _names(replaced),
+            [(database, self._shadow_name("old", old.id)) for old in replaced],
         )
-        change = Change(statements, names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,))
+        change = Change(
+            statements, names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,)
+        )
         self._changes.run(change)
 
     def _is_there(self, table: TargetTable) -> bool:
@@ -417,7 +468,9 @@ class DatabaseTarget:
             for table in change.tables:
                 self._save(table, located.get(table.id, points.reached(table.id)))
             gone = set(change.gone) - {table.id for table in change.tables}
-            points.flush(points.snapshot(forced=True) or 0, [table.id for table in change.tables], [register], gone=gone)
+            points.flush(
+                points.snapshot(forced=True) or 0, [table.id for table in change.tables], [register], gone=gone
+            )
         except CheckpointUnknown as error:  # the intent tells, when it is settled
             raise TargetUnavailable("the connection was lost at COMMIT", subject=change.subject) from error
         except BaseException:
@@ -429,7 +482,8 @@ class DatabaseTarget:
         self._tables |= {table.id: (replace(table, remarks=()), change.state) for table in change.tables}
 
     def _commit(self, tables: Sequence[tuple[TargetTable, Location]], work: Callable[[sa.Connection], None]) -> None:
-        """Rows and points, in one transaction; an unknown outcome is looked up (B10). Raises TargetOutcomeUnknown if that cannot be."""
+        """Rows and points, in one transaction; an unknown outcome is looked up (B10). Raises TargetOutcomeUnknown if
+        that cannot be."""
         points = self._points
         try:
             for table, location in tables:
@@ -441,15 +495,21 @@ class DatabaseTarget:
                 self.close()
                 self.open()
             except CcprError as away:
-                raise TargetOutcomeUnknown(f"the connection was lost at COMMIT; {away.message}", subject=subject) from error
+                raise TargetOutcomeUnknown(
+                    f"the connection was lost at COMMIT; {away.message}", subject=subject
+                ) from error
             if not all(self._points.reached(table.id) >= location for table, location in tables):
-                raise TargetUnavailable("the connection was lost at COMMIT, and the target has not committed", subject=subject) from error
+                raise TargetUnavailable(
+                    "the connection was lost at COMMIT, and the target has not committed", subject=subject
+                ) from error
         except BaseException:
             self._forget_saved()
             raise
 
     def _save(self, table: TargetTable, location: Location) -> None:
-        self._points.save_table_point(table.id, location, schema=table.database, name=table.name, info=table.source.to_json())
+        self._points.save_table_point(
+            table.id, location, schema=table.database, name=table.name, info=table.source.to_json()
+        )
 
     def _forget_saved(self) -> None:
         if self._checkpoint is not None:

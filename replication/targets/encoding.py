@@ -1,13 +1,15 @@
 """Arrow rows as the text that LOAD DATA reads, exact for every value, without a loop over rows.
 
-The text is CSV as `pyarrow.csv` writes it: every value in double quotes, which are doubled inside; a backslash is doubled, since it is the
-escape of LOAD DATA; NULL is \\N without quotes. So a text may hold anything: `\\N`, `NULL`, quotes, line ends, zero bytes.
+The text is CSV as `pyarrow.csv` writes it: every value in double quotes, which are doubled inside; a backslash is
+doubled, since it is the escape of LOAD DATA; NULL is \\N without quotes. So a text may hold anything: `\\N`, `NULL`,
+quotes, line ends, zero bytes.
 
-What a column's text is depends on both sides: the Arrow type as the reader gives it (`matrixone.objects.types`) and the target's type.
+What a column's text is depends on both sides: the Arrow type as the reader gives it (`matrixone.objects.types`) and
+the target's type.
 
 * bytes are hexadecimal digits, UNHEX on the way in; a bit column is a number, CAST on the way in
-* float and double have the digits that read back as the same bits, but for -0, which MariaDB stores as 0; a float goes as the double that
-  it is, for the server reads it as one
+* float and double have the digits that read back as the same bits, but for -0, which MariaDB stores as 0; a float goes
+  as the double that it is, for the server reads it as one
 * decimals never have an exponent; vectors are `[1, 2.5]` without exponents, as MatrixOne prints them
 * a timestamp is its UTC time, a time of day may have more than 24 hours, a year has four digits
 """
@@ -57,9 +59,11 @@ class LoadColumn:
         return self.target.type.name == "bit"
 
 
-def load_columns(source: Table, columns: Sequence[ColumnDefinition], hidden_key: str, arrow_key: str) -> tuple[LoadColumn, ...]:
-    """The target's columns with what they come from. `hidden_key` is the name of the key of a table without one, in the target, `arrow_key`
-    in the rows. Raises DeltaUnfit.
+def load_columns(
+    source: Table, columns: Sequence[ColumnDefinition], hidden_key: str, arrow_key: str
+) -> tuple[LoadColumn, ...]:
+    """The target's columns with what they come from. `hidden_key` is the name of the key of a table without one, in
+    the target, `arrow_key` in the rows. Raises DeltaUnfit.
     """
     by_name = {column.name: column for column in source.user_columns}
     found = []
@@ -69,7 +73,9 @@ def load_columns(source: Table, columns: Sequence[ColumnDefinition], hidden_key:
         elif column.name == hidden_key:
             found.append(LoadColumn(column.name, arrow_key, None, column))
         else:
-            raise DeltaUnfit(f"column {column.name} of the target is none of the source", subject=f"table {source.qualified_name}")
+            raise DeltaUnfit(
+                f"column {column.name} of the target is none of the source", subject=f"table {source.qualified_name}"
+            )
     return tuple(found)
 
 
@@ -90,8 +96,11 @@ def load_statement(token: str, table: str, columns: Sequence[LoadColumn]) -> str
     return f"{text} SET {', '.join(sets)}" if sets else text
 
 
-def encode(rows: Iterable[pa.Table | pa.RecordBatch], columns: Sequence[LoadColumn], subject: str) -> Iterator[pa.Buffer]:
-    """The text of rows, in pieces of some megabytes. Columns are found by name. Raises DeltaUnfit and TargetValueRefused."""
+def encode(
+    rows: Iterable[pa.Table | pa.RecordBatch], columns: Sequence[LoadColumn], subject: str
+) -> Iterator[pa.Buffer]:
+    """The text of rows, in pieces of some megabytes. Columns are found by name. Raises DeltaUnfit and
+    TargetValueRefused."""
     for table in rows:
         names = set(table.schema.names)
         missing = [column.arrow_name for column in columns if column.arrow_name not in names]
@@ -146,8 +155,14 @@ def _hexadecimal(values: pa.Array) -> pa.Array:
     first, last = int(ends[0]), int(ends[-1])
     digits = _HEX[np.frombuffer(data, np.uint8, last - first, first)] if last > first else np.empty(0, "<u2")
     starts = (ends.astype(np.int64) - first) * 2
-    hexadecimal = pa.Array.from_buffers(pa.large_string(), len(values), [None, pa.py_buffer(starts), pa.py_buffer(digits)])
-    return pc.if_else(values.is_valid(), hexadecimal, pa.scalar(None, pa.large_string())) if values.null_count else hexadecimal
+    hexadecimal = pa.Array.from_buffers(
+        pa.large_string(), len(values), [None, pa.py_buffer(starts), pa.py_buffer(digits)]
+    )
+    return (
+        pc.if_else(values.is_valid(), hexadecimal, pa.scalar(None, pa.large_string()))
+        if values.null_count
+        else hexadecimal
+    )
 
 
 def _escaped(values: pa.Array) -> pa.Array:
@@ -164,7 +179,9 @@ def _decimals(values: pa.Array) -> pa.Array:
 
 def _finite(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
     if not pc.all(pc.is_finite(values)).as_py() and pc.any(pc.invert(pc.is_finite(values))).as_py():
-        raise TargetValueRefused(f"column {column.name} has a NaN or an infinity, which the target cannot store", subject=subject)
+        raise TargetValueRefused(
+            f"column {column.name} has a NaN or an infinity, which the target cannot store", subject=subject
+        )
     return values
 
 
@@ -179,7 +196,8 @@ def _vectors(values: pa.Array) -> pa.Array:
 
 
 def plain_floats(values: pa.Array) -> pa.Array:
-    """Shortest digits that read back equal, never an exponent: 1e-07 is 0.0000001. One round for each exponent that there is."""
+    """Shortest digits that read back equal, never an exponent: 1e-07 is 0.0000001. One round for each exponent that
+    there is."""
     text = values.cast(pa.string())
     odd = pc.match_substring(text, "e")
     if not pc.any(odd).as_py():
@@ -205,7 +223,8 @@ def plain_floats(values: pa.Array) -> pa.Array:
 
 
 def time_text(values: pa.Array, digits: int) -> pa.Array:
-    """-838:59:59.000000 with so many digits behind the point, more if they are not zero; hours are as many as there are."""
+    """-838:59:59.000000 with so many digits behind the point, more if they are not zero; hours are as many as there
+    are."""
     count = values.cast(pa.duration("us")).cast(pa.int64())
     size = pc.abs_checked(count)
     seconds = pc.divide(size, 1_000_000)

@@ -4,7 +4,8 @@ from matrixone.errors import Terminal, Transient, Unknown
 
 
 class TargetUnavailable(Transient):
-    """The target database does not answer now: it restarts, is locked, full, or out of connections. What was under way was undone there."""
+    """The target database does not answer now: it restarts, is locked, full, or out of connections. What was under way
+    was undone there."""
 
     code = "TARGET_UNAVAILABLE"
     about = "target"
@@ -23,7 +24,8 @@ class TargetBusy(Transient):
 
 
 class TargetAhead(Terminal):
-    """The target stands at a point that the subscription's history here does not have: another copy of its state has carried it on."""
+    """The target stands at a point that the subscription's history here does not have: another copy of its state has
+    carried it on."""
 
     code = "TARGET_AHEAD"
     about = "target"
@@ -34,11 +36,14 @@ class TargetAhead(Terminal):
 
 
 class TargetOutcomeUnknown(Unknown):
-    """The connection was lost while a transaction was being committed, and the target does not answer the question whether it was."""
+    """The connection was lost while a transaction was being committed, and the target does not answer the question
+    whether it was."""
 
     code = "TARGET_OUTCOME_UNKNOWN"
     about = "table"
-    default_remedy = "Run it again when the target answers: the checkpoint row in it tells, and nothing is applied twice."
+    default_remedy = (
+        "Run it again when the target answers: the checkpoint row in it tells, and nothing is applied twice."
+    )
 
 
 class TargetDenied(Terminal):
@@ -53,7 +58,8 @@ class TargetDenied(Terminal):
 
 
 class TargetRefused(Terminal):
-    """The target answered a statement with an error that trying again does not cure; its number and text are in the message."""
+    """The target answered a statement with an error that trying again does not cure; its number and text are in the
+    message."""
 
     code = "TARGET_REFUSED"
     about = "target or table"
@@ -61,7 +67,8 @@ class TargetRefused(Terminal):
 
 
 class TargetValueRefused(Terminal):
-    """The target cannot hold a value as it is, for example a NaN, or a time beyond 838 hours. Nothing of the transaction is in it."""
+    """The target cannot hold a value as it is, for example a NaN, or a time beyond 838 hours. Nothing of the
+    transaction is in it."""
 
     code = "TARGET_VALUE_REFUSED"
     about = "table"
@@ -80,7 +87,8 @@ class TargetTableForeign(Terminal):
 
 
 class TargetTableDropped(Terminal):
-    """A table that is being synced was dropped or renamed in the target by somebody else. It is not made again; its checkpoint is kept."""
+    """A table that is being synced was dropped or renamed in the target by somebody else. It is not made again; its
+    checkpoint is kept."""
 
     code = "TARGET_TABLE_DROPPED"
     about = "table"
@@ -91,8 +99,8 @@ class TargetTableDropped(Terminal):
 
 
 class TargetTableAltered(Terminal):
-    """Somebody else altered a table that is being synced: a column is gone or of another type or collation, or its key is another, so that
-    values could change on their way in. It is left alone, and its checkpoint is kept.
+    """Somebody else altered a table that is being synced: a column is gone or of another type or collation, or its key
+    is another, so that values could change on their way in. It is left alone, and its checkpoint is kept.
     """
 
     code = "TARGET_TABLE_ALTERED"
@@ -108,11 +116,14 @@ class TargetTableUnknown(Terminal):
 
     code = "TARGET_TABLE_UNKNOWN"
     about = "table"
-    default_remedy = "Nothing was changed. Create the table in the target first; a released table is no longer written to."
+    default_remedy = (
+        "Nothing was changed. Create the table in the target first; a released table is no longer written to."
+    )
 
 
 class TargetChangeStuck(Terminal):
-    """A change of a table's definition was begun and a statement of it fails, so the table waits between two definitions."""
+    """A change of a table's definition was begun and a statement of it fails, so the table waits between two
+    definitions."""
 
     code = "TARGET_CHANGE_STUCK"
     about = "table"
@@ -132,7 +143,9 @@ class FileRequestRefused(Terminal):
 
     code = "FILE_REQUEST_REFUSED"
     about = "target"
-    default_remedy = "A sound server does not do this: find out what answers at that address before anything is sent to it again."
+    default_remedy = (
+        "A sound server does not do this: find out what answers at that address before anything is sent to it again."
+    )
 
 
 class BadTargetUri(Terminal):

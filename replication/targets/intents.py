@@ -1,9 +1,10 @@
 """Changes of definitions in a target, which has no transactions for them: each statement leaves an intent first.
 
-An intent is a row with all statements of a change, how many of them have run, and a digest of the definitions of all tables concerned as
-they were before the next one. After a kill the digest tells whether that one ran: these tables are ours alone, and a single statement runs
-wholly or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that changes no definition may run twice, which changes nothing again.
-A change that was begun is brought to its end. What is registered, and the points, follow in the transaction that takes the intent away.
+An intent is a row with all statements of a change, how many of them have run, and a digest of the definitions of all
+tables concerned as they were before the next one. After a kill the digest tells whether that one ran: these tables are
+ours alone, and a single statement runs wholly or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that
+changes no definition may run twice, which changes nothing again. A change that was begun is brought to its end. What
+is registered, and the points, follow in the transaction that takes the intent away.
 """
 
 import hashlib
@@ -22,7 +23,13 @@ from matrixone.schema import integer_of, text_of
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
 from replication.targets.base import State, TargetTable
-from replication.targets.errors import TargetChangeStuck, TargetDenied, TargetRefused, TargetUnavailable, TargetValueRefused
+from replication.targets.errors import (
+    TargetChangeStuck,
+    TargetDenied,
+    TargetRefused,
+    TargetUnavailable,
+    TargetValueRefused,
+)
 from replication.targets.registry import intents, table_from_json, table_json
 from replication.targets.session import TargetSession, typed_error
 
@@ -68,7 +75,9 @@ class Change:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Change":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
-        points = ((integer_of(table_id), Location(integer_of(lsn), integer_of(ts))) for table_id, lsn, ts in value["points"])
+        points = (
+            (integer_of(table_id), Location(integer_of(lsn), integer_of(ts))) for table_id, lsn, ts in value["points"]
+        )
         return cls(
             tuple(map(text_of, value["statements"])),
             tuple((text_of(database), text_of(name)) for database, name in value["names"]),
@@ -97,23 +106,32 @@ class Changes:
     finish : registers what a change has led to, in one transaction, in which it also calls what it is given.
     """
 
-    def __init__(self, session: TargetSession, task_id: str, finish: Callable[[Change, Callable[[sa.Connection], None]], None]) -> None:
+    def __init__(
+        self, session: TargetSession, task_id: str, finish: Callable[[Change, Callable[[sa.Connection], None]], None]
+    ) -> None:
         self._session, self._task_id, self._finish = session, task_id, finish
         self.stuck: dict[int, str] = {}  # table id -> why its change cannot go on
 
     def run(self, change: Change) -> dict[int, str]:
-        """Raises an error of the first statement, after which nothing has changed, or TargetChangeStuck for a later one.
+        """Raises an error of the first statement, after which nothing has changed, or TargetChangeStuck for a later
+        one.
 
         Returns what the server had against optional statements, by their numbers.
         """
         key = uuid.uuid4().hex
         with self._session.transaction() as connection:
-            row = {"id": key, "task_id": self._task_id, "change": json.dumps(change.to_json(), ensure_ascii=False), "next_statement": 0}
+            row = {
+                "id": key,
+                "task_id": self._task_id,
+                "change": json.dumps(change.to_json(), ensure_ascii=False),
+                "next_statement": 0,
+            }
             connection.execute(intents.insert().values(**row, before=self._digest(change), problem=""))
         return self._go_on(key, change, 0)
 
     def settle(self) -> None:
-        """Bring what an earlier session has begun to its end. What cannot be is in `stuck`. Raises TargetUnavailable, StateUnreadable."""
+        """Bring what an earlier session has begun to its end. What cannot be is in `stuck`. Raises TargetUnavailable,
+        StateUnreadable."""
         self.stuck = {}
         with self._session.transaction() as connection:
             rows = connection.execute(sa.select(intents).where(intents.c.task_id == self._task_id)).all()
@@ -122,7 +140,9 @@ class Changes:
                 change = Change.from_json(json.loads(row.change))
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 subject = f"row {row.id} of ccpr_intents"
-                raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+                raise StateUnreadable(
+                    f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
+                ) from error
             place = row.next_statement
             with self._session.transaction() as connection:
                 now = self._digest(change)
@@ -132,7 +152,9 @@ class Changes:
             try:
                 self._go_on(row.id, change, place)
             except (TargetChangeStuck, TargetRefused, TargetDenied, TargetValueRefused) as error:
-                _log.warning("a change that was begun cannot go on: %s", error)  # stuck, or undone as if it had never begun
+                _log.warning(
+                    "a change that was begun cannot go on: %s", error
+                )  # stuck, or undone as if it had never begun
 
     def _go_on(self, key: str, change: Change, place: int) -> dict[int, str]:
         refused: dict[int, str] = {}
@@ -171,7 +193,9 @@ class Changes:
         return refused
 
     def _note(self, connection: sa.Connection, key: str, place: int, digest: str) -> None:
-        connection.execute(intents.update().where(intents.c.id == key).values(next_statement=place, before=digest, problem=""))
+        connection.execute(
+            intents.update().where(intents.c.id == key).values(next_statement=place, before=digest, problem="")
+        )
 
     def _digest(self, change: Change) -> str:
         """Of the definitions as the server shows them; a table that is not there counts as such."""

@@ -1,7 +1,8 @@
 """A connection to a target, and rows through it: LOAD DATA LOCAL from memory, and never a file.
 
-The protocol lets the server ask for a file by any name at any time. This connection answers one question: for the random name that it has
-put into the statement which it is just running, with the rows of that statement. Any other request ends the connection.
+The protocol lets the server ask for a file by any name at any time. This connection answers one question: for the
+random name that it has put into the statement which it is just running, with the rows of that statement. Any other
+request ends the connection.
 """
 
 import secrets
@@ -25,11 +26,12 @@ from replication.targets.errors import FileRequestRefused, TargetValueRefused
 _PACKET = 256 << 10
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 3600  # the answer to an INSERT … SELECT of a large delta takes its time
 _SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO"
-# Rows may be long in coming, from a slow store. Who reads a table must not make us wait, and all others behind us, for a day.
-_PATIENCE = "wait_timeout = 3600, net_read_timeout = 3600, net_write_timeout = 3600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
+# Rows may be long in coming, from a slow store. Who reads a table must not make us wait, and all others behind us, for
+# a day.
+_TIMEOUTS = "wait_timeout = 3600, net_read_timeout = 3600, net_write_timeout = 3600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
 # What a server's own settings could spoil: no warnings, a limit of seconds for a statement, DELETE only with WHERE.
 _PLAIN = "max_error_count = 64, sql_safe_updates = 0 /*M!, max_statement_time = 0 */"
-SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_PATIENCE}, {_PLAIN}"
+SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_TIMEOUTS}, {_PLAIN}"
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _SHOWN_WARNINGS = 3
 
@@ -78,25 +80,33 @@ class LoadingConnection(_Wire):
         self.connect()
 
     def connect(self, sock: Any = None) -> None:
-        patience, self._read_timeout = self._read_timeout, self.connect_timeout  # a listener that stays silent fails as fast as none
+        timeouts, self._read_timeout = (
+            self._read_timeout,
+            self.connect_timeout,
+        )  # a listener that stays silent fails as fast as none
         try:
             super().connect(sock)
             self.query(ISOLATION)
         finally:
-            self._read_timeout = patience
+            self._read_timeout = timeouts
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
         try:
             return super()._read_query_result(unbuffered)
         except RuntimeError as error:  # PyMySQL's for a request that it does not serve
             self._force_close()
-            raise FileRequestRefused("the server asked for a file where none was offered", subject=self.subject) from error
+            raise FileRequestRefused(
+                "the server asked for a file where none was offered", subject=self.subject
+            ) from error
 
-    def load(self, table: str, columns: tuple[LoadColumn, ...], rows: Iterable[pa.Table | pa.RecordBatch], subject: str) -> int:
-        """Append rows to a table (its name is quoted); how many. The caller's transaction has to be undone after an error.
+    def load(
+        self, table: str, columns: tuple[LoadColumn, ...], rows: Iterable[pa.Table | pa.RecordBatch], subject: str
+    ) -> int:
+        """Append rows to a table (its name is quoted); how many. The caller's transaction has to be undone after an
+        error.
 
-        LOAD DATA LOCAL turns bad values and duplicate keys into warnings, in strict mode, too: any warning is TargetValueRefused. Raises
-        what `rows` raises, DeltaUnfit, FileRequestRefused, pymysql's errors.
+        LOAD DATA LOCAL turns bad values and duplicate keys into warnings, in strict mode, too: any warning is
+        TargetValueRefused. Raises what `rows` raises, DeltaUnfit, FileRequestRefused, pymysql's errors.
         """
         sent = 0
 
@@ -120,14 +130,18 @@ class LoadingConnection(_Wire):
             raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not ask for the rows")
         if _pymysql.LoadLocalPacketWrapper(packet).filename != token.encode():
             self._force_close()
-            raise FileRequestRefused("the server asked for another file than the rows it was offered", subject=self.subject)
+            raise FileRequestRefused(
+                "the server asked for another file than the rows it was offered", subject=self.subject
+            )
         problem: BaseException | None = None
         try:
             for piece in pieces:
                 view = memoryview(piece)
                 for start in range(0, len(view), _PACKET):
                     self.write_packet(view[start : start + _PACKET])
-        except CcprError as error:  # of the rows: the server is told that there are no more, and the caller undoes those that went
+        except (
+            CcprError
+        ) as error:  # of the rows: the server is told that there are no more, and the caller undoes those that went
             problem = error
         except BaseException:
             self._force_close()

@@ -1,7 +1,8 @@
 """The mirror as a destination: the first one, which an iteration writes and all others are fed from.
 
-It takes objects, not rows, and is written by the iteration alone (`replication.iteration.iteration`), under the subscription's lease; its locations
-are the upstream's snapshots, stored by the commit. So a session of it shows where it stands, and everything that writes is refused.
+It takes objects, not rows, and is written by the iteration alone (`replication.iteration.iteration`), under the
+subscription's lease; its locations are the upstream's snapshots, stored by the commit. So a session of it shows where
+it stands, and everything that writes is refused.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from typing import NoReturn
 from replication.checkpoint.store import NOWHERE, Location
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
-from replication.targets.base import Applied, Capabilities, LoadWork, Registered, Rows, State, TargetTable
+from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, State, TargetTable
 from replication.targets.errors import TargetUnsupported
 
 CAPABILITIES = Capabilities(
@@ -46,14 +47,18 @@ class MirrorDestination:
             return {}
         location = Location(point.lsn, point.at.physical)
         sources = [self._mirror.manifest(ref).table for ref in point.tables.values()]
-        return {table.id: Registered(TargetTable(table, table.database, table.name), State.LIVE, location) for table in sources}
+        return {
+            table.id: Registered(TargetTable(table, table.database, table.name), State.LIVE, location)
+            for table in sources
+        }
 
     def points(self) -> dict[int, Location]:
         point = self._newest()
         return {} if point is None else dict.fromkeys(point.tables, Location(point.lsn, point.at.physical))
 
     def global_point(self) -> Location:
-        """The newest point without tables behind is looked for by whoever needs one; this is the newest that can be read."""
+        """The newest point without tables behind is looked for by whoever needs one; this is the newest that can be
+        read."""
         point = self._newest()
         return NOWHERE if point is None else Location(point.lsn, point.at.physical)
 
@@ -64,7 +69,13 @@ class MirrorDestination:
         """Nothing: an iteration that is under way stands in the log."""
 
     def create(
-        self, table: TargetTable, works: Sequence[LoadWork], location: Location, *, replaces: Sequence[int] = (), again: bool = False
+        self,
+        table: TargetTable,
+        parts: Sequence[LoadPart],
+        location: Location,
+        *,
+        replaces: Sequence[int] = (),
+        again: bool = False,
     ) -> Applied:
         self._refuse()
 
@@ -93,5 +104,7 @@ class MirrorDestination:
 
     def _refuse(self) -> NoReturn:
         raise TargetUnsupported(
-            "the mirror takes objects, and from an iteration alone", subject=f"mirror {self._mirror.store.url}", remedy="`ccpr run NAME`."
+            "the mirror takes objects, and from an iteration alone",
+            subject=f"mirror {self._mirror.store.url}",
+            remedy="`ccpr run NAME`.",
         )

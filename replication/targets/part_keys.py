@@ -1,8 +1,9 @@
-"""What names a piece of an initial load in a target's `ccpr_load_parts`: a digest of all that decides which rows the piece brings.
+"""What names a piece of an initial load in a target's `ccpr_load_parts`: a digest of all that decides which rows the
+piece brings.
 
-The encoding is written out field by field and carries a version, so that renaming anything in the code changes no key that is stored.
-Version 1 is what 0.1.0 stored: a digest of the `repr` of its classes as they were then. It is only computed for a load that 0.1.0 left
-unfinished, whose pieces get their new keys then.
+The encoding is written out field by field and carries a version, so that renaming anything in the code changes no key
+that is stored. Version 1 is what 0.1.0 stored: a digest of the `repr` of its classes as they were then. It is only
+computed for a load that 0.1.0 left unfinished, whose pieces get their new keys then.
 """
 
 import hashlib
@@ -13,40 +14,42 @@ from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject
 from matrixone.schema import Column
-from replication.delta.split import DeltaWork
+from replication.delta.split import DeltaSplit
 
 _VERSION = "2-"
 
 
-def part_key(work: DeltaWork) -> str:
+def part_key(split: DeltaSplit) -> str:
     """At one location the same key always means the same rows. At most 64 characters."""
-    shape = work.shape
+    shape = split.shape
     value = {
         "table": shape.table,
         "columns": [column.to_json() for column in shape.columns],
         "key": [column.name for column in shape.key.columns],
         "match": shape.key.match.name,
         "dated": shape.dated,
-        "times": [_time(work.before), _time(work.after)],
-        "objects": [_objects(objects) for objects in (work.gone, work.came, work.stayed)],
-        "tombstones": [_objects(objects) for objects in (work.tombstones_before, work.tombstones_after)],
-        "range": [_bound(work.keys.low), _bound(work.keys.high)],
+        "times": [_time(split.before), _time(split.after)],
+        "objects": [_objects(objects) for objects in (split.removed, split.added, split.kept)],
+        "tombstones": [_objects(objects) for objects in (split.tombstones_before, split.tombstones_after)],
+        "range": [_bound(split.keys.low), _bound(split.keys.high)],
     }
     return _VERSION + _digest(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
-def part_key_of_version_1(work: DeltaWork) -> str:
-    """The key that 0.1.0 gave the same piece. Its text is that of dataclasses as Python shows them, with the names of that version."""
-    shape, keys = work.shape, work.keys
+def part_key_of_version_1(split: DeltaSplit) -> str:
+    """The key that 0.1.0 gave the same piece. Its text is that of dataclasses as Python shows them, with the names of
+    that version."""
+    shape, keys = split.shape, split.keys
     key = f"RowKey(columns={_tuple(map(_column, shape.key.columns))}, match={_column(shape.key.match)})"
     columns = _tuple(map(_column, shape.columns))
     listed = (
-        _tuple(map(_listed, objects)) for objects in (work.gone, work.came, work.stayed, work.tombstones_before, work.tombstones_after)
+        _tuple(map(_listed, objects))
+        for objects in (split.removed, split.added, split.kept, split.tombstones_before, split.tombstones_after)
     )
     gone, came, stayed, tombstones_before, tombstones_after = listed
     text = (
         f"DeltaWork(shape=DeltaShape(table={shape.table!r}, columns={columns}, key={key}, dated={shape.dated}), "
-        f"before={_timestamp(work.before)}, after={_timestamp(work.after)}, gone={gone}, came={came}, stayed={stayed}, "
+        f"before={_timestamp(split.before)}, after={_timestamp(split.after)}, gone={gone}, came={came}, stayed={stayed}, "
         f"tombstones_before={tombstones_before}, tombstones_after={tombstones_after}, keys=KeyRange(low={keys.low!r}, high={keys.high!r}))"
     )
     return _digest(text)
@@ -62,7 +65,8 @@ def _time(at: Timestamp) -> list[int]:
 
 def _objects(objects: Iterable[ListedObject]) -> list[list[object]]:
     return [
-        [one.stats.raw.hex(), _time(one.created), None if one.deleted is None else _time(one.deleted), one.tombstone] for one in objects
+        [one.stats.raw.hex(), _time(one.created), None if one.deleted is None else _time(one.deleted), one.tombstone]
+        for one in objects
     ]
 
 

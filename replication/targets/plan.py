@@ -1,12 +1,15 @@
 """What has to be done at a target so that its tables are those of a newer point: pure, from values to values.
 
-Compared are the tables as the target has them, by id, with those of the point; what lies between the two points does not matter. Each
-table goes its own way: one that waits for a person, or that the target cannot have, stays at its point, and so does a table that wants a
-name which one of these has (B4). The order in which the steps are taken:
+Compared are the tables as the target has them, by id, with those of the point; what lies between the two points does
+not matter. Each table goes its own way: one that waits for a person, or that the target cannot have, stays at its
+point, and so does a table that wants a name which one of these has (B4). The order in which the steps are taken:
 
-1. names change, all in one statement, so that two tables can change places; what goes and stands in the way of one steps aside in it
-2. tables that changed in place: statements that the old rows bear, then the rows, then statements that only the new rows bear
-3. tables that are new, or cannot be altered in place (TRUNCATE, a copying ALTER, another key): filled aside, shown in one step
+1. names change, all in one statement, so that two tables can change places; what goes and stands in the way of one
+   steps aside in it
+2. tables that changed in place: statements that the old rows bear, then the rows, then statements that only the new
+   rows bear
+3. tables that are new, or cannot be altered in place (TRUNCATE, a copying ALTER, another key): filled aside, shown in
+   one step
 4. tables that are gone
 """
 
@@ -23,7 +26,7 @@ from replication.failure import Failure
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy, Decision, decide
 from replication.schema.render import Alteration, alter_table, rename_tables, target_table
-from replication.schema.statements import drop_table, make_beside, name_beside, quoted, show_loaded
+from replication.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from replication.schema.sync_mark import NotSyncable, for_sync
 from replication.schema.table_changes import ChangeKind, TableChange, diff_catalogs
 from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
@@ -32,7 +35,7 @@ from replication.targets.base import Registered, State, TargetTable
 from replication.targets.errors import TargetTableDropped
 
 S = TypeVar("S", bound="Step")
-_ASIDE, _BETWEEN = "ccpr_gone_{}", "ccpr_between_{}"  # names that no table of a user has
+_RETIRED, _SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no table of a user has
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,8 @@ class Step:
     Attributes
     ----------
     table : as it is upstream at the point, or as it last was.
-    statements : for people, what is run, to the letter, or waits; not what changes names before all steps (`TargetPlan.renaming`), unless
-        it waits, nor what fills a table.
+    statements : for people, what is run, to the letter, or waits; not what changes names before all steps
+        (`TargetPlan.renaming`), unless it waits, nor what fills a table.
     remarks : what is different in the target from the source.
     destructive : what takes away values that the target holds, in words.
     failure : why nothing is done; the table stays at its point.
@@ -95,7 +98,8 @@ class Build(Step):
 
 @dataclass(frozen=True, slots=True)
 class Alter(Step):
-    """Changed in place. Where `last` has statements, `between` is the definition until they have run; else it is what is wanted."""
+    """Changed in place. Where `last` has statements, `between` is the definition until they have run; else it is what
+    is wanted."""
 
     between: TargetTable | None = None
     first: tuple[str, ...] = ()
@@ -109,7 +113,8 @@ class Drop(Step):
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """The steps of tables whose definition changes, that are to come or go, or that cannot be carried on; in the order of table ids.
+    """The steps of tables whose definition changes, that are to come or go, or that cannot be carried on; in the order
+    of table ids.
 
     Attributes
     ----------
@@ -145,15 +150,23 @@ def plan_target(
     settled : tables whose definition need not be looked at unless the catalog's is another: all of it was done.
     """
     live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
-    apart = {entry.table.source.logical_id: entry for entry in registered.values() if entry.state in (State.DROPPED, State.RELEASED)}
+    apart = {
+        entry.table.source.logical_id: entry
+        for entry in registered.values()
+        if entry.state in (State.DROPPED, State.RELEASED)
+    }
     wanted = [table for table in tables if table.kind is Kind.TABLE]
-    carried = [table for table in wanted if table.logical_id not in apart]
+    synced = [table for table in wanted if table.logical_id not in apart]
     steps = [_dropped(table, apart[table.logical_id]) for table in wanted if table.logical_id in apart]
     kept = kept or {}
-    steps += [Step(live[table_id].source, failure=failure, before=live[table_id]) for table_id, failure in kept.items() if table_id in live]
-    changes = diff_catalogs((entry.source for entry in live.values()), carried)
+    steps += [
+        Step(live[table_id].source, failure=failure, before=live[table_id])
+        for table_id, failure in kept.items()
+        if table_id in live
+    ]
+    changes = diff_catalogs((entry.source for entry in live.values()), synced)
     changed = {change.table.id for change in changes}
-    unsettled = [table for table in carried if table.id in live and table.id not in changed and not settled(table)]
+    unsettled = [table for table in synced if table.id in live and table.id not in changed and not settled(table)]
     for change in (*changes, *(TableChange(ChangeKind.ALTERED, table, table) for table in unsettled)):
         before = live.get(change.before.id) if change.before is not None else None
         if change.table.id not in kept and (before is None or before.id not in kept):
@@ -171,31 +184,39 @@ def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[Tar
         old = live[table_id]
         here, there = quoted((old.database, old.name)), quoted((old.database, name))
         if name in given_up:  # another table has it before the statement
-            between = quoted((old.database, _BETWEEN.format(table_id)))
+            between = quoted((old.database, _SWAPPING.format(table_id)))
             first.append((here, between))
             last.append((between, there))
         else:
             first.append((here, there))
-    return [_named(live[table_id], name) for table_id, name in moved.items()], [rename_tables([*first, *last])] if first else []
+    return [_named(live[table_id], name) for table_id, name in moved.items()], [
+        rename_tables([*first, *last])
+    ] if first else []
 
 
 def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
-    """The tables that go in the step in which this one comes: its predecessor, and one that is gone upstream and left it the name."""
-    aside = _moves(plan)
-    gone = [step for step in plan.of(Drop) if step.id not in aside]
-    return (*build.replaces, *(step.id for step in gone if step.before and build.wanted and step.before.name == build.wanted.name))
+    """The tables that go in the step in which this one comes: its predecessor, and one that is gone upstream and left
+    it the name."""
+    moved = _moves(plan)
+    gone = [step for step in plan.of(Drop) if step.id not in moved]
+    return (
+        *build.replaces,
+        *(step.id for step in gone if step.before and build.wanted and step.before.name == build.wanted.name),
+    )
 
 
 def _moves(plan: TargetPlan) -> dict[int, str]:
-    """The names that tables have after the statement which changes them, by id. One that is rebuilt gets its new name, too: so its rows
-    are seen under it from then on."""
+    """The names that tables have after the statement which changes them, by id. One that is rebuilt gets its new name,
+    too: so its rows are seen under it from then on."""
     moved = {
         step.id: step.wanted.name
         for step in (*plan.of(Alter), *plan.of(Build))
         if step.before and step.wanted and step.before.name != step.wanted.name
     }
     taken = set(moved.values())
-    return moved | {step.id: _ASIDE.format(step.id) for step in plan.of(Drop) if step.before and step.before.name in taken}
+    return moved | {
+        step.id: _RETIRED.format(step.id) for step in plan.of(Drop) if step.before and step.before.name in taken
+    }
 
 
 def _named(table: TargetTable, name: str) -> TargetTable:
@@ -210,14 +231,18 @@ def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, Ta
     for step in plan.steps:
         match step:
             case Build() if step.failure is None:
-                told = _told_build(rules, step, [(table_id, names[table_id]) for table_id in replaced(plan, step) if table_id in names])
+                told = _build_statements(
+                    rules, step, [(table_id, names[table_id]) for table_id in replaced(plan, step) if table_id in names]
+                )
             case Build():
                 told = (
-                    *_told_rename(step),
-                    *_told_build(rules, step, [(step.id, step.wanted.name)] if step.before and step.wanted else []),
+                    *_rename_statements(step),
+                    *_build_statements(
+                        rules, step, [(step.id, step.wanted.name)] if step.before and step.wanted else []
+                    ),
                 )
             case Alter():
-                told = (*(() if step.failure is None else _told_rename(step)), *step.first, *step.last)
+                told = (*(() if step.failure is None else _rename_statements(step)), *step.first, *step.last)
             case Drop() if step.before and not (step.failure is None and step.id in with_another):
                 told = (drop_table((rules.database, step.before.name if step.failure else names[step.id])),)
             case _:
@@ -227,18 +252,18 @@ def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, Ta
     return replace(whole, renaming=tuple(renames(whole, live)[1]))
 
 
-def _told_rename(step: Step) -> tuple[str, ...]:
+def _rename_statements(step: Step) -> tuple[str, ...]:
     if step.before is None or step.wanted is None or step.before.name == step.wanted.name:
         return ()
     here, there = (quoted((table.database, table.name)) for table in (step.before, step.wanted))
     return (rename_tables([(here, there)]),)
 
 
-def _told_build(rules: TargetRules, step: Build, goes: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+def _build_statements(rules: TargetRules, step: Build, goes: Sequence[tuple[int, str]]) -> tuple[str, ...]:
     assert step.wanted is not None
-    create, beside = parse_create_table(step.wanted.create), name_beside("load", rules.task_id, step.wanted.id)
-    outgoing = [((rules.database, name), name_beside("old", rules.task_id, table_id)) for table_id, name in goes]
-    return (make_beside(create, beside), *show_loaded(create, beside, outgoing))
+    create, shadow = parse_create_table(step.wanted.create), shadow_name("load", rules.task_id, step.wanted.id)
+    outgoing = [((rules.database, name), shadow_name("old", rules.task_id, table_id)) for table_id, name in goes]
+    return (make_shadow(create, shadow), *show_loaded(create, shadow, outgoing))
 
 
 # ---- one table
@@ -248,7 +273,9 @@ def _dropped(table: Table, entry: Registered) -> Step | None:
     """A table that was released is nobody's concern; one that was dropped in the target is told (N5)."""
     if entry.state is State.RELEASED:
         return None
-    error = TargetTableDropped("somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}")
+    error = TargetTableDropped(
+        "somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}"
+    )
     return Step(table, failure=Failure.of(error), before=entry.table)
 
 
@@ -279,18 +306,24 @@ def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
 
 
 def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Sequence[str] = ()) -> TargetTable:
-    """The table as a database has it, with what it cannot hold as remarks. Raises TargetUnfit, NotSyncable, DdlUnreadable."""
+    """The table as a database has it, with what it cannot hold as remarks. Raises TargetUnfit, NotSyncable,
+    DdlUnreadable."""
     target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
     synced = for_sync(target.create, dialect)
-    return TargetTable(source, database, source.name, synced.create, synced.erased, synced.suspended, target.remarks)
+    return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
 
 
 def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> Step | None:
     """The source is the same: statements that had to wait for the rows may be left of an attempt that was interrupted."""
     if wanted.create == before.create:
         return None
-    steps = diff_tables(before.source, wanted.source, parse_create_table(before.create), parse_create_table(wanted.create))
-    return _ruled(_altered(change.table, wanted, before) or _build(change.table, wanted, before), decide(rules.policy, change, steps))
+    steps = diff_tables(
+        before.source, wanted.source, parse_create_table(before.create), parse_create_table(wanted.create)
+    )
+    return _ruled(
+        _altered(change.table, wanted, before) or _build(change.table, wanted, before),
+        decide(rules.policy, change, steps),
+    )
 
 
 def _build(table: Table, wanted: TargetTable, before: TargetTable | None) -> Build:
@@ -307,7 +340,9 @@ def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | 
     # Rows that are there would get the default; the source's have what they had, NULL mostly.
     if any(isinstance(change, ColumnAdded) and change.column.default is not None for change in alteration.changes):
         return None
-    between = replace(wanted, create=format_create_table(_between(new, alteration))) if alteration.after_rows else wanted
+    between = (
+        replace(wanted, create=format_create_table(_between(new, alteration))) if alteration.after_rows else wanted
+    )
     return Alter(
         table,
         remarks=wanted.remarks,
@@ -338,12 +373,15 @@ def _ruled(step: S, decision: Decision) -> S:
     """The step, kept back if the policy says so."""
     if decision.applies:
         return replace(step, destructive=decision.destructive)
-    error = DdlWaits(f"the DDL policy lets it wait: {'; '.join(decision.waiting)}", subject=f"table {step.table.qualified_name}")
+    error = DdlWaits(
+        f"the DDL policy lets it wait: {'; '.join(decision.waiting)}", subject=f"table {step.table.qualified_name}"
+    )
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))
 
 
 def _without_conflicts(steps: Sequence[Step], live: Mapping[int, TargetTable]) -> list[Step]:
-    """A table cannot have the name of one that stays where it is. Each one that stays for that may keep another, so look again."""
+    """A table cannot have the name of one that stays where it is. Each one that stays for that may keep another, so
+    look again."""
     found = {(step.table.id, step.id): step for step in steps}
     while True:
         taken = {step.id for step in found.values() if step.failure is None}

@@ -18,7 +18,7 @@ from matrixone.schema import Table, integer_of, text_of
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
 from replication.state.tables import LONG_TEXT, TABLE_OPTIONS
-from replication.targets.base import LoadWork, State, TargetTable
+from replication.targets.base import LoadPart, State, TargetTable
 
 TARGET_METADATA = sa.MetaData()
 
@@ -34,7 +34,9 @@ registry = sa.Table(
     sa.Column("create_text", LONG_TEXT, nullable=False),
     sa.Column("erased", LONG_TEXT, nullable=False),  # JSON
     sa.Column("suspended", LONG_TEXT, nullable=False),  # JSON
-    sa.Column("columns_there", LONG_TEXT, nullable=False),  # JSON: name -> type, collation, key, as the server told when it was made
+    sa.Column(
+        "columns_there", LONG_TEXT, nullable=False
+    ),  # JSON: name -> type, collation, key, as the server told when it was made
     **TABLE_OPTIONS,
 )
 intents = sa.Table(
@@ -76,18 +78,18 @@ def table_json(table: TargetTable) -> dict[str, Any]:
         "database": table.database,
         "name": table.name,
         "create": table.create,
-        "erased": dict(table.erased or {}),
-        "suspended": dict(table.suspended or {}),
+        "erased": dict(table.stripped or {}),
+        "suspended": dict(table.disabled or {}),
     }
 
 
 def table_from_json(value: Mapping[str, Any]) -> TargetTable:
     """Raises ValueError, KeyError or TypeError for what `table_json` would not have written."""
     database, name, create = (text_of(value[key]) for key in ("database", "name", "create"))
-    erased, suspended = value["erased"], value["suspended"]
-    if not isinstance(erased, dict) or not isinstance(suspended, dict):
-        raise TypeError("what is erased and suspended are JSON objects")
-    return TargetTable(Table.from_json(value["source"]), database, name, create, erased, suspended)
+    stripped, disabled = value["erased"], value["suspended"]
+    if not isinstance(stripped, dict) or not isinstance(disabled, dict):
+        raise TypeError("what is stripped and disabled are JSON objects")
+    return TargetTable(Table.from_json(value["source"]), database, name, create, stripped, disabled)
 
 
 class Registry:
@@ -106,7 +108,9 @@ class Registry:
                 found[integer_of(row.table_id)] = table_from_json({**value, **parts}), State(row.state)
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 subject = f"table {row.table_schema}.{row.table_name} in ccpr_registry"
-                raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+                raise StateUnreadable(
+                    f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
+                ) from error
         return found
 
     def columns_there(self, connection: sa.Connection, table_id: int) -> dict[str, list[str | None]]:
@@ -114,10 +118,15 @@ class Registry:
         text = connection.scalar(sa.select(registry.c.columns_there).where(*self._of(registry, table_id)))
         try:
             found = json.loads(text) if text is not None else {}
-            return {text_of(name): [value if value is None else text_of(value) for value in values] for name, values in found.items()}
+            return {
+                text_of(name): [value if value is None else text_of(value) for value in values]
+                for name, values in found.items()
+            }
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             subject = f"table {table_id} in ccpr_registry"
-            raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+            raise StateUnreadable(
+                f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
+            ) from error
 
     def put(
         self,
@@ -126,7 +135,8 @@ class Registry:
         state: State,
         columns_there: Callable[[TargetTable], Mapping[str, Sequence[str | None]]],
     ) -> None:
-        """Another subscription that had a live table of such a name has it no more: it was dropped there, or the name were not free."""
+        """Another subscription that had a live table of such a name has it no more: it was dropped there, or the name
+        were not free."""
         self.delete(connection, [table.id for table in tables])
         for table in tables:
             lost = registry.update().where(registry.c.task_id != self._task_id, registry.c.state == State.LIVE.value)
@@ -164,7 +174,9 @@ class Registry:
                 found[integer_of(row.table_id)] = Location(integer_of(row.lsn), integer_of(row.snapshot_ts)), table
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 subject = f"table {row.table_id} in ccpr_loads"
-                raise StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.") from error
+                raise StateUnreadable(
+                    f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
+                ) from error
         return found
 
     def take_load(self, connection: sa.Connection, table_id: int, fence: str) -> None:
@@ -192,12 +204,12 @@ class Registry:
         """Keys of the pieces that are there."""
         return set(connection.scalars(sa.select(load_parts.c.part).where(*self._of(load_parts, table_id))))
 
-    def parts_with_present_keys(self, connection: sa.Connection, table_id: int, works: Sequence[LoadWork]) -> set[str]:
+    def parts_with_present_keys(self, connection: sa.Connection, table_id: int, parts: Sequence[LoadPart]) -> set[str]:
         """As `parts`; keys that an earlier release stored are written anew as the pieces' present ones."""
         there = self.parts(connection, table_id)
-        unknown = there - {work.key for work in works}
+        unknown = there - {part.key for part in parts}
         if unknown:
-            former = {work.former_key(): work.key for work in works if work.former_key is not None}
+            former = {part.former_key(): part.key for part in parts if part.former_key is not None}
             for key in unknown & former.keys():
                 mine = (*self._of(load_parts, table_id), load_parts.c.part == key)
                 connection.execute(load_parts.update().where(*mine).values(part=former[key]))

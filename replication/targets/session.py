@@ -14,7 +14,14 @@ from replication.errors import CheckpointUnknown, StateUnavailable
 from replication.schema.dialects import Dialect
 from replication.state.database import PASSING
 from replication.targets.address import Address
-from replication.targets.errors import TargetBusy, TargetDenied, TargetRefused, TargetUnavailable, TargetUnsupported, TargetValueRefused
+from replication.targets.errors import (
+    TargetBusy,
+    TargetDenied,
+    TargetRefused,
+    TargetUnavailable,
+    TargetUnsupported,
+    TargetValueRefused,
+)
 from replication.targets.loading import LoadingConnection
 
 _DENIED = {1044, 1045, 1129, 1130, 1142, 1143, 1148, 1227, 1410, 1698, 3948, 4166}
@@ -68,7 +75,9 @@ class TargetSession:
                     # The end of a transaction does not free it; the end of the connection does.
                     if self.rows("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds])[0][0] != 1:
                         holder = self.rows("SELECT IS_USED_LOCK(%s)", [self._lock_name()])[0][0]
-                        raise TargetBusy(f"connection {holder} of the target holds the subscription's lock", subject=self.subject)
+                        raise TargetBusy(
+                            f"connection {holder} of the target holds the subscription's lock", subject=self.subject
+                        )
             except BaseException:
                 self.close()
                 raise
@@ -93,7 +102,8 @@ class TargetSession:
         return self.connection.connection.dbapi_connection  # pyright: ignore[reportReturnType]  # what `open` made
 
     def beat(self) -> None:
-        """Raises TargetUnavailable if the connection, and with it the lock, is lost; a network that forgets silent ones hears of it."""
+        """Raises TargetUnavailable if the connection, and with it the lock, is lost; a network that forgets silent
+        ones hears of it."""
         with self.typed(self.subject), self.transaction():
             self.rows("SELECT 1")
 
@@ -135,7 +145,9 @@ class TargetSession:
         except StateUnavailable as error:
             raise TargetUnavailable(error.message.replace("catalog database", "target"), subject=subject) from error
         except exc.DBAPIError as error:
-            raise typed_error(error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated) from error
+            raise typed_error(
+                error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated
+            ) from error
         except exc.SQLAlchemyError as error:  # a connection that was lost before
             raise TargetUnavailable(f"the session cannot go on ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
@@ -156,7 +168,9 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
     if number in _DENIED:
         return TargetDenied(f"the target does not permit it ({text:.500})", subject=subject)
     if number in _VALUES:
-        return TargetValueRefused(f"the target does not take a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
+        return TargetValueRefused(
+            f"the target does not take a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number)
+        )
     return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
 
 

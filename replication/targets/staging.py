@@ -1,7 +1,9 @@
-"""Rows on their way into a table: a delta over temporary tables in one session, an initial load straight in, over several.
+"""Rows on their way into a table: a delta over temporary tables in one session, an initial load straight in, over
+several.
 
-A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for keys that are gone. They
-are not written to the log, end no transaction when they are made, and are gone with the session, however that ends.
+A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for keys
+that are gone. They are not written to the log, end no transaction when they are made, and are gone with the session,
+however that ends.
 """
 
 import threading
@@ -15,7 +17,7 @@ import pymysql
 
 from matrixone.ddl.definition import CreateTable, format_create_table
 from matrixone.ddl.lexer import quote_name, quote_names
-from replication.targets.base import LoadWork, Rows
+from replication.targets.base import LoadPart, Rows
 from replication.targets.encoding import LoadColumn
 from replication.targets.errors import TargetUnavailable
 from replication.targets.registry import load_parts, loads
@@ -43,13 +45,16 @@ class Staging:
     columns : of `create`, in its order.
     """
 
-    def __init__(self, session: TargetSession, create: CreateTable, columns: tuple[LoadColumn, ...], table_id: int, subject: str) -> None:
+    def __init__(
+        self, session: TargetSession, create: CreateTable, columns: tuple[LoadColumn, ...], table_id: int, subject: str
+    ) -> None:
         self._session, self._create, self._columns, self._subject = session, create, columns, subject
         self._key_columns = tuple(column for column in columns if column.name in create.primary_key)
         self._names = f"ccpr_stage_{table_id}", f"ccpr_stage_{table_id}_keys"
 
     def fill(self, parts: Iterable[Rows]) -> Staged:
-        """Make the tables and send the rows, in a transaction of their own. Raises what `parts` and `LoadingConnection.load` raise."""
+        """Make the tables and send the rows, in a transaction of their own. Raises what `parts` and
+        `LoadingConnection.load` raise."""
         with self._session.transaction():
             for name, columns in self._tables():
                 self._session.run(f"DROP TEMPORARY TABLE IF EXISTS {quote_name(name)}")
@@ -65,7 +70,8 @@ class Staging:
         return Staged(*counts)
 
     def merge(self, staged: Staged) -> int:
-        """Delete by staged keys, then insert: the order allows rows that swap the values of a unique column. In the caller's transaction.
+        """Delete by staged keys, then insert: the order allows rows that swap the values of a unique column. In the
+        caller's transaction.
 
         Returns how many of the keys that were to be deleted were there.
         """
@@ -119,14 +125,23 @@ class _Batches:
 
 
 class InitialLoad:
-    """Pieces of an initial load into a table that nobody sees yet, over several connections; each with its row in `ccpr_load_parts`.
+    """Pieces of an initial load into a table that nobody sees yet, over several connections; each with its row in
+    `ccpr_load_parts`.
 
-    These connections have no lock. So that none of them goes on when the lock is lost and another session fills the table, each piece's
-    transaction holds the load's row in `ccpr_loads`, and finds `fence` in it; who takes the load over writes another one there first.
+    These connections have no lock. So that none of them goes on when the lock is lost and another session fills the
+    table, each piece's transaction holds the load's row in `ccpr_loads`, and finds `fence` in it; who takes the load
+    over writes another one there first.
     """
 
     def __init__(
-        self, session: TargetSession, task_id: str, table_id: int, fence: str, table: str, columns: tuple[LoadColumn, ...], subject: str
+        self,
+        session: TargetSession,
+        task_id: str,
+        table_id: int,
+        fence: str,
+        table: str,
+        columns: tuple[LoadColumn, ...],
+        subject: str,
     ) -> None:
         self._session, self._columns, self._table, self._subject = session, columns, table, subject
         self._fence = fence
@@ -136,12 +151,15 @@ class InitialLoad:
         self._rows = 0
         self._lock = threading.Lock()
 
-    def run(self, works: Sequence[LoadWork], connections: int) -> int:
+    def run(self, parts: Sequence[LoadPart], connections: int) -> int:
         """All pieces, or an error: then those that are whole are there, and no half of one. Returns the rows."""
-        waiting: SimpleQueue[LoadWork] = SimpleQueue()
-        for work in works:
-            waiting.put(work)
-        threads = [threading.Thread(target=self._drain, args=(waiting,), daemon=True) for _ in range(min(connections, len(works)))]
+        waiting: SimpleQueue[LoadPart] = SimpleQueue()
+        for part in parts:
+            waiting.put(part)
+        threads = [
+            threading.Thread(target=self._drain, args=(waiting,), daemon=True)
+            for _ in range(min(connections, len(parts)))
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -156,7 +174,7 @@ class InitialLoad:
             raise self._problems[0]
         return self._rows
 
-    def _drain(self, waiting: "SimpleQueue[LoadWork]") -> None:
+    def _drain(self, waiting: "SimpleQueue[LoadPart]") -> None:
         try:
             with closing(self._session.another()) as connection:
                 while not self._stop.is_set():
@@ -174,8 +192,9 @@ class InitialLoad:
         self._stop.set()
         self._problems.append(error)
 
-    def _piece(self, connection, work: LoadWork) -> int:
-        """The piece's own row comes first: its unique key keeps a second writer of the same piece waiting, and then out."""
+    def _piece(self, connection, part: LoadPart) -> int:
+        """The piece's own row comes first: its unique key keeps a second writer of the same piece waiting, and then
+        out."""
         with connection.cursor() as cursor:
             query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s LOCK IN SHARE MODE"
             cursor.execute(query, self._place)
@@ -183,17 +202,18 @@ class InitialLoad:
                 raise TargetUnavailable("another session has taken the load over", subject=self._subject)
             try:
                 cursor.execute(
-                    f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)", [*self._place, work.key]
+                    f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)",
+                    [*self._place, part.key],
                 )
             except pymysql.err.IntegrityError as error:
                 if error.args[0] != _DUPLICATE:
                     raise
                 connection.rollback()
                 return 0
-            rows = connection.load(self._table, self._columns, self._while_wanted(work.read()), self._subject)
+            rows = connection.load(self._table, self._columns, self._while_wanted(part.read()), self._subject)
             cursor.execute(
                 f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
-                [rows, *self._place, work.key],
+                [rows, *self._place, part.key],
             )
         self._check_wanted()
         connection.commit()

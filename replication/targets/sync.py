@@ -1,8 +1,9 @@
-"""A target is carried from where it stands to the mirror's newest point, table by table; the points between are skipped.
+"""A target is carried from where it stands to the mirror's newest point, table by table; the points between are
+skipped.
 
-The steps and their order are `replication.targets.plan`'s; rows come as deltas of the mirror. How far each table is stands in the target, in
-the transaction that brought its rows, so that a carry which ended anywhere is simply done again. A failure of one table is kept, and the
-others go on; a failure of the target is raised.
+The steps and their order are `replication.targets.plan`'s; rows come as deltas of the mirror. How far each table is
+stands in the target, in the transaction that brought its rows, so that a carry which ended anywhere is simply done
+again. A failure of one table is kept, and the others go on; a failure of the target is raised.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,24 +17,37 @@ from matrixone.errors import Terminal
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from replication.checkpoint.store import NOWHERE, Location
-from replication.delta.delta import Delta, TableAt, run_work, table_delta
+from replication.delta.delta import Delta, TableAt, run_split, table_delta
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror.mirror import Mirror
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.quarantine import Quarantine
-from replication.state.targets import BehindTable
-from replication.targets.base import Applied, Destination, LoadWork, Registered, State, TargetTable
+from replication.state.targets import LaggingTargetTable
+from replication.targets.base import Applied, Destination, LoadPart, Registered, State, TargetTable
 from replication.targets.errors import FileRequestRefused, TargetAhead, TargetChangeStuck, TargetTableUnknown
 from replication.targets.part_keys import part_key, part_key_of_version_1
-from replication.targets.plan import Alter, Build, Drop, Step, TargetPlan, TargetRules, plan_target, renames, replaced, wanted_table
+from replication.targets.plan import (
+    Alter,
+    Build,
+    Drop,
+    Step,
+    TargetPlan,
+    TargetRules,
+    plan_target,
+    renames,
+    replaced,
+    wanted_table,
+)
 
-LOAD_ROWS = 1 << 17  # of a piece of an initial load: several connections have work, and what an interruption costs is little
+LOAD_ROWS = (
+    1 << 17
+)  # of a piece of an initial load: several connections have work, and what an interruption costs is little
 OnRows = Callable[[int, int], None]  # hears of rows and bytes that were read for the target
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedTable:
+class SyncedTable:
     """What was done to one table.
 
     Attributes
@@ -51,7 +65,7 @@ class CarriedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class SyncResult:
     """
     Attributes
     ----------
@@ -63,8 +77,8 @@ class Carried:
     lsn: int
     snapshot_ts: int
     needed_lsn: int
-    tables: tuple[CarriedTable, ...]
-    behind: tuple[BehindTable, ...]
+    tables: tuple[SyncedTable, ...]
+    behind: tuple[LaggingTargetTable, ...]
     remarks: dict[str, tuple[str, ...]]
 
 
@@ -76,7 +90,7 @@ def _confirmed() -> None:
     return
 
 
-class Carrier:
+class TargetSync:
     """One way of one target to the newest point. The destination is open; one thread.
 
     Parameters
@@ -99,33 +113,41 @@ class Carrier:
         self._confirm, self._on_rows = confirm, on_rows
         self._at = point.at
         self.location = Location(point.lsn, point.at.physical)
-        self._tables = {table_id: table for table_id, table in history.tables(point.lsn).items() if table.table.kind is Kind.TABLE}
+        self._tables = {
+            table_id: table for table_id, table in history.tables(point.lsn).items() if table.table.kind is Kind.TABLE
+        }
         self._behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
         self._older: dict[int, dict[int, TablePoint]] = {}
-        self._done: list[CarriedTable] = []
-        self._failed: dict[int, BehindTable] = {}
+        self._done: list[SyncedTable] = []
+        self._failed: dict[int, LaggingTargetTable] = {}
         self._kept: dict[int, Failure] = {}
 
     def plan(self) -> TargetPlan:
         """What is to be done, but for the rows. Nothing is changed."""
         return self._plan(self._destination.tables())
 
-    def carry(self) -> Carried:
+    def run(self) -> SyncResult:
         """Raises TargetUnavailable, TargetOutcomeUnknown, TargetAhead, and what else concerns the target as a whole."""
         self._begin()
-        return self._carry()
+        return self._sync_all()
 
-    def rebuild(self, name: str) -> Carried:
-        """Make one table anew from the mirror, be it there, dropped or released, and carry the others. `name` is `t` or `db.t`.
+    def rebuild(self, name: str) -> SyncResult:
+        """Make one table anew from the mirror, be it there, dropped or released, and carry the others. `name` is `t`
+        or `db.t`.
 
-        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises TargetTableUnknown,
-        TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as `carry`.
+        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises
+        TargetTableUnknown, TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as
+        `run`.
         """
         self._begin()
-        tables = [point.table for point in self._tables.values() if name in (point.table.name, point.table.qualified_name)]
+        tables = [
+            point.table for point in self._tables.values() if name in (point.table.name, point.table.qualified_name)
+        ]
         if not tables or tables[0].id in self._behind:
             raise TargetTableUnknown(
-                "the mirror's newest point shows no such table", subject=f"table {name}", remedy="See `ccpr tables` for those it shows."
+                "the mirror's newest point shows no such table",
+                subject=f"table {name}",
+                remedy="See `ccpr tables` for those it shows.",
             )
         (table,) = tables
         earlier = {
@@ -138,13 +160,13 @@ class Carrier:
         before = next((entry.table for entry in earlier.values() if entry.state is State.LIVE), None)
         self._confirm()
         self._build(Build(table, before=before, wanted=wanted_table(self._rules, table)), tuple(earlier), again=True)
-        return self._carry()
+        return self._sync_all()
 
     # ----
 
     def _begin(self) -> None:
-        """Raises TargetAhead: whoever carries a target from an old copy of the state would set its definitions back, and take wrong rows
-        for what it has.
+        """Raises TargetAhead: whoever carries a target from an old copy of the state would set its definitions back,
+        and take wrong rows for what it has.
         """
         reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
         times = self._times(min(reached, default=self.location).lsn)
@@ -156,7 +178,7 @@ class Carrier:
                 )
         self._destination.begin(self.location)
 
-    def _carry(self) -> Carried:
+    def _sync_all(self) -> SyncResult:
         registered, plan = self._renamed()
         live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
         self._failed = {table_id: _told(step) for table_id, step in plan.behind.items()}
@@ -166,7 +188,11 @@ class Carrier:
         stepped = {step.id for step in plan.steps}
         points = self._destination.points()
         for table_id, table in live.items():
-            if table_id not in stepped and table_id in self._tables and points[table_id].lsn < self._tables[table_id].lsn:
+            if (
+                table_id not in stepped
+                and table_id in self._tables
+                and points[table_id].lsn < self._tables[table_id].lsn
+            ):
                 with self._of(Step(self._tables[table_id].table, before=table)):
                     applied = self._rows(table_id, points[table_id])
                     if applied.upserted or applied.deleted:  # its objects were merged, else
@@ -181,7 +207,7 @@ class Carrier:
                 with self._of(step):
                     self._destination.drop([step.id])
             if step.id not in self._failed:
-                self._done.append(CarriedTable(step.table.qualified_name, "dropped"))
+                self._done.append(SyncedTable(step.table.qualified_name, "dropped"))
         self._clear(registered)
         here = self._destination.tables()
         self._destination.advance(self.location, [table_id for table_id in self._failed if table_id in here])
@@ -192,8 +218,8 @@ class Carrier:
         return {point.lsn: point.at.physical for point in self._history.global_points(first_lsn - 1)}
 
     def _renamed(self) -> tuple[dict[int, Registered], TargetPlan]:
-        """Give all tables their new names, and the plan for what is left. Names change together: if that fails, these tables stay, unless
-        it has shown that one of them is gone; then the others are tried without it.
+        """Give all tables their new names, and the plan for what is left. Names change together: if that fails, these
+        tables stay, unless it has shown that one of them is gone; then the others are tried without it.
         """
         while True:
             registered = self._destination.tables()
@@ -213,7 +239,10 @@ class Carrier:
                     self._kept |= {table.id: Failure.of(error) for table in moved}
 
     def _plan(self, registered: dict[int, Registered]) -> TargetPlan:
-        stuck = {table_id: self._stuck(registered[table_id].table, text) for table_id, text in self._destination.stuck().items()}
+        stuck = {
+            table_id: self._stuck(registered[table_id].table, text)
+            for table_id, text in self._destination.stuck().items()
+        }
         kept = {**self._kept, **stuck}
         for table_id, entry in self._behind.items():
             error = TableBehindInMirror("the mirror's point does not show it", subject=f"table {entry.qualified_name}")
@@ -239,7 +268,7 @@ class Carrier:
         except FileRequestRefused:
             raise
         except Terminal as error:
-            self._failed[step.id] = BehindTable(step.table.qualified_name, Failure.of(error))
+            self._failed[step.id] = LaggingTargetTable(step.table.qualified_name, Failure.of(error))
 
     def _alter(self, step: Alter) -> None:
         assert step.between is not None
@@ -253,19 +282,26 @@ class Carrier:
     def _build(self, step: Build, replaces: Sequence[int], *, again: bool = False) -> None:
         assert step.wanted is not None
         location = self._loading(step.wanted)
-        delta = table_delta(self._mirror, None, self._then(step.wanted.id, location), work_rows=LOAD_ROWS)
-        loaded = self._destination.create(step.wanted, self._works(delta), location, replaces=replaces, again=again)
+        delta = table_delta(self._mirror, None, self._then(step.wanted.id, location), split_rows=LOAD_ROWS)
+        loaded = self._destination.create(
+            step.wanted, self._load_parts(delta), location, replaces=replaces, again=again
+        )
         since = self._rows(step.wanted.id, location)
-        applied = replace(loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing)
+        applied = replace(
+            loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing
+        )
         self._note(step.wanted, "created" if step.before is None else "rebuilt", applied)
 
     def _loading(self, table: TargetTable) -> Location:
-        """Where the rows are to be loaded: at the point, or at the earlier one at which an interrupted load stands, so that it goes on."""
+        """Where the rows are to be loaded: at the point, or at the earlier one at which an interrupted load stands, so
+        that it goes on."""
         entry = self._destination.tables().get(table.id)
         begun = entry.loading if entry is not None else None
         if begun is None or begun >= self.location or self._times(begun.lsn).get(begun.lsn) != begun.snapshot_ts:
             return self.location
-        if entry is not None and entry.location is not None and entry.location > begun:  # it has been carried on meanwhile
+        if (
+            entry is not None and entry.location is not None and entry.location > begun
+        ):  # it has been carried on meanwhile
             return self.location
         then = self._history.tables(begun.lsn).get(table.id)
         return begun if then is not None and then.ref is not None and then.table == table.source else self.location
@@ -292,17 +328,21 @@ class Carrier:
         if found is None or found.ref is None:
             table = self._tables[table_id].table
             raise TargetPointGone(
-                f"the mirror does not know the table at lsn {reached.lsn} any more", subject=f"table {table.qualified_name}"
+                f"the mirror does not know the table at lsn {reached.lsn} any more",
+                subject=f"table {table.qualified_name}",
             )
         return TableAt(found.ref, Timestamp(reached.snapshot_ts))
 
-    def _works(self, delta: Delta) -> list[LoadWork]:
-        def read(work) -> Iterator[pa.Table]:
-            for part in run_work(self._mirror, work):
+    def _load_parts(self, delta: Delta) -> list[LoadPart]:
+        def read(split) -> Iterator[pa.Table]:
+            for part in run_split(self._mirror, split):
                 self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
                 yield part.upserts
 
-        return [LoadWork(part_key(work), partial(read, work), partial(part_key_of_version_1, work)) for work in delta.works()]
+        return [
+            LoadPart(part_key(split), partial(read, split), partial(part_key_of_version_1, split))
+            for split in delta.splits()
+        ]
 
     def _counted(self, delta: Delta) -> Iterable:
         for part in delta.parts():
@@ -312,22 +352,28 @@ class Carrier:
     def _clear(self, registered: dict[int, Registered]) -> None:
         """What was being filled and is not wanted any more, and what was dropped both here and there."""
         logical = {point.table.logical_id for point in self._tables.values()}
-        unfinished = [table_id for table_id, entry in registered.items() if entry.state is State.LOADING and table_id not in self._tables]
+        unfinished = [
+            table_id
+            for table_id, entry in registered.items()
+            if entry.state is State.LOADING and table_id not in self._tables
+        ]
         if unfinished:
             self._destination.drop(unfinished)
         lost = [
             table_id
             for table_id, entry in registered.items()
-            if entry.state is State.DROPPED and entry.table.source.logical_id not in logical and table_id not in self._behind
+            if entry.state is State.DROPPED
+            and entry.table.source.logical_id not in logical
+            and table_id not in self._behind
         ]
         if lost:
             self._destination.forget(lost)
 
     def _note(self, table: TargetTable, action: str, applied: Applied) -> None:
         name = table.source.qualified_name
-        self._done.append(CarriedTable(name, action, applied.upserted, applied.deleted, applied.missing))
+        self._done.append(SyncedTable(name, action, applied.upserted, applied.deleted, applied.missing))
 
-    def _outcome(self, plan: TargetPlan, here: dict[int, Registered]) -> Carried:
+    def _outcome(self, plan: TargetPlan, here: dict[int, Registered]) -> SyncResult:
         points = self._destination.points()
         waiting = [table_id for table_id in self._failed if table_id in here and here[table_id].state is State.LIVE]
         loading = [here[table_id].loading for table_id in self._failed if table_id in here]
@@ -339,16 +385,20 @@ class Carrier:
             ]
         )
         made = {table.table for table in self._done if table.action != "changed"}
-        return Carried(
+        return SyncResult(
             lsn=self.location.lsn,
             snapshot_ts=self.location.snapshot_ts,
             needed_lsn=needed,
             tables=tuple(self._done),
             behind=tuple(self._failed[table_id] for table_id in sorted(self._failed)),
-            remarks={step.table.qualified_name: step.remarks for step in plan.steps if step.remarks and step.table.qualified_name in made},
+            remarks={
+                step.table.qualified_name: step.remarks
+                for step in plan.steps
+                if step.remarks and step.table.qualified_name in made
+            },
         )
 
 
-def _told(step: Step) -> BehindTable:
+def _told(step: Step) -> LaggingTargetTable:
     assert step.failure is not None
-    return BehindTable(step.table.qualified_name, step.failure, step.statements)
+    return LaggingTargetTable(step.table.qualified_name, step.failure, step.statements)

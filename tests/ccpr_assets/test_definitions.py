@@ -45,7 +45,9 @@ def test_assets_say_what_they_are() -> None:
         "mirror": ["arrow", "spark"],
         "target_databases": ["mysql"],
     }
-    assert {spec.group_name for spec in specs().values()} == {"replication"}  # one group: the UI shows all of the lineage at once
+    assert {spec.group_name for spec in specs().values()} == {
+        "replication"
+    }  # one group: the UI shows all of the lineage at once
     assert all(spec.description for spec in specs().values())
 
 
@@ -79,7 +81,9 @@ start = time.process_time()
 import ccpr_assets.definitions
 print(time.process_time() - start, *(name for name in {HEAVY!r} if name in sys.modules))
 """
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert result.stderr == ""
     seconds, *loaded = result.stdout.split()
     assert loaded == []
@@ -88,7 +92,9 @@ print(time.process_time() - start, *(name for name in {HEAVY!r} if name in sys.m
 
 def test_dg_accepts_the_definitions() -> None:
     dg_program = Path(sys.executable).with_name("dg")
-    result = subprocess.run([dg_program, "check", "defs"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(
+        [dg_program, "check", "defs"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "All definitions loaded successfully" in result.stdout + result.stderr
 
@@ -100,7 +106,10 @@ def test_the_instance_settings_are_ones_that_dagster_knows(tmp_path: Path) -> No
         assert not instance.nux_enabled
         limits = instance.get_concurrency_config().run_queue_config
         assert limits is not None
-        assert {limit["key"]: limit["limit"] for limit in limits.tag_concurrency_limits} == {"ccpr/subscription": 1, "dagster/partition": 1}
+        assert {limit["key"]: limit["limit"] for limit in limits.tag_concurrency_limits} == {
+            "ccpr/subscription": 1,
+            "dagster/partition": 1,
+        }
 
 
 def test_the_workspace_file_names_the_definitions() -> None:

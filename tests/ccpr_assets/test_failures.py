@@ -1,4 +1,5 @@
-"""What stops an iteration in Dagster: the failed check or step says why and what to do, nothing after it runs, nothing is left held."""
+"""What stops an iteration in Dagster: the failed check or step says why and what to do, nothing after it runs, nothing
+is left held."""
 
 import json
 import shutil
@@ -87,7 +88,12 @@ def test_an_open_iteration_whose_snapshot_is_gone_upstream_is_given_up(replica: 
 def test_a_bad_object_list_fails_its_check_and_nothing_is_copied(damaged: Replica, sync: Sync) -> None:
     result = sync()
     (check,) = result.get_asset_check_evaluations()
-    assert (check.check_name, check.passed, check.blocking, check.partition) == ("object_list_valid", False, True, "replica")
+    assert (check.check_name, check.passed, check.blocking, check.partition) == (
+        "object_list_valid",
+        False,
+        True,
+        "replica",
+    )
     shown = {name: value.value for name, value in check.metadata.items()}
     assert shown[FAILURES] == 1
     assert [record.data["check"] for record in shown[FAILURE_SAMPLE].records] == ["nothing later than the snapshot"]
@@ -101,7 +107,9 @@ def test_a_bad_object_list_fails_its_check_and_nothing_is_copied(damaged: Replic
     assert damaged.command("points", "replica") == []
 
 
-def test_a_transient_failure_is_written_down_once_and_the_next_run_goes_on(replica: Replica, sync: Sync, monkeypatch) -> None:
+def test_a_transient_failure_is_written_down_once_and_the_next_run_goes_on(
+    replica: Replica, sync: Sync, monkeypatch
+) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     replica.run()
     replica.emulator.inject(CutObjectList(after_rows=2, times=0))

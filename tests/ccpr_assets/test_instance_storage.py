@@ -1,4 +1,5 @@
-"""Where Dagster keeps runs and events: SQLite as `dagster.yaml` stands, a real MariaDB with the lines of it that are commented out."""
+"""Where Dagster keeps runs and events: SQLite as `dagster.yaml` stands, a real MariaDB with the lines of it that are
+commented out."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -36,7 +37,13 @@ def on_mariadb(mariadb: MariaDb, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS `{DATABASE}`")
     mariadb.create_database(DATABASE)
-    values = {"HOST": mariadb.host, "PORT": mariadb.port, "USER": mariadb.user, "PASSWORD": mariadb.password, "DB": DATABASE}
+    values = {
+        "HOST": mariadb.host,
+        "PORT": mariadb.port,
+        "USER": mariadb.user,
+        "PASSWORD": mariadb.password,
+        "DB": DATABASE,
+    }
     for name, value in values.items():
         monkeypatch.setenv(f"DAGSTER_MYSQL_{name}", str(value))
     folder = home / "dagster"
@@ -60,7 +67,9 @@ def test_without_further_settings_it_is_sqlite(tmp_path: Path) -> None:
 
 
 @pytest.mark.recordings
-def test_a_run_kept_in_mariadb_is_read_back_by_another_instance(on_mariadb: Open, mariadb: MariaDb, replica: Replica) -> None:
+def test_a_run_kept_in_mariadb_is_read_back_by_another_instance(
+    on_mariadb: Open, mariadb: MariaDb, replica: Replica
+) -> None:
     with on_mariadb() as instance:
         (request,) = Daemon(instance).tick().run_requests or []
         result = Daemon(instance).run(request)
@@ -84,7 +93,9 @@ def test_a_run_kept_in_mariadb_is_read_back_by_another_instance(on_mariadb: Open
     with closing(mariadb.connect(DATABASE)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM runs")
         assert cursor.fetchall() == ((1,),)
-        cursor.execute("SELECT DISTINCT table_collation FROM information_schema.tables WHERE table_schema = %s", (DATABASE,))
+        cursor.execute(
+            "SELECT DISTINCT table_collation FROM information_schema.tables WHERE table_schema = %s", (DATABASE,)
+        )
         assert all(collation.startswith("utf8mb4") for (collation,) in cursor.fetchall())
 
 

@@ -32,7 +32,9 @@ def test_three_iterations_equal_the_source_each(replica: Replica, sync: Sync) ->
         assert result.success
         assert [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()] == ORDER
         replica.assert_equal_to_source(snapshot)
-        assert shown(result, "copied_objects")[metadata.BYTES_COPIED] == replica.emulator.status().object_bytes - fetched
+        assert (
+            shown(result, "copied_objects")[metadata.BYTES_COPIED] == replica.emulator.status().object_bytes - fetched
+        )
     assert replica.command("subscriptions")[0]["iteration_lsn"] == 3
     for snapshot in range(1, 4):
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
@@ -43,7 +45,9 @@ def test_spark_copies_in_tasks_with_upstream_sessions_of_their_own(recordings: P
         replica.subscribe()
         result = sync()
         assert result.success
-        assert shown(result, "copied_objects")[metadata.OBJECTS_COPIED] == replica.emulator.status().objects_fetched >= 2
+        assert (
+            shown(result, "copied_objects")[metadata.OBJECTS_COPIED] == replica.emulator.status().objects_fetched >= 2
+        )
         assert replica.emulator.status().sessions_that_fetched >= 2
         replica.assert_equal_to_source(1)
 

@@ -1,4 +1,5 @@
-"""The asset `applied_tables` carries the targets and shows how they came along; one that fails is shown, and fails nothing."""
+"""The asset `applied_tables` carries the targets and shows how they came along; one that fails is shown, and fails
+nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,9 @@ def place(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 def targets(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     assert result.success
-    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("applied_tables")]
+    (event,) = [
+        event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("applied_tables")
+    ]
     shown = event.materialization.metadata[metadata.TARGETS]
     assert isinstance(shown, dg.TableMetadataValue)
     (record,) = shown.records
@@ -38,7 +41,12 @@ def test_targets_are_carried_and_shown(recordings: Path, home: Path, place: Plac
         to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
         replica.command("target", "add", NAME, "db", "--to", to)
         first = targets(sync())
-        assert (first["target"], first["tables_changed"], first["rows_written"], first["failures"]) == ("db", 1, 50_000, "")
+        assert (first["target"], first["tables_changed"], first["rows_written"], first["failures"]) == (
+            "db",
+            1,
+            50_000,
+            "",
+        )
         assert place.query("SELECT COUNT(*) FROM acc") == [(50_000,)]
         place.server.kill()
         try:

@@ -1,4 +1,5 @@
-"""The web UI as a process of its own: a materialization started from it as its button does, and the lineage page in a browser."""
+"""The web UI as a process of its own: a materialization started from it as its button does, and the lineage page in a
+browser."""
 
 import json
 import os
@@ -154,14 +155,24 @@ def test_materializing_from_the_ui_makes_a_point(server: WebServer, replica: Rep
     replica.assert_equal_to_source(1)
 
 
-@pytest.mark.skipif(BROWSER is None and os.environ.get("CI", "").lower() != "true", reason="no Chromium: apt-get install chromium")
+@pytest.mark.skipif(
+    BROWSER is None and os.environ.get("CI", "").lower() != "true", reason="no Chromium: apt-get install chromium"
+)
 def test_the_lineage_is_shown_in_a_browser(server: WebServer, home: Path) -> None:
     assert BROWSER is not None, "no Chromium: scripts/test-components installs it as root"
-    command = [BROWSER, *BROWSER_OPTIONS, f"--user-data-dir={home / 'browser'}", "--dump-dom", f"{server.url}/asset-groups"]
+    command = [
+        BROWSER,
+        *BROWSER_OPTIONS,
+        f"--user-data-dir={home / 'browser'}",
+        "--dump-dom",
+        f"{server.url}/asset-groups",
+    ]
 
     def shows_all() -> bool:
         page = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_SECONDS, check=True).stdout
-        return all(name in page for name in ("upstream_database", *ASSETS, "mirror", "target_databases", "Materialize all"))
+        return all(
+            name in page for name in ("upstream_database", *ASSETS, "mirror", "target_databases", "Materialize all")
+        )
 
     wait_for(shows_all, PAGE_SECONDS)
 

@@ -86,7 +86,9 @@ def test_the_check_itself_finds_what_is_wrong() -> None:
     assert fault("drop NAME --hurry") == "drop has no option --hurry"
     assert fault("state imprt FILE") == "there is no command imprt"
     assert fault("remove NAME") == "there is no command remove"
-    assert ("replication/state/states.py", "resume X") in [(place.partition(":")[0], words) for place, words in named_in_code()]
+    assert ("replication/state/states.py", "resume X") in [
+        (place.partition(":")[0], words) for place, words in named_in_code()
+    ]
 
 
 @pytest.mark.parametrize("named", [named_in_code, named_in_documents], ids=["code", "documents"])

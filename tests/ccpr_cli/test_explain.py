@@ -33,7 +33,9 @@ def test_every_error_has_a_code_of_its_own_and_is_of_one_kind() -> None:
 
 def test_every_error_says_what_it_means_what_it_is_about_and_what_to_do() -> None:
     for entry in catalogue().values():
-        assert re.fullmatch(r"[A-Z].*[.]", entry.meaning), f"{entry.code}: its docstring is no sentence: {entry.meaning!r}"
+        assert re.fullmatch(r"[A-Z].*[.]", entry.meaning), (
+            f"{entry.code}: its docstring is no sentence: {entry.meaning!r}"
+        )
         assert not _CODE_WORD.search(entry.meaning), f"{entry.code}: a word of the code in {entry.meaning!r}"
         assert entry.about
         assert entry.remedy
@@ -68,7 +70,9 @@ def test_a_code_is_explained_however_its_letters_are_written(written: str) -> No
     assert told["remedy"] in text
 
 
-@pytest.mark.parametrize(("written", "near"), [("SNAPSHOT_GON", "SNAPSHOT_GONE"), ("busy", "_BUSY"), ("", None), ("ÄÖ[/bold]", None)])
+@pytest.mark.parametrize(
+    ("written", "near"), [("SNAPSHOT_GON", "SNAPSHOT_GONE"), ("busy", "_BUSY"), ("", None), ("ÄÖ[/bold]", None)]
+)
 def test_a_code_that_is_not_there_is_told_with_those_that_are_close(written: str, near: str | None) -> None:
     result = explain(written, "--json")
     assert result.exit_code == 2

@@ -1,4 +1,5 @@
-"""The program around its commands: what it imports, what it says of itself, and how it ends when nothing else has dealt with it."""
+"""The program around its commands: what it imports, what it says of itself, and how it ends when nothing else has
+dealt with it."""
 
 import json
 import os
@@ -17,7 +18,15 @@ from ccpr_cli.output import counted
 from replication.errors import StateUnreadable
 from replication.state.lease import Executor
 
-HEAVY = {"dagster", "pyspark", "pandas", "polars", "pandera", "replication.iteration.iteration", "emulator.engine.storage"}
+HEAVY = {
+    "dagster",
+    "pyspark",
+    "pandas",
+    "polars",
+    "pandera",
+    "replication.iteration.iteration",
+    "emulator.engine.storage",
+}
 HEAVIER_THAN_WORDS = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
 COMMANDS = list(Commands.deferred)
 
@@ -39,11 +48,15 @@ def imported(home: Path, *words: str) -> set[str]:
         "print('\\n'.join(sys.modules), file=sys.stderr)"
     )
     environment = os.environ | {"CCPR_HOME": str(home)}
-    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize(("words", "without"), [(("--help",), HEAVIER_THAN_WORDS), (("explain", "SNAPSHOT_GONE"), HEAVIER_THAN_WORDS)])
+@pytest.mark.parametrize(
+    ("words", "without"), [(("--help",), HEAVIER_THAN_WORDS), (("explain", "SNAPSHOT_GONE"), HEAVIER_THAN_WORDS)]
+)
 def test_words_alone_cost_no_library(tmp_path: Path, words: tuple[str, ...], without: set[str]) -> None:
     assert not imported(tmp_path, *words) & without
 
@@ -115,7 +128,9 @@ def test_a_defect_is_no_stack_for_the_user(failure: list[BaseException]) -> None
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), typer.Abort()], ids=["at work", "at a question"])
-def test_an_interruption_ends_with_its_own_code_and_a_word(failure: list[BaseException], interruption: BaseException) -> None:
+def test_an_interruption_ends_with_its_own_code_and_a_word(
+    failure: list[BaseException], interruption: BaseException
+) -> None:
     failure.append(interruption)
     result = ccpr("run")
     assert result.exit_code == 130
@@ -145,7 +160,12 @@ def test_an_interruption_while_modules_are_imported_shows_no_stack(tmp_path: Pat
 
 
 def test_one_is_no_plural() -> None:
-    assert [counted(count, "object") for count in (0, 1, 2, 1200)] == ["0 objects", "1 object", "2 objects", "1,200 objects"]
+    assert [counted(count, "object") for count in (0, 1, 2, 1200)] == [
+        "0 objects",
+        "1 object",
+        "2 objects",
+        "1,200 objects",
+    ]
 
 
 def test_an_emulator_that_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:

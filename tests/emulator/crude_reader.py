@@ -1,4 +1,5 @@
-"""An object reader as a stranger writes it from spec/object-format.md in an afternoon: struct, loops, nothing of this project."""
+"""An object reader as a stranger writes it from spec/object-format.md in an afternoon: struct, loops, nothing of this
+project."""
 
 import struct
 import uuid
@@ -10,7 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 DAY_ONE, FIRST_MOMENT = date(1, 1, 1).toordinal(), datetime(1, 1, 1)
-INTEGERS = {20: "<b", 21: "<h", 22: "<i", 23: "<q", 25: "<B", 26: "<H", 27: "<I", 28: "<Q", 11: "<Q", 55: "<h", 66: "<H"}
+INTEGERS = {
+    20: "<b",
+    21: "<h",
+    22: "<i",
+    23: "<q",
+    25: "<B",
+    26: "<H",
+    27: "<I",
+    28: "<Q",
+    11: "<Q",
+    55: "<h",
+    66: "<H",
+}
 
 
 @dataclass
@@ -73,7 +86,9 @@ def read(content: bytes) -> Object:
     return Object(rows, bool(appendable), sort_key, meta_columns, found, covered)
 
 
-def _block(content: bytes, meta: bytes, number: int, columns: int, meta_columns: int, covered: list[tuple[int, int]]) -> Block:
+def _block(
+    content: bytes, meta: bytes, number: int, columns: int, meta_columns: int, covered: list[tuple[int, int]]
+) -> Block:
     assert struct.unpack_from("<H", meta, 34) == (number,)
     (rows,) = struct.unpack_from("<I", meta, 36)
     block = Block(rows, {}, {}, {})
@@ -145,7 +160,9 @@ def value(vector: Vector, cell: bytes | None, labels: list[str]) -> Any:
             digits = Decimal(int.from_bytes(cell, "little", signed=True))
             text = f"{abs(int(digits)):0{vector.scale + 1}}"
             shown = f"{text[: -vector.scale]}.{text[-vector.scale :]}"
-            return f"{'-' if digits < 0 else ''}{shown}" if oid == 34 else Decimal(f"{'-' if digits < 0 else ''}{shown}")
+            return (
+                f"{'-' if digits < 0 else ''}{shown}" if oid == 34 else Decimal(f"{'-' if digits < 0 else ''}{shown}")
+            )
         case 50:
             return date.fromordinal(DAY_ONE + struct.unpack("<i", cell)[0])
         case 51:

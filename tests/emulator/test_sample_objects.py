@@ -38,8 +38,12 @@ def test_every_sample_reads_as_its_rows(folder: Path) -> None:
         for column in columns:
             found = pa.chunked_array([file.column(block.number, column) for block in file.blocks])
             if column.type.oid == types.JSON:
-                found = pa.chunked_array([[None if text is None else json.dumps(json.loads(text)) for text in found.to_pylist()]])
-                expected = [None if text is None else json.dumps(json.loads(text)) for text in rows[column.name].to_pylist()]
+                found = pa.chunked_array(
+                    [[None if text is None else json.dumps(json.loads(text)) for text in found.to_pylist()]]
+                )
+                expected = [
+                    None if text is None else json.dumps(json.loads(text)) for text in rows[column.name].to_pylist()
+                ]
                 assert found.to_pylist() == expected
             else:
                 assert found.equals(rows[column.name]), (sample.name, column.name)
@@ -50,7 +54,14 @@ def test_every_sample_reads_as_its_rows(folder: Path) -> None:
             assert whole["logical"].tolist() == rows["commit_logical"].to_pylist()
         assert (stats.rows, stats.blocks, stats.size) == (rows.num_rows, about["blocks"], about["size"])
         kinds.add(
-            (about["kind"].split(",")[0], stats.appendable, stats.sorted, stats.created_by_cn, times[0] is not None, stats.blocks > 1)
+            (
+                about["kind"].split(",")[0],
+                stats.appendable,
+                stats.sorted,
+                stats.created_by_cn,
+                times[0] is not None,
+                stats.blocks > 1,
+            )
         )
     for kind in (
         ("data", True, False, False, True, False),
@@ -71,7 +82,9 @@ def test_there_is_a_sample_of_every_type(folder: Path) -> None:
     for about in folder.glob("type-*/about.json"):
         (_, column) = json.loads(about.read_text())["columns"]
         found.add(column["type"][0])
-    assert found == set(types.SLOT_SIZES) - {types.TS, types.ROWID, types.BLOCK_ID}, "these three are no types of a user's column"
+    assert found == set(types.SLOT_SIZES) - {types.TS, types.ROWID, types.BLOCK_ID}, (
+        "these three are no types of a user's column"
+    )
 
 
 def _samples() -> list[str]:
@@ -151,7 +164,16 @@ def test_a_stranger_finds_his_way(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     assert "about.json" in text
     keys = {key for about in folder.glob("*/about.json") for key in json.loads(about.read_text())}
-    keys |= {key for about in folder.glob("*/about.json") for column in json.loads(about.read_text())["columns"] for key in column}
+    keys |= {
+        key
+        for about in folder.glob("*/about.json")
+        for column in json.loads(about.read_text())["columns"]
+        for key in column
+    }
     assert all(f"`{key}`" in text for key in keys), "each key is told"
-    named = {column["type"][0] for about in folder.glob("*/about.json") for column in json.loads(about.read_text())["columns"]}
+    named = {
+        column["type"][0]
+        for about in folder.glob("*/about.json")
+        for column in json.loads(about.read_text())["columns"]
+    }
     assert all(f"| {oid} |" in text for oid in named), "each type number is told"

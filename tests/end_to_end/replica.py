@@ -12,13 +12,17 @@ import pyarrow.parquet as pq
 import typer.testing
 
 from ccpr_cli.main import app
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from tests.support.expected import assert_rows_equal
 from tests.support.recordings_location import recordings_folder
 
 NAME = "replica"
 FOLDER = recordings_folder()
-SCENARIOS = sorted(path.parent.name for path in FOLDER.glob("*/about.json") if path.parent.name != "partitioned") if FOLDER else []
+SCENARIOS = (
+    sorted(path.parent.name for path in FOLDER.glob("*/about.json") if path.parent.name != "partitioned")
+    if FOLDER
+    else []
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class About:
 class Replica:
     """A subscription to an emulator, and the commands a person would type."""
 
-    def __init__(self, about: About, emulator: Emulator, folder: Path) -> None:
+    def __init__(self, about: About, emulator: RecordedUpstream, folder: Path) -> None:
         self.about, self.emulator, self.folder = about, emulator, folder
 
     def command(self, *words: str, code: int = 0) -> Any:
@@ -86,12 +90,14 @@ class Replica:
         return {name: file for name, file in expected.items() if self.about.table in (None, name.partition(".")[2])}
 
     def assert_equal_to_source(self, snapshot: int, at: int | None = None) -> int:
-        """Each table's replica equals the rows that were true at a recorded snapshot, and there are no others. Returns the number of
-        tables.
+        """Each table's replica equals the rows that were true at a recorded snapshot, and there are no others. Returns
+        the number of tables.
         """
         expected = self.in_scope(snapshot)
         options = [] if at is None else ["--at", str(at)]
-        tables = {table["table"] for table in self.command("tables", NAME, *options)["tables"] if table["kind"] == "table"}
+        tables = {
+            table["table"] for table in self.command("tables", NAME, *options)["tables"] if table["kind"] == "table"
+        }
         assert tables == set(expected)
         for table in sorted(tables):
             assert_rows_equal(self.export(table, at), pq.read_table(expected[table]))
@@ -100,6 +106,7 @@ class Replica:
 
 @contextmanager
 def replaying(folder: Path, home: Path, **options: Any) -> Iterator[Replica]:
-    """An emulator of a recording and a state folder of its own for the subscription to it (CCPR_HOME is set by the caller's fixture)."""
-    with Emulator(folder, **options) as emulator:
+    """An emulator of a recording and a state folder of its own for the subscription to it (CCPR_HOME is set by the
+    caller's fixture)."""
+    with RecordedUpstream(folder, **options) as emulator:
         yield Replica(About.read(folder), emulator, home)

@@ -1,4 +1,4 @@
-"""A living upstream with three tables, subscribed to, and a database as its target."""
+"""A simulated upstream with three tables, subscribed to, and a database as its target."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ import typer.testing
 
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.ddl.lexer import quote_name
 from matrixone.schema import Kind
 from replication.service.workspace import Workspace
@@ -41,7 +41,9 @@ class Shop:
 
     def subscribe(self) -> None:
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.port}"
-        self.command("subscribe", NAME, "--from", source, "--database", DATABASE, "--publication", "p", "--publisher", "sys")
+        self.command(
+            "subscribe", NAME, "--from", source, "--database", DATABASE, "--publication", "p", "--publisher", "sys"
+        )
 
     def add(self, policy: str = "full", code: int = 0) -> Any:
         to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
@@ -97,7 +99,7 @@ def shop(home: Path, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Itera
     columns = {"n": "int not null", "v": "varchar(20)"}
     for name, key in (("a", ["n"]), ("b", []), ("still", ["n"])):
         storage.create_table(DATABASE, name, columns, primary_key=key)
-    with LivingEmulator(storage) as emulator, new_database(mariadb) as place:
+    with SimulatedUpstream(storage) as emulator, new_database(mariadb) as place:
         shop = Shop(storage, emulator.port, place)
         for name in ("a", "b", "still"):
             shop.insert(name, *range(100))

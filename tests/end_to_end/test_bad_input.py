@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.replica import Replica, replaying
-from wire.faults import CutObject, CutObjectList, DamagedByte, FailStatement, MissingObject, WrongChunkLength, WrongTotalSize
+from wire.faults import (
+    CutObject,
+    CutObjectList,
+    DamagedByte,
+    FailStatement,
+    MissingObject,
+    WrongChunkLength,
+    WrongTotalSize,
+)
 
 RECORDING = "other_account"
 
@@ -64,7 +72,9 @@ def test_a_name_that_may_not_be_a_path_is_refused(name: str, replica: Replica) -
     assert replica.command(*words, code=2)["error"]["code"] == "BAD_NAME"
 
 
-@pytest.mark.parametrize("source", ["postgres://a:b@c:1", "mysql://nobody", "mysql://a#b:c@host:99999", "mysql://a#b:c@"])
+@pytest.mark.parametrize(
+    "source", ["postgres://a:b@c:1", "mysql://nobody", "mysql://a#b:c@host:99999", "mysql://a#b:c@"]
+)
 def test_a_uri_that_is_none_is_refused(source: str, replica: Replica) -> None:
     assert replica.subscribe(source=source, code=2)["error"]["code"] == "BAD_URI"
 
@@ -78,8 +88,14 @@ def test_unknown_names_are_told(at_first_point: Replica, home: Path) -> None:
     out = str(home / "x.parquet")
     assert at_first_point.command("run", "nobody", code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
     assert at_first_point.command("points", "nobody", code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
-    assert at_first_point.command("export", "replica", "gd_acc.nothing", "--out", out, code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"
-    assert at_first_point.command("export", "replica", "../../etc", "--out", out, code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"
+    assert (
+        at_first_point.command("export", "replica", "gd_acc.nothing", "--out", out, code=1)["error"]["code"]
+        == "TABLE_NOT_IN_POINT"
+    )
+    assert (
+        at_first_point.command("export", "replica", "../../etc", "--out", out, code=1)["error"]["code"]
+        == "TABLE_NOT_IN_POINT"
+    )
 
 
 def test_passwords_appear_nowhere(replica: Replica, home: Path) -> None:
@@ -105,7 +121,9 @@ def test_a_connection_cut_in_the_middle_is_healed_within_the_run(fault, at_first
 
 
 @pytest.mark.parametrize("fault", [CutObject(after_bytes=500, times=0), CutObjectList(after_rows=2, times=0)])
-def test_a_connection_that_is_always_cut_ends_in_an_error_and_the_next_run_resumes(fault, at_first_point: Replica) -> None:
+def test_a_connection_that_is_always_cut_ends_in_an_error_and_the_next_run_resumes(
+    fault, at_first_point: Replica
+) -> None:
     at_first_point.emulator.inject(fault)
     assert at_first_point.run(code=1)["error"]["code"] == "CONNECTION_LOST"
     taken = at_first_point.emulator.status().statements["create_snapshot"]
@@ -125,7 +143,9 @@ def test_a_connection_that_is_always_cut_ends_in_an_error_and_the_next_run_resum
         (FailStatement("object_list", number=22101, text="stale read, min TS is 1, receive 0"), "BASE_SNAPSHOT_LOST"),
     ],
 )
-def test_a_terminal_fault_leaves_the_point_and_the_next_run_takes_a_new_snapshot(fault, code: str, at_first_point: Replica) -> None:
+def test_a_terminal_fault_leaves_the_point_and_the_next_run_takes_a_new_snapshot(
+    fault, code: str, at_first_point: Replica
+) -> None:
     replica = at_first_point
     replica.emulator.inject(fault)
     assert replica.run(code=1)["error"]["code"] == code

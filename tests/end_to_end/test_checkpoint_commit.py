@@ -1,4 +1,5 @@
-"""The mirror's checkpoint moves in the very commit that ends an iteration: its points, its history and the log tell the same."""
+"""The mirror's checkpoint moves in the very commit that ends an iteration: its points, its history and the log tell
+the same."""
 
 from contextlib import closing
 from pathlib import Path
@@ -31,13 +32,17 @@ def state() -> tuple[Checkpoint, dict[int, int]]:
 
 
 @pytest.mark.parametrize("scenario", ["dml", "ddl"])
-def test_points_of_tables_are_of_their_last_change_and_all_reach_the_global_point(scenario: str, recordings: Path, home: Path) -> None:
+def test_points_of_tables_are_of_their_last_change_and_all_reach_the_global_point(
+    scenario: str, recordings: Path, home: Path
+) -> None:
     with replaying(recordings / scenario, home) as replica:
         replica.subscribe()
         for _ in range(replica.about.snapshots):
             replica.run()
             checkpoint, tables = state()
-            assert {table_id: point.location.lsn for table_id, point in checkpoint.flushed_table_points().items()} == tables
+            assert {
+                table_id: point.location.lsn for table_id, point in checkpoint.flushed_table_points().items()
+            } == tables
             assert not checkpoint.unfinished_tables()
             assert {checkpoint.reached(table_id) for table_id in tables} == {checkpoint.flushed_global_point()}
         before, _ = state()
@@ -54,7 +59,9 @@ def test_a_checkpoint_that_cannot_be_stored_is_an_iteration_that_did_not_end(rec
         with closing(Workspace()) as workspace:
             engine = workspace.log.engine
             with transaction(engine) as connection:
-                connection.execute(sa.text("CREATE TRIGGER full BEFORE UPDATE ON ccpr_checkpoints BEGIN SELECT missing(); END"))
+                connection.execute(
+                    sa.text("CREATE TRIGGER full BEFORE UPDATE ON ccpr_checkpoints BEGIN SELECT missing(); END")
+                )
             before = workspace.log.row(NAME)
             replica.run(code=1)
             row = workspace.log.row(NAME)
@@ -64,4 +71,6 @@ def test_a_checkpoint_that_cannot_be_stored_is_an_iteration_that_did_not_end(rec
                 connection.execute(sa.text("DROP TRIGGER full"))
                 assert connection.scalar(sa.select(sa.func.max(checkpoints.c.lsn))) == 0
         assert replica.run()["lsn"] == 1
-        replica.assert_equal_to_source(3, at=1)  # the failure was one that gives its snapshot up: the second is of nobody
+        replica.assert_equal_to_source(
+            3, at=1
+        )  # the failure was one that gives its snapshot up: the second is of nobody

@@ -173,7 +173,9 @@ def test_a_mirror_that_cannot_be_written_is_told(replica: Replica) -> None:
 
 
 def test_for_people_each_check_is_a_line(replica: Replica) -> None:
-    result = CliRunner().invoke(app, ["doctor", "--from", uri(replica, "acc1#admin"), "--database", "x"], catch_exceptions=False)
+    result = CliRunner().invoke(
+        app, ["doctor", "--from", uri(replica, "acc1#admin"), "--database", "x"], catch_exceptions=False
+    )
     assert result.exit_code == 1
     assert "ok      upstream: login:" in result.stdout
     assert "ccpr explain NOT_PERMITTED" in result.stdout

@@ -89,7 +89,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_table_whose_object_cannot_be_had_stays_behind_and_comes_back(fault: str, recordings: Path, home: Path) -> None:
+def test_a_table_whose_object_cannot_be_had_stays_behind_and_comes_back(
+    fault: str, recordings: Path, home: Path
+) -> None:
     make, code = FAULTS[fault]
     with isolated(recordings, "many_tables", home) as replica:
         replica.run()
@@ -140,14 +142,18 @@ def test_together_the_same_fault_stops_the_whole(recordings: Path, home: Path) -
 
 
 @pytest.mark.parametrize("recording", ["dml", "ddl"])
-def test_a_table_that_misses_some_points_is_made_whole_from_the_full_list(recording: str, recordings: Path, home: Path) -> None:
+def test_a_table_that_misses_some_points_is_made_whole_from_the_full_list(
+    recording: str, recordings: Path, home: Path
+) -> None:
     """Every other iteration one changed table fails: behind for a while, across merges, renames, truncates and drops."""
     with isolated(recordings, recording, home) as replica:
         replica.run()
         last = replica.about.snapshots
         for snapshot in range(2, last + 1):
             failing = changed_tables(replica, snapshot)[:1] if snapshot % 2 == 0 else []
-            replica.emulator.inject(*(MissingObject(name) for table in failing for name in new_objects(replica, table, snapshot)))
+            replica.emulator.inject(
+                *(MissingObject(name) for table in failing for name in new_objects(replica, table, snapshot))
+            )
             outcome = replica.run()
             assert outcome["quarantined"] == failing
             if failing:
@@ -244,7 +250,9 @@ def test_what_was_copied_for_a_table_that_fails_is_put_away_until_it_succeeds(re
         replica.emulator.clear_faults()
         missing = new_objects(replica, "gd_dml.acc", snapshot + 1)
         assert replica.run()["objects_copied"] == len(missing), "what is there is not fetched again"
-        assert not {f"objects/{name}" for name in others} & garbage() - {f"objects/{name}" for name in set(others) - live(replica)}
+        assert not {f"objects/{name}" for name in others} & garbage() - {
+            f"objects/{name}" for name in set(others) - live(replica)
+        }
         replica.assert_equal_to_source(snapshot + 1)
 
 
@@ -263,7 +271,9 @@ def garbage() -> set[str]:
 
 def live(replica: Replica) -> set[str]:
     mirror = Workspace().mirror(NAME)
-    return {listed.stats.name for ref in mirror.point().tables.values() for listed in mirror.manifest(ref).listed_objects()}
+    return {
+        listed.stats.name for ref in mirror.point().tables.values() for listed in mirror.manifest(ref).listed_objects()
+    }
 
 
 def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
@@ -273,13 +283,17 @@ def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     def spoiled(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         for batch in original(*args, **options):
             short = pa.array([b"short"] * batch.num_rows, pa.binary())
-            stats = pc.if_else(pc.equal(batch.column("table"), table.partition(".")[2]), short, batch.column("stats").cast(pa.binary()))
+            stats = pc.if_else(
+                pc.equal(batch.column("table"), table.partition(".")[2]), short, batch.column("stats").cast(pa.binary())
+            )
             yield batch.set_column(batch.schema.get_field_index("stats"), batch.schema.field("stats"), stats)
 
     monkeypatch.setattr(listing, "object_list", spoiled)
 
 
-def test_rows_of_a_list_that_are_no_good_concern_their_table_alone(recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_list_that_are_no_good_concern_their_table_alone(
+    recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with isolated(recordings, "many_tables", home) as replica:
         replica.run()
         table = changed_tables(replica, 2)[0]
@@ -294,7 +308,9 @@ def test_rows_of_a_list_that_are_no_good_concern_their_table_alone(recordings: P
         replica.assert_equal_to_source(2)
 
 
-def test_a_type_that_nobody_can_read_concerns_its_table_alone(recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_that_nobody_can_read_concerns_its_table_alone(
+    recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with isolated(recordings, "many_tables", home) as replica:
         replica.run()
         table = changed_tables(replica, 2)[0]
@@ -328,7 +344,9 @@ def test_a_table_that_is_dropped_upstream_leaves_quarantine(recordings: Path, ho
         for snapshot in range(1, replica.about.snapshots):
             dropped = sorted(set(replica.about.expected(snapshot)) - set(replica.about.expected(snapshot + 1)))
             failing = [table for table in dropped if new_objects(replica, table, snapshot)]
-            replica.emulator.inject(*(MissingObject(name) for table in failing for name in new_objects(replica, table, snapshot)))
+            replica.emulator.inject(
+                *(MissingObject(name) for table in failing for name in new_objects(replica, table, snapshot))
+            )
             assert replica.run()["quarantined"] == failing
         replica.emulator.clear_faults()
         replica.run()

@@ -45,7 +45,7 @@ PLACES = {
     "first object stored": ("replication.mirror.store", "LocalStore.put"),
     "objects copied": ("replication.iteration.iteration", "copy_known"),
     "manifests written": ("replication.iteration.building", "write_table"),
-    "committed": ("replication.iteration.committing", "Books.commit"),
+    "committed": ("replication.iteration.committing", "PointCommitter.commit"),
     "point published": ("replication.mirror.mirror", "Mirror.publish"),
     "head published": ("replication.mirror.mirror", "Mirror.publish_head"),
     "snapshots dropped": ("replication.iteration.iteration", "Iteration.drop_due_snapshots"),
@@ -63,7 +63,9 @@ def replica(recordings: Path, home: Path):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_killed_anywhere_is_finished_by_the_next(place: str, when: str, replica: Replica) -> None:
-    killed = subprocess.run([sys.executable, "-c", DRIVER, *PLACES[place], when], capture_output=True, timeout=60, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", DRIVER, *PLACES[place], when], capture_output=True, timeout=60, check=False
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     outcome = replica.run()
     assert outcome["lsn"] in (1, 2)
@@ -75,7 +77,9 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(place: str, when: str, re
 
 def test_a_run_killed_while_an_object_arrives_is_finished_by_the_next(replica: Replica) -> None:
     replica.emulator.inject(Delay("get_object", seconds=60, times=0))
-    process = subprocess.Popen([sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > 2)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -88,7 +92,9 @@ def test_a_run_killed_while_an_object_arrives_is_finished_by_the_next(replica: R
 def test_of_two_runs_at_once_one_runs_and_the_other_says_so(replica: Replica) -> None:
     replica.emulator.inject(Delay("get_object", seconds=1.5, times=1))
     before = replica.emulator.status().statements.get("get_object", 0)
-    process = subprocess.Popen([sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > before)
     error = replica.run(code=1)["error"]
     assert error["code"] == "SUBSCRIPTION_BUSY"

@@ -1,4 +1,5 @@
-"""Objects whose names the mirror knows already: points are made of certain bytes, and no later list, file or upstream puts others there."""
+"""Objects whose names the mirror knows already: points are made of certain bytes, and no later list, file or upstream
+puts others there."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +19,10 @@ from tests.support.recorded import Snapshot
 def newcomer(replica: Replica) -> ObjectStats:
     """An object that the second snapshot of the recording has and the first has not."""
     first, second = (
-        {listed.stats.name: listed.stats for listed in Snapshot(replica.about.folder / f"snapshot-{number:03}").objects["acc"]}
+        {
+            listed.stats.name: listed.stats
+            for listed in Snapshot(replica.about.folder / f"snapshot-{number:03}").objects["acc"]
+        }
         for number in (1, 2)
     )
     return second[min(second.keys() - first.keys())]
@@ -52,7 +56,9 @@ def test_another_size_or_other_bytes_under_a_known_name_are_an_error_and_do_not_
         replica.assert_equal_to_source(1)
 
 
-def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_again(recordings: Path, home: Path) -> None:
+def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_again(
+    recordings: Path, home: Path
+) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         replica.run()
@@ -69,7 +75,9 @@ def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_aga
             assert connection.scalars(query).all() == [hashlib.sha256(true).digest()]
 
 
-def test_in_isolated_mode_such_a_list_is_the_failure_of_the_tables_that_name_the_object(recordings: Path, home: Path) -> None:
+def test_in_isolated_mode_such_a_list_is_the_failure_of_the_tables_that_name_the_object(
+    recordings: Path, home: Path
+) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         setting("consistency", "isolated")

@@ -8,7 +8,9 @@ from tests.end_to_end.replica import replaying
 
 
 @pytest.mark.parametrize("where", ["folder", "s3"])
-def test_a_subscription_replicates_to_where_it_is_told(where: str, recordings: Path, home: Path, request: pytest.FixtureRequest) -> None:
+def test_a_subscription_replicates_to_where_it_is_told(
+    where: str, recordings: Path, home: Path, request: pytest.FixtureRequest
+) -> None:
     url = request.getfixturevalue("s3_url") if where == "s3" else str(home / "elsewhere")
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe("--mirror", url)
@@ -19,5 +21,16 @@ def test_a_subscription_replicates_to_where_it_is_told(where: str, recordings: P
         assert replica.command("verify", "replica", "--deep")["sound"]
         assert not (home / "home" / "mirrors").exists()
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
-        words = ("--from", source, "--publisher", "acc1", "--publication", "p", "--database", replica.about.database, "--mirror", url)
+        words = (
+            "--from",
+            source,
+            "--publisher",
+            "acc1",
+            "--publication",
+            "p",
+            "--database",
+            replica.about.database,
+            "--mirror",
+            url,
+        )
         assert replica.command("subscribe", "second", *words, code=1)["error"]["code"] == "MIRROR_IN_USE"

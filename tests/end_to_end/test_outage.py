@@ -1,4 +1,5 @@
-"""An upstream that is not there: a run by hand fails soon and typed, what failed stands in the log, and all goes on when it is back."""
+"""An upstream that is not there: a run by hand fails soon and typed, what failed stands in the log, and all goes on
+when it is back."""
 
 import time
 from contextlib import closing
@@ -47,7 +48,9 @@ def test_a_run_against_a_dead_upstream_fails_in_bounded_time_and_is_counted(reco
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_snapshot_whose_making_was_cut_off_is_looked_up_by_its_recorded_name(after_effect: bool, replica: Replica) -> None:
+def test_a_snapshot_whose_making_was_cut_off_is_looked_up_by_its_recorded_name(
+    after_effect: bool, replica: Replica
+) -> None:
     made = replica.emulator.status().snapshots_created
     replica.emulator.inject(CutStatement("create_snapshot", after_effect=after_effect, times=0))
     assert replica.run(code=1)["error"]["code"] == "SNAPSHOT_OUTCOME_UNKNOWN"
@@ -63,7 +66,9 @@ def test_a_snapshot_whose_making_was_cut_off_is_looked_up_by_its_recorded_name(a
     replica.assert_equal_to_source(2)
 
 
-def test_a_snapshot_that_somebody_made_anew_is_another_and_what_was_derived_from_the_first_is_void(replica: Replica) -> None:
+def test_a_snapshot_that_somebody_made_anew_is_another_and_what_was_derived_from_the_first_is_void(
+    replica: Replica,
+) -> None:
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
         ref = iteration.take_snapshot()
         iteration.diff_objects()

@@ -56,7 +56,9 @@ def test_a_point_that_is_not_reached_is_refused(recordings: Path, home: Path) ->
         replica.subscribe()
         replica.run()
         for at in ("1", "7", "2999-01-01T00:00:00"):
-            error = replica.command("export", "replica", "gd_acc.p", "--out", str(home / "x.parquet"), "--at", at, code=1)["error"]
+            error = replica.command(
+                "export", "replica", "gd_acc.p", "--out", str(home / "x.parquet"), "--at", at, code=1
+            )["error"]
             assert error["code"] == "POINT_NOT_REACHED"
         assert not (home / "x.parquet").exists()
 
@@ -86,5 +88,7 @@ def test_index_tables_are_recorded_and_copied_on_request_only(recordings: Path, 
         replica.subscribe("--with-indexes")
         outcome = replica.run()
         assert outcome["objects_copied"] == outcome["objects_total"] == 13
-        index = next(table["table"] for table in replica.command("tables", "replica")["tables"] if table["kind"] == "index")
+        index = next(
+            table["table"] for table in replica.command("tables", "replica")["tables"] if table["kind"] == "index"
+        )
         assert replica.export(index).num_rows > 0

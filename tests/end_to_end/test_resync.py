@@ -66,8 +66,12 @@ def test_a_resync_that_is_declined_leaves_nothing_behind(replica: Replica) -> No
     replica.command("resync", NAME, "--table", TABLE)
     assert list(replica.mirror.glob("work/*/*")) == []
     replica.run()
-    assert replica.emulator.status().statements["create_snapshot"] == taken + 1, "the run goes on with the same snapshot"
-    assert replica.command("verify", NAME, "--no-repair", code=1)["damages"], "and fetches nothing that it was not asked for"
+    assert replica.emulator.status().statements["create_snapshot"] == taken + 1, (
+        "the run goes on with the same snapshot"
+    )
+    assert replica.command("verify", NAME, "--no-repair", code=1)["damages"], (
+        "and fetches nothing that it was not asked for"
+    )
     replica.command("verify", NAME)
     replica.assert_equal_to_source(4)
 

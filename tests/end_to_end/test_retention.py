@@ -73,11 +73,15 @@ def test_young_points_stay_as_long_as_they_are_young(recordings: Path, home: Pat
         sweep(1.9)
         assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1, 2]
         sweep(2.1)
-        assert [point["lsn"] for point in replica.command("points", "replica")] == [2], "the newest stays however old it is"
+        assert [point["lsn"] for point in replica.command("points", "replica")] == [2], (
+            "the newest stays however old it is"
+        )
         replica.assert_equal_to_source(3)
 
 
-def test_what_was_there_before_a_change_stays_as_long_as_was_asked_for_however_old_it_is(recordings: Path, home: Path) -> None:
+def test_what_was_there_before_a_change_stays_as_long_as_was_asked_for_however_old_it_is(
+    recordings: Path, home: Path
+) -> None:
     """The state that somebody wants back after a mistake is the one before it."""
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe("--retain-for", "2h")

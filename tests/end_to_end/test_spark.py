@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.recordings, pytest.mark.spark]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_spark_reads_what_was_true_at_each_point(scenario: str, recordings: Path, home: Path, spark: "SparkSession") -> None:
+def test_spark_reads_what_was_true_at_each_point(
+    scenario: str, recordings: Path, home: Path, spark: "SparkSession"
+) -> None:
     with replaying(recordings / scenario, home) as replica:
         replica.subscribe()
         for _ in range(replica.about.snapshots):
@@ -24,5 +26,7 @@ def test_spark_reads_what_was_true_at_each_point(scenario: str, recordings: Path
         points = range(1, replica.about.snapshots + 1)
         pairs = [(snapshot, *item) for snapshot in points for item in sorted(replica.in_scope(snapshot).items())]
         for snapshot, table, expected in pairs[::3]:
-            frame = spark.read.format("matrixone").options(mirror=str(replica.mirror), table=table, at=snapshot - 1).load()
+            frame = (
+                spark.read.format("matrixone").options(mirror=str(replica.mirror), table=table, at=snapshot - 1).load()
+            )
             assert_rows_equal(frame.toArrow(), pq.read_table(expected))

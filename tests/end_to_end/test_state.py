@@ -20,7 +20,7 @@ from replication.state.database import transaction
 from replication.state.history import PointHistory
 from replication.state.quarantine import Quarantine
 from replication.state.tables import METADATA, points
-from replication.state.targets import Target, TargetBook
+from replication.state.targets import Target, TargetRecords
 from replication.targets.address import format_target_uri, parse_target_uri
 from tests.end_to_end.replica import NAME, Replica, replaying
 
@@ -117,19 +117,21 @@ def test_targets_and_tables_in_quarantine_come_back(replica: Replica) -> None:
             datetime(2026, 1, 2, tzinfo=UTC),
             as_text=("t.c",),
         )
-        book = TargetBook(log.engine, task_id)
+        book = TargetRecords(log.engine, task_id)
         book.add(target)
         book.change("report", needed_lsn=1)
         kept = book.all()
         with transaction(log.engine) as connection:
-            Quarantine(log.engine, task_id).write(connection, 2, datetime(2026, 1, 2, tzinfo=UTC), {table.id: (table, lost)})
+            Quarantine(log.engine, task_id).write(
+                connection, 2, datetime(2026, 1, 2, tzinfo=UTC), {table.id: (table, lost)}
+            )
         entries = Quarantine(log.engine, task_id).entries()
     assert (len(kept), len(entries)) == (1, 1)
     file = exported(replica)
     lose_catalog(replica)
     replica.command("state", "import", str(file))
     with closing(Workspace()) as workspace:
-        assert TargetBook(workspace.log.engine, task_id).all() == kept
+        assert TargetRecords(workspace.log.engine, task_id).all() == kept
         assert workspace.vault.open(kept[0].sealed_password) == "pw"
         assert Quarantine(workspace.log.engine, task_id).entries() == entries
     told = replica.command("status", NAME, code=1)
@@ -195,7 +197,12 @@ def test_all_or_nothing_is_written(replica: Replica) -> None:
     row = Workspace().log.row(NAME)
     lose_catalog(replica)
     engine = Workspace().log.engine
-    values = {column.name: 0 for column in points.columns} | {"task_id": row.task_id, "lsn": 2, "snapshot": "s", "ledger": ""}
+    values = {column.name: 0 for column in points.columns} | {
+        "task_id": row.task_id,
+        "lsn": 2,
+        "snapshot": "s",
+        "ledger": "",
+    }
     with transaction(engine) as connection:  # a leftover that gets in the way
         connection.execute(points.insert().values(values | {"committed_at": row.created_at}))
     assert refused(replica, file) == "SUBSCRIPTION_EXISTS"
@@ -287,4 +294,6 @@ def test_a_file_that_is_not_there_or_no_json_is_told(replica: Replica) -> None:
         file.write_bytes(content)
         assert refused(replica, file) == "STATE_FILE_INVALID"
     assert replica.command("state", "export", "nobody", code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
-    assert replica.command("state", "export", NAME, "--out", "/proc/nothing/x", code=1)["error"]["code"] == "STORE_FAILED"
+    assert (
+        replica.command("state", "export", NAME, "--out", "/proc/nothing/x", code=1)["error"]["code"] == "STORE_FAILED"
+    )

@@ -1,4 +1,5 @@
-"""What version 0.1.0 wrote is read, and goes on without anything copied or loaded a second time (tests/fixtures/README.md)."""
+"""What version 0.1.0 wrote is read, and goes on without anything copied or loaded a second time
+(tests/fixtures/README.md)."""
 
 import json
 import shutil
@@ -11,12 +12,12 @@ import pyarrow.parquet as pq
 import pymysql
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.service.workspace import Workspace
 from replication.state.log import State
-from replication.targets import sync as carrying
+from replication.targets import sync
 from replication.targets.address import parse_target_uri
 from tests.end_to_end.replica import About, Replica
 from tests.replication.targets.target_database import Place
@@ -43,7 +44,7 @@ def old_home(home: Path) -> Path:
 class Old(Replica):
     """A subscription of the old state."""
 
-    def __init__(self, name: str, emulator: Emulator, folder: Path) -> None:
+    def __init__(self, name: str, emulator: RecordedUpstream, folder: Path) -> None:
         super().__init__(About.read(SAMPLE / RECORDINGS[name]), emulator, folder)
         self.name = name
 
@@ -63,18 +64,20 @@ class Old(Replica):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the load was cut when it was begun."""
-    monkeypatch.setattr(carrying, "LOAD_ROWS", 100)
+    monkeypatch.setattr(sync, "LOAD_ROWS", 100)
 
 
 @contextmanager
 def going_on(name: str, home: Path, **options: Any) -> Iterator[Old]:
     """An upstream that has the snapshots which the state knows, and the subscription pointed to it."""
-    with Emulator(SAMPLE / RECORDINGS[name], **options) as emulator:
+    with RecordedUpstream(SAMPLE / RECORDINGS[name], **options) as emulator:
         with closing(Workspace()) as workspace:
             row = workspace.log.row(name)
         context = json.loads(row.context)
         known = {ref["lsn"]: ref["name"] for ref in (context[role] for role in ("open", "current", "previous")) if ref}
-        connection = pymysql.connect(host="127.0.0.1", port=emulator.port, user="sys#dump", password="111", autocommit=True)
+        connection = pymysql.connect(
+            host="127.0.0.1", port=emulator.port, user="sys#dump", password="111", autocommit=True
+        )
         with closing(connection), connection.cursor() as cursor:
             for lsn in range(max(known) + 1):
                 named = known.get(lsn, f"other_{lsn}")
@@ -145,7 +148,9 @@ def test_an_open_iteration_goes_on_and_fetches_nothing_again(old_home: Path, tar
         report = {table["table"]: table["action"] for table in found["report"]["tables"]}
         assert set(report.values()) == {"changed"}  # nothing is loaded again
         loaded = {table["table"].partition(".")[2]: table for table in found["loading"]["tables"]}
-        assert loaded["c"]["upserted"] < 500  # of 641 rows, 640 were there; what the newest point changes comes as a delta
+        assert (
+            loaded["c"]["upserted"] < 500
+        )  # of 641 rows, 640 were there; what the newest point changes comes as a delta
         for target in ("cut-report", "cut-loading"):
             for table, file in old.in_scope(4).items():
                 assert target_rows_of(targets[target], table.partition(".")[2]) == pq.read_metadata(file).num_rows
@@ -155,7 +160,9 @@ def test_a_piece_of_a_load_keeps_its_rows_under_its_new_key(old_home: Path, targ
     place = targets["cut-loading"]
     before = place.query("SELECT part, row_count FROM ccpr_load_parts")
     place.query("CREATE TABLE watched (n INT); ")
-    place.query("CREATE TRIGGER seen AFTER INSERT ON ccpr_load_parts FOR EACH ROW INSERT INTO watched VALUES (NEW.row_count)")
+    place.query(
+        "CREATE TRIGGER seen AFTER INSERT ON ccpr_load_parts FOR EACH ROW INSERT INTO watched VALUES (NEW.row_count)"
+    )
     assert [rows for _, rows in before] == [640]
     with going_on("cut", old_home) as old:
         point_target_to(old, "report", targets["cut-report"])

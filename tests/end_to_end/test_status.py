@@ -14,7 +14,7 @@ import pytest
 
 from matrixone.upstream.errors import SnapshotGone
 from replication.iteration.lag import LagMeter
-from replication.service.status import LastError, read_standing, seconds_text
+from replication.service.status import LastError, read_status, seconds_text
 from replication.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
@@ -31,8 +31,19 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
 def test_before_the_first_run_there_is_no_point_and_no_lag(replica: Replica) -> None:
     told = replica.command("status", NAME)
     assert told["ok"]
-    assert (told["state"], told["iteration_lsn"], told["newest_point"], told["lag_seconds"]) == ("running", 0, None, None)
-    assert (told["step"], told["objects_pending"], told["owner"], told["last_error"], told["snapshots"]) == (None, None, None, None, {})
+    assert (told["state"], told["iteration_lsn"], told["newest_point"], told["lag_seconds"]) == (
+        "running",
+        0,
+        None,
+        None,
+    )
+    assert (told["step"], told["objects_pending"], told["owner"], told["last_error"], told["snapshots"]) == (
+        None,
+        None,
+        None,
+        None,
+        {},
+    )
     assert told["next_attempt"] == pytest.approx(time.time(), abs=30), "it is due"
 
 
@@ -94,7 +105,10 @@ def test_what_has_arrived_is_no_longer_pending(replica: Replica) -> None:
     replica.emulator.inject(Delay("get_object", seconds=60, times=0))
     process = subprocess.Popen(ccpr("run", NAME), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        told = until(lambda: replica.command("status", NAME), lambda told: told["step"] is not None and told["step"]["name"] == "copy")
+        told = until(
+            lambda: replica.command("status", NAME),
+            lambda told: told["step"] is not None and told["step"]["name"] == "copy",
+        )
         assert told["objects_pending"] > 0
         assert told["iteration_state"] == "running"
         assert process.poll() is None, "it was read beside the run"
@@ -173,17 +187,20 @@ def test_the_lag_of_a_watching_process_does_not_shrink_when_the_clock_is_set_bac
     now = [time.time() + 100]
     workspace = Workspace(clock=lambda: now[0])
     meter = LagMeter(workspace.clock)
-    first = read_standing(workspace, workspace.log.row(NAME), meter).lag_seconds
+    first = read_status(workspace, workspace.log.row(NAME), meter).lag_seconds
     now[0] -= 3600
     assert first is not None
-    assert (read_standing(workspace, workspace.log.row(NAME), meter).lag_seconds or 0) >= first > 99
+    assert (read_status(workspace, workspace.log.row(NAME), meter).lag_seconds or 0) >= first > 99
 
 
 @pytest.mark.parametrize(
     ("message", "told"),
     [
         (None, None),
-        (f"N:7:{SnapshotGone('m', subject='s [t]')}", ("SNAPSHOT_GONE", "m", "s [t]", SnapshotGone.default_remedy, False, 1, 7.0, 7.0)),
+        (
+            f"N:7:{SnapshotGone('m', subject='s [t]')}",
+            ("SNAPSHOT_GONE", "m", "s [t]", SnapshotGone.default_remedy, False, 1, 7.0, 7.0),
+        ),
         ("R:3:5:9:BUSY: m [s] r", ("BUSY", "m", "s", "r", True, 3, 5.0, 9.0)),
         ("R:3:5:9:BUSY: cut in the mid", ("BUSY", "cut in the mid", "", "", True, 3, 5.0, 9.0)),
         ("no text of ours", ("CCPR", "no text of ours", "", "", False, 1, 0.0, 0.0)),
@@ -195,7 +212,8 @@ def test_an_error_message_is_read_back(message: str | None, told: tuple[Any, ...
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(-3, "0 s"), (119.4, "119 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (3 * 86400 + 4 * 3600, "3 d 4 h")]
+    ("seconds", "text"),
+    [(-3, "0 s"), (119.4, "119 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (3 * 86400 + 4 * 3600, "3 d 4 h")],
 )
 def test_spans_are_short(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text

@@ -1,4 +1,5 @@
-"""Subscriptions over the wire: statements and verbs that do the same, what is checked before anything is written, pauses, and the end."""
+"""Subscriptions over the wire: statements and verbs that do the same, what is checked before anything is written,
+pauses, and the end."""
 
 import json
 import uuid
@@ -85,7 +86,10 @@ def test_the_outline_designs_example_is_told_what_to_run(replica: Replica) -> No
     error = sql(replica, text, code=1)["error"]
     assert error["code"] == "NOT_PERMITTED"
     assert "As admin of account acc: CREATE PUBLICATION `pub_db1` DATABASE `db1` ACCOUNT sys;" in error["remedy"]
-    assert f"FROM 'mysql://sys#root:<password>@127.0.0.1:{replica.emulator.port}' PUBLICATION `pub_db1` OF `acc`" in error["remedy"]
+    assert (
+        f"FROM 'mysql://sys#root:<password>@127.0.0.1:{replica.emulator.port}' PUBLICATION `pub_db1` OF `acc`"
+        in error["remedy"]
+    )
     assert ":pw@" not in str(error)
     assert replica.command("subscriptions") == []
     assert held_upstream(replica) == set()
@@ -103,7 +107,9 @@ def test_the_outline_designs_example_is_told_what_to_run(replica: Replica) -> No
         ("gd_acc", "WITH (MIRROR = 'ftp://x')", "BAD_NAME"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(scope: str, rest: str, code: str, replica: Replica, home: Path) -> None:
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    scope: str, rest: str, code: str, replica: Replica, home: Path
+) -> None:
     text = f"CREATE SUBSCRIPTION s DATABASE {scope} FROM '{uri(replica)}' {rest}"
     assert sql(replica, text, code=2 if code.startswith("BAD") else 1)["error"]["code"] == code
     assert replica.command("subscriptions") == []
@@ -113,10 +119,15 @@ def test_what_cannot_be_is_refused_before_anything_is_written(scope: str, rest: 
 def test_a_scope_that_is_replicated_already_is_refused_unless_it_is_wanted(replica: Replica) -> None:
     created(replica)
     table = next(iter(replica.in_scope(1))).partition(".")[2]
-    error = sql(replica, f"CREATE SUBSCRIPTION two DATABASE gd_acc TABLE {table} FROM '{uri(replica)}'", code=1)["error"]
+    error = sql(replica, f"CREATE SUBSCRIPTION two DATABASE gd_acc TABLE {table} FROM '{uri(replica)}'", code=1)[
+        "error"
+    ]
     assert error["code"] == "SCOPE_OVERLAP"
     assert NAME in error["message"]
-    sql(replica, f"CREATE SUBSCRIPTION two DATABASE gd_acc TABLE {table} FROM '{uri(replica)}' WITH (ALLOW_OVERLAP = TRUE)")
+    sql(
+        replica,
+        f"CREATE SUBSCRIPTION two DATABASE gd_acc TABLE {table} FROM '{uri(replica)}' WITH (ALLOW_OVERLAP = TRUE)",
+    )
     replica.command("subscribe", "three", "--from", uri(replica), "--database", "gd_acc", "--allow-overlap")
     assert [row["subscription_name"] for row in shown(replica)] == [NAME, "three", "two"]
 
@@ -129,9 +140,11 @@ def test_a_script_stops_at_its_first_failure_and_tells_what_was_done(replica: Re
 
 
 def test_a_script_with_a_syntax_error_runs_nothing(replica: Replica) -> None:
-    error = sql(replica, f"CREATE SUBSCRIPTION one DATABASE gd_acc FROM '{uri(replica, password='s3cret')}'; DORP SUBSCRIPTION x", code=2)[
-        "error"
-    ]
+    error = sql(
+        replica,
+        f"CREATE SUBSCRIPTION one DATABASE gd_acc FROM '{uri(replica, password='s3cret')}'; DORP SUBSCRIPTION x",
+        code=2,
+    )["error"]
     assert error["code"] == "SQL_SYNTAX"
     assert "s3cret" not in str(error)
     assert replica.command("subscriptions") == []
@@ -140,9 +153,13 @@ def test_a_script_with_a_syntax_error_runs_nothing(replica: Replica) -> None:
 def test_statements_come_from_a_file_or_standard_input(replica: Replica, tmp_path: Path) -> None:
     (tmp_path / "one.sql").write_text(f"CREATE SUBSCRIPTION one DATABASE gd_acc FROM '{uri(replica)}';\n")
     replica.command("sql", "--file", str(tmp_path / "one.sql"))
-    result = typer.testing.CliRunner().invoke(app, ["sql", "--json"], input="SELECT db_name, state, upstream_conn FROM mo_sync_configs")
+    result = typer.testing.CliRunner().invoke(
+        app, ["sql", "--json"], input="SELECT db_name, state, upstream_conn FROM mo_sync_configs"
+    )
     (answer,) = json.loads(result.stdout)
-    assert answer["rows"] == [{"db_name": "gd_acc", "state": 0, "upstream_conn": f"mysql://sys#dump:***@127.0.0.1:{replica.emulator.port}"}]
+    assert answer["rows"] == [
+        {"db_name": "gd_acc", "state": 0, "upstream_conn": f"mysql://sys#dump:***@127.0.0.1:{replica.emulator.port}"}
+    ]
 
 
 # ---- alter, pause, resume
@@ -155,7 +172,9 @@ def test_settings_are_altered_and_what_cannot_be_is_told(replica: Replica) -> No
     (row,) = sql(replica, "SELECT sync_config FROM mo_ccpr_log")[0]["rows"]
     config = json.loads(row["sync_config"])
     assert (config["sync_interval"], config["retain"], config["retain_for"]) == (5, 3, 3600)
-    assert sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (WITH_INDEXES = TRUE)", code=2)["error"]["code"] == "BAD_SETTING"
+    assert (
+        sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (WITH_INDEXES = TRUE)", code=2)["error"]["code"] == "BAD_SETTING"
+    )
 
 
 def test_a_new_way_to_the_same_upstream_is_checked(recordings: Path, replica: Replica) -> None:
@@ -165,9 +184,17 @@ def test_a_new_way_to_the_same_upstream_is_checked(recordings: Path, replica: Re
     assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#root:***@")
     assert replica.run()["point"]
     replica.assert_equal_to_source(2)
-    with replaying(recordings / RECORDING, replica.folder, strict_publication=True) as other:  # another cluster, as it seems
-        assert sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(other)}')", code=1)["error"]["code"] == "UPSTREAM_DIFFERS"
-    assert replica.command("alter", NAME, "--from", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]["code"] == "UPSTREAM_UNREACHABLE"
+    with replaying(
+        recordings / RECORDING, replica.folder, strict_publication=True
+    ) as other:  # another cluster, as it seems
+        assert (
+            sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(other)}')", code=1)["error"]["code"]
+            == "UPSTREAM_DIFFERS"
+        )
+    assert (
+        replica.command("alter", NAME, "--from", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]["code"]
+        == "UPSTREAM_UNREACHABLE"
+    )
     assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#root:***@")
 
 
@@ -238,7 +265,12 @@ def test_resume_clears_an_error(replica: Replica) -> None:
     replica.run(code=1)
     assert shown(replica)[0]["status"] == 1
     replica.emulator.clear_faults()
-    assert replica.command("resume", NAME) == {"name": NAME, "state": "running", "iteration_state": "complete", "iteration_lsn": 1}
+    assert replica.command("resume", NAME) == {
+        "name": NAME,
+        "state": "running",
+        "iteration_state": "complete",
+        "iteration_lsn": 1,
+    }
     assert replica.run()["lsn"] == 1
 
 

@@ -73,7 +73,7 @@ def test_it_cannot_commit_nor_sweep_its_successors_work(replica: Replica) -> Non
 
 
 def test_results_of_a_later_iteration_are_not_swept_even_unasked(replica: Replica) -> None:
-    from replication.iteration.results import sweep_work
+    from replication.iteration.results import sweep_results
 
     with stale() as old:
         ref = old.take_snapshot()
@@ -83,18 +83,19 @@ def test_results_of_a_later_iteration_are_not_swept_even_unasked(replica: Replic
         with successor() as new:
             to_the_copies(new)
             before = work(replica)
-            sweep_work(replica_mirror(), ref)
+            sweep_results(replica_mirror(), ref)
             assert work(replica) == before
             new.apply()
     replica.assert_equal_to_source(3)
 
 
 def replica_mirror() -> Mirror:
-    return Workspace().mirror(NAME, mended=False)
+    return Workspace().mirror(NAME, published=False)
 
 
 def test_its_late_head_does_not_stay(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has committed, and stands still right before it publishes; a successor commits and publishes the next point meanwhile."""
+    """It has committed, and stands still right before it publishes; a successor commits and publishes the next point
+    meanwhile."""
     publish, stopped = Mirror.publish_head, []
 
     def late(self: Mirror, head: Head) -> None:
@@ -139,7 +140,7 @@ def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica) -> Non
     for _ in range(3):
         replica.run()
     with stale() as old:
-        old._books._clock = lambda: time.time() + 7200  # all garbage is due
+        old._committer._clock = lambda: time.time() + 7200  # all garbage is due
         with successor() as new:
             new.take_snapshot()
             before = {path.name for path in (replica.mirror / "objects").iterdir()}

@@ -1,4 +1,5 @@
-"""Every recorded (table, snapshot): replay → mirror → MariaDB equals the rows that were true; and what a person does with targets."""
+"""Every recorded (table, snapshot): replay → mirror → MariaDB equals the rows that were true; and what a person does
+with targets."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -31,7 +32,9 @@ class Fed:
 
     def add(self, *options: str, policy: str = "full", code: int = 0) -> Any:
         to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
-        return self.replica.command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", policy, *options, code=code)
+        return self.replica.command(
+            "target", "add", NAME, TARGET, "--to", to, "--ddl-policy", policy, *options, code=code
+        )
 
     def run(self, code: int = 0) -> dict[str, Any]:
         """What the run did to the target."""

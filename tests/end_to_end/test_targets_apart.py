@@ -1,4 +1,5 @@
-"""Several who carry the same tables, a load that is interrupted, a table that somebody else alters: what becomes of a target."""
+"""Several who carry the same tables, a load that is interrupted, a table that somebody else alters: what becomes of a
+target."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,16 +8,18 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from replication.delta.split import DeltaPart, DeltaWork, run_work
+from replication.delta.split import DeltaPart, DeltaSplit, run_split
 from replication.mirror.mirror import Mirror
-from replication.targets import sync as carrying
+from replication.targets import sync
 from replication.targets.errors import TargetUnavailable
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]
 
 
-def test_two_state_folders_never_write_to_one_table(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_state_folders_never_write_to_one_table(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.add()
     shop.run()
     shop.insert("a", 200)
@@ -27,7 +30,9 @@ def test_two_state_folders_never_write_to_one_table(shop: Shop, tmp_path: Path, 
     assert len(shop.place.rows("a")) == 100, "what the first has made is not touched"
 
 
-def test_an_old_copy_of_the_state_does_not_set_a_target_back(shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_copy_of_the_state_does_not_set_a_target_back(
+    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.add()
     shop.run()
     copy = home / "copy"
@@ -52,19 +57,19 @@ def test_an_interrupted_load_goes_on_though_the_mirror_has_gone_on(shop: Shop, m
     for start in range(1000, 1600, 100):  # an object each, and so a piece
         shop.insert("a", *range(start, start + 100))
         shop.storage.flush(DATABASE, "a")
-    monkeypatch.setattr(carrying, "LOAD_ROWS", 10)
+    monkeypatch.setattr(sync, "LOAD_ROWS", 10)
     read: list[int] = []
 
-    def breaks_off(mirror: Mirror, work: DeltaWork) -> Iterator[DeltaPart]:
+    def breaks_off(mirror: Mirror, work: DeltaSplit) -> Iterator[DeltaPart]:
         read.append(1)
         if work.shape.table == f"{DATABASE}.a" and len(read) > 4:
             raise TargetUnavailable("away", subject="test")
-        yield from run_work(mirror, work)
+        yield from run_split(mirror, work)
 
     shop.command("alter", NAME, "--retain", "1")
     shop.add()
     with monkeypatch.context() as patch:
-        patch.setattr(carrying, "run_work", breaks_off)
+        patch.setattr(sync, "run_split", breaks_off)
         assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
     ((loaded, pieces),) = shop.place.query("SELECT SUM(row_count), COUNT(*) FROM ccpr_load_parts")
     assert pieces > 0
@@ -78,8 +83,14 @@ def test_an_interrupted_load_goes_on_though_the_mirror_has_gone_on(shop: Shop, m
 @pytest.mark.parametrize(
     ("alteration", "told"),
     [
-        ("MODIFY v varchar(5) COLLATE utf8mb4_general_ci", "column v was varchar(20) utf8mb4_nopad_bin, and is now: varchar(5)"),
-        ("CHANGE v w varchar(20) COLLATE utf8mb4_nopad_bin", "column v was varchar(20) utf8mb4_nopad_bin, and is now: is gone"),
+        (
+            "MODIFY v varchar(5) COLLATE utf8mb4_general_ci",
+            "column v was varchar(20) utf8mb4_nopad_bin, and is now: varchar(5)",
+        ),
+        (
+            "CHANGE v w varchar(20) COLLATE utf8mb4_nopad_bin",
+            "column v was varchar(20) utf8mb4_nopad_bin, and is now: is gone",
+        ),
         ("DROP PRIMARY KEY, ADD PRIMARY KEY (n, v)", "column v was varchar(20) utf8mb4_nopad_bin, and is now"),
     ],
 )
@@ -111,7 +122,9 @@ def test_a_key_too_long_is_told_by_the_plan_and_nothing_is_made(shop: Shop) -> N
     assert shop.tables() == {"a", "b", "still"}
 
 
-@pytest.mark.parametrize("loss", ["DELETE FROM a WHERE n < 50", "UPDATE a SET v = 'x'", "DROP TABLE a", "RENAME TABLE a TO theirs"])
+@pytest.mark.parametrize(
+    "loss", ["DELETE FROM a WHERE n < 50", "UPDATE a SET v = 'x'", "DROP TABLE a", "RENAME TABLE a TO theirs"]
+)
 def test_a_table_is_made_anew_from_the_mirror(loss: str, shop: Shop) -> None:
     shop.add()
     shop.run()
@@ -121,23 +134,27 @@ def test_a_table_is_made_anew_from_the_mirror(loss: str, shop: Shop) -> None:
     assert [(table["table"], table["upserted"]) for table in done["tables"]] == [("d.a", 100)]
     shop.place.query("DROP TABLE IF EXISTS theirs")
     shop.assert_equal()
-    assert shop.place.query("SELECT table_id FROM information_schema.innodb_sys_tables WHERE name LIKE '%/still'") == still
+    assert (
+        shop.place.query("SELECT table_id FROM information_schema.innodb_sys_tables WHERE name LIKE '%/still'") == still
+    )
     shop.insert("a", 200)
     assert shop.actions() == {"a": ("changed", 1)}, "it goes on as before"
     shop.assert_equal()
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])
-def test_making_anew_that_breaks_off_shows_nothing_and_is_done_again(meanwhile: bool, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks_off(mirror: Mirror, work: DeltaWork) -> Iterator[DeltaPart]:
-        yield from run_work(mirror, work)
+def test_making_anew_that_breaks_off_shows_nothing_and_is_done_again(
+    meanwhile: bool, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks_off(mirror: Mirror, work: DeltaSplit) -> Iterator[DeltaPart]:
+        yield from run_split(mirror, work)
         raise TargetUnavailable("away", subject="test")
 
     shop.add()
     shop.run()
     shop.place.query("UPDATE a SET v = 'x'")
     with monkeypatch.context() as patch:
-        patch.setattr(carrying, "run_work", breaks_off)
+        patch.setattr(sync, "run_split", breaks_off)
         assert shop.command("target", "rebuild", NAME, TARGET, "a", code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
     assert shop.place.query("SELECT COUNT(*) FROM a WHERE v = 'x'") == [(100,)]
     if meanwhile:
@@ -182,8 +199,13 @@ def test_a_column_is_kept_as_text_when_its_table_changes_or_is_made_anew(shop: S
     shop.add()
     shop.run()
     for wrong in ("a", "a.x", "other.v"):
-        assert shop.command("target", "alter", NAME, TARGET, "--as-text", wrong, code=2)["error"]["code"] == "BAD_SETTING"
-    assert shop.command("target", "alter", NAME, TARGET, "--as-text", "a.v", "--as-text", "b.v")["as_text"] == ["a.v", "b.v"]
+        assert (
+            shop.command("target", "alter", NAME, TARGET, "--as-text", wrong, code=2)["error"]["code"] == "BAD_SETTING"
+        )
+    assert shop.command("target", "alter", NAME, TARGET, "--as-text", "a.v", "--as-text", "b.v")["as_text"] == [
+        "a.v",
+        "b.v",
+    ]
     shop.command("target", "rebuild", NAME, TARGET, "a")
     assert "`v` longtext" in shop.create_text("a")
     assert "`v` varchar(20)" in shop.create_text("b")

@@ -1,4 +1,5 @@
-"""Several changes of definitions between two points of a living upstream, in MariaDB: what is run, what is reloaded, what waits."""
+"""Several changes of definitions between two points of a simulated upstream, in MariaDB: what is run, what is
+reloaded, what waits."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,7 +51,9 @@ def statements_of(shop: Shop, work: Callable[[], Any]) -> list[str]:
     rows = shop.place.query("SELECT argument FROM mysql.general_log WHERE command_type = 'Query' ORDER BY event_time")
     texts = [argument.decode() if isinstance(argument, bytes) else argument for (argument,) in rows]
     ours = f"`{shop.place.database}`."
-    return [text for text in texts if text.startswith(("CREATE TABLE", "ALTER", "RENAME", "DROP TABLE")) and ours in text]
+    return [
+        text for text in texts if text.startswith(("CREATE TABLE", "ALTER", "RENAME", "DROP TABLE")) and ours in text
+    ]
 
 
 def test_all_kinds_of_changes_at_once(shop: Shop) -> None:
@@ -83,7 +86,12 @@ def test_all_kinds_of_changes_at_once(shop: Shop) -> None:
     ]
     shop.assert_equal()
     after = table_ids(shop)
-    assert (after["a"], after["b"], after["still"], after["e"]) == (before["b"], before["a"], before["still"], before["f"])
+    assert (after["a"], after["b"], after["still"], after["e"]) == (
+        before["b"],
+        before["a"],
+        before["still"],
+        before["f"],
+    )
     beside = [name for (name,) in shop.place.query("SHOW TABLES") if name.startswith("ccpr_") and name[-1].isdecimal()]
     assert beside == []
 
@@ -215,7 +223,11 @@ def test_a_ddl_text_that_nobody_can_read_keeps_its_table_from_the_target_and_not
     written_down = living_catalog.create_table
 
     def garbled(definition: Definition, *, published: bool = False) -> str:
-        return "CREATE TABLE `a` (what 'is' this" if definition.name == "a" else written_down(definition, published=published)
+        return (
+            "CREATE TABLE `a` (what 'is' this"
+            if definition.name == "a"
+            else written_down(definition, published=published)
+        )
 
     shop.add()
     with monkeypatch.context() as patch:
@@ -224,7 +236,9 @@ def test_a_ddl_text_that_nobody_can_read_keeps_its_table_from_the_target_and_not
             shop.insert("a", number)
             outcome = shop.run()
             assert outcome["error"] is None
-            assert [(table["table"], table["failure"]["code"]) for table in outcome["behind"]] == [("d.a", "DDL_UNREADABLE")]
+            assert [(table["table"], table["failure"]["code"]) for table in outcome["behind"]] == [
+                ("d.a", "DDL_UNREADABLE")
+            ]
     assert len(shop.command("points", NAME)) == 2, "the mirror has gone on"
     assert shop.tables() == {"b", "still"}
     shop.insert("a", 302)

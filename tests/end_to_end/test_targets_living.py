@@ -1,4 +1,5 @@
-"""A living upstream carried into MariaDB: each kind of DDL by itself, and what a person, or somebody else, does with a target."""
+"""A simulated upstream carried into MariaDB: each kind of DDL by itself, and what a person, or somebody else, does
+with a target."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -53,7 +54,9 @@ CHANGES: dict[str, tuple[Callable[[Storage], Any], dict[str, tuple[str, int]]]] 
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_reaches_the_target_without_a_row_lost_or_an_unaffected_table_reloaded(change: str, shop: Shop) -> None:
+def test_a_change_reaches_the_target_without_a_row_lost_or_an_unaffected_table_reloaded(
+    change: str, shop: Shop
+) -> None:
     shop.add()
     assert shop.actions() == dict.fromkeys(("a", "b", "still"), ("created", 100))
     apply, expected = CHANGES[change]
@@ -103,9 +106,15 @@ def test_a_target_that_is_away_keeps_nothing_and_is_carried_later(shop: Shop) ->
     try:
         assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
         assert shop.command("points", NAME)[-1]["lsn"] == 1, "the mirror's point stands"
-        assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE", "tried again, though nothing has changed upstream"
+        assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE", (
+            "tried again, though nothing has changed upstream"
+        )
         standing = shop.status(code=1)
-        assert (standing["last_error"]["code"], standing["last_error"]["attempts"], standing["lsn"]) == ("TARGET_UNAVAILABLE", 2, 0)
+        assert (standing["last_error"]["code"], standing["last_error"]["attempts"], standing["lsn"]) == (
+            "TARGET_UNAVAILABLE",
+            2,
+            0,
+        )
         assert standing["lag_seconds"] > shop.command("status", NAME, code=1)["lag_seconds"] - 1
     finally:
         shop.place.server.start()
@@ -207,7 +216,9 @@ def test_the_points_from_which_a_target_goes_on_are_retained(shop: Shop) -> None
     shop.run()
     shop.insert("b", 201)
     shop.run()
-    assert [point["lsn"] for point in shop.command("points", NAME)] == [5, 6], "the newest, and the one at which the target stood before"
+    assert [point["lsn"] for point in shop.command("points", NAME)] == [5, 6], (
+        "the newest, and the one at which the target stood before"
+    )
     shop.insert("still", 300)  # was changed last before what is kept
     shop.run()
     shop.assert_equal()

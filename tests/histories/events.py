@@ -11,7 +11,12 @@ from wire.server import StatementError
 if TYPE_CHECKING:
     from tests.histories.history import History
 
-_WANTED = {"varchar": ("varchar(500)", "varchar(199)"), "char": ("char(90)", "char(60)"), "tinyint": ("bigint",), "int": ("bigint",)}
+_WANTED = {
+    "varchar": ("varchar(500)", "varchar(199)"),
+    "char": ("char(90)", "char(60)"),
+    "tinyint": ("bigint",),
+    "int": ("bigint",),
+}
 
 
 def modify_column(history: "History") -> None:
@@ -68,12 +73,14 @@ def hold(history: "History") -> None:
     database = DATABASE if level in ("database", "table") else ""
     table = found[1].name if found and level == "table" else ""
     name = f"held{history.names}"
-    history.storage.create_snapshot(name, level, database, table, account=history.account, caller=history.rng.choice((None, SYS)))
+    history.storage.create_snapshot(
+        name, level, database, table, account=history.account, caller=history.rng.choice((None, SYS))
+    )
     history.held.append(name)
     history.note(f"snapshot {name} of {level} {table}")
 
 
-def let_go(history: "History") -> None:
+def expire(history: "History") -> None:
     if history.held:
         name = history.held.pop(history.rng.randrange(len(history.held)))
         if (history.account, name) in history.storage.snapshots:  # else a fault took it

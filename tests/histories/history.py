@@ -1,4 +1,5 @@
-"""A random history of an upstream, made from a seed: tables of all kinds and types, transactions, DDL, flushes, merges, collections."""
+"""A random history of an upstream, made from a seed: tables of all kinds and types, transactions, DDL, flushes,
+merges, collections."""
 
 import random
 from collections.abc import Callable
@@ -123,7 +124,7 @@ class History:
             (2, self._comment),
             (3, partial(events.checkpoint, self)),
             (3, partial(events.hold, self)),
-            (2, partial(events.let_go, self)),
+            (2, partial(events.expire, self)),
         ]
 
     def step(self) -> None:
@@ -152,7 +153,10 @@ class History:
     def _rows(self, definition: Definition, count: int) -> dict[str, list[Any]]:
         makers = self.makers[definition.name]
         return {
-            column.name: [None if column.nullable and self.rng.random() < 0.2 else makers[column.name](self.rng) for _ in range(count)]
+            column.name: [
+                None if column.nullable and self.rng.random() < 0.2 else makers[column.name](self.rng)
+                for _ in range(count)
+            ]
             for column in definition.user_columns
         }
 
@@ -170,11 +174,15 @@ class History:
                 return
             n = pc.field("n")
             low = rng.randint(0, 100)
-            where = rng.choice((n == low, n < low, (n >= low) & (n < low + 15), n.isin([rng.randint(0, 100) for _ in range(8)]), None))
+            where = rng.choice(
+                (n == low, n < low, (n >= low) & (n < low + 15), n.isin([rng.randint(0, 100) for _ in range(8)]), None)
+            )
             if kind == "delete":
                 self.note(f"delete {name}: {transaction.delete(DATABASE, name, where)}")
                 return
-            columns = [c for c in definition.user_columns if (c.name in definition.primary_key) == (kind == "update key")]
+            columns = [
+                c for c in definition.user_columns if (c.name in definition.primary_key) == (kind == "update key")
+            ]
             if columns:
                 column = rng.choice(columns)
                 value = self.makers[name][column.name](rng)
@@ -203,7 +211,9 @@ class History:
                 taken.add(value)
             kept.append(number)
         if kept:
-            transaction.insert(DATABASE, definition.name, {name: [values[n] for n in kept] for name, values in rows.items()})
+            transaction.insert(
+                DATABASE, definition.name, {name: [values[n] for n in kept] for name, values in rows.items()}
+            )
             self.note(f"insert {definition.name}: {len(kept)}")
 
     def _transaction(self) -> None:
@@ -259,7 +269,9 @@ class History:
 
     def _start_merge(self) -> None:
         found = self.table()
-        merge = found and self.storage.start_merge(DATABASE, found[1].name, by_cn=self.rng.random() < 0.5, account=self.account)
+        merge = found and self.storage.start_merge(
+            DATABASE, found[1].name, by_cn=self.rng.random() < 0.5, account=self.account
+        )
         if found and merge:
             self.merges.append(merge)
             self.note(f"start merge of {found[1].name}")
@@ -306,7 +318,14 @@ class History:
         items = list(columns.items())
         rng.shuffle(items)
         self.storage.create_table(
-            DATABASE, name, dict(items), primary_key=keys, cluster_by=cluster, indexes=indexes, unique=unique, account=self.account
+            DATABASE,
+            name,
+            dict(items),
+            primary_key=keys,
+            cluster_by=cluster,
+            indexes=indexes,
+            unique=unique,
+            account=self.account,
         )
         self.makers[name] = makers
         self.note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
@@ -325,7 +344,11 @@ class History:
         columns = {"n": "int not null", "id": "bigint", "c": rng.choice(list(TYPES))}
         keyed = rng.random() < 0.7
         self.storage.create_table(DATABASE, "large", columns, primary_key=["id"] if keyed else [], account=self.account)
-        self.makers["large"] = {"n": lambda rng: rng.randint(0, 100), "id": lambda rng: rng.getrandbits(50), "c": TYPES[columns["c"]]}
+        self.makers["large"] = {
+            "n": lambda rng: rng.randint(0, 100),
+            "id": lambda rng: rng.getrandbits(50),
+            "c": TYPES[columns["c"]],
+        }
         self.note(f"create large: {columns}, {keyed=}")
         (definition,) = (definition for _, definition in self._tables() if definition.name == "large")
         with self.storage.begin(self.account) as transaction:
@@ -373,7 +396,12 @@ class History:
             self.note(f"add {found[1].name}.{name} {kind} {in_place=}")
 
     def free_column(self, definition: Definition) -> str | None:
-        taken = {"n", *definition.primary_key, *definition.cluster_by, *(name for index in definition.indexes for name in index.columns)}
+        taken = {
+            "n",
+            *definition.primary_key,
+            *definition.cluster_by,
+            *(name for index in definition.indexes for name in index.columns),
+        }
         free = [column.name for column in definition.user_columns if column.name not in taken]
         return self.rng.choice(free) if free else None
 

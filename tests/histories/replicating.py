@@ -1,4 +1,5 @@
-"""A living upstream's replica: subscribe, iterate, with faults or without, compare the mirror with the engine's rows."""
+"""A simulated upstream's replica: subscribe, iterate, with faults or without, compare the mirror with the engine's
+rows."""
 
 import random
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
@@ -21,7 +22,7 @@ from replication.errors import ScopeConflict
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Outcome
 from replication.mirror.points import Point
-from replication.service.workspace import Patience, Workspace
+from replication.service.workspace import Timeouts, Workspace
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 from tests.histories.history import DATABASE, Circumstances, History
@@ -41,8 +42,8 @@ from wire.faults import (
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9
-ORDINARY = Patience(flush=60.0)  # nothing here takes so long: a history that waits for ever fails soon
-IMPATIENT = Patience(flush=1.0, retry=Retry(attempts=2, first_pause=0.0, jitter=0.0))
+ORDINARY = Timeouts(flush=60.0)  # nothing here takes so long: a history that waits for ever fails soon
+TEST_TIMEOUTS = Timeouts(flush=1.0, retry=Retry(attempts=2, first_pause=0.0, jitter=0.0))
 KINDS = (
     "create_snapshot",
     "get_snapshot_ts",
@@ -72,14 +73,16 @@ def subscribed(
     workspace = Workspace(folder / "home")
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
     publication = Publication("p", *publisher)
-    subscription = Subscription.new(NAME, endpoint, "111", workspace.vault, publication, database, table, settings or Settings())
+    subscription = Subscription.new(
+        NAME, endpoint, "111", workspace.vault, publication, database, table, settings or Settings()
+    )
     workspace.log.insert(subscription.to_row(datetime.now(UTC)))
     return workspace
 
 
-def iterate(workspace: Workspace, *, allow_resync: bool = False, patience: Patience = ORDINARY) -> Outcome:
+def iterate(workspace: Workspace, *, allow_resync: bool = False, timeouts: Timeouts = ORDINARY) -> Outcome:
     """One whole iteration, in this process."""
-    with workspace.iteration(NAME, allow_resync=allow_resync, patience=patience) as iteration:
+    with workspace.iteration(NAME, allow_resync=allow_resync, timeouts=timeouts) as iteration:
         iteration.take_snapshot()
         iteration.diff_catalog()
         iteration.diff_objects()
@@ -97,7 +100,7 @@ class Replica:
     """A history and what replicates it."""
 
     history: History
-    emulator: LivingEmulator
+    emulator: SimulatedUpstream
     workspace: Workspace
 
     def __post_init__(self) -> None:
@@ -105,15 +108,15 @@ class Replica:
         self.fault: Fault | None = None
 
     def iterate(self) -> Outcome | None:
-        """The next iteration's outcome, a plain run of it after one that met a fault. None if the one table is not there, as it has to
-        be.
+        """The next iteration's outcome, a plain run of it after one that met a fault. None if the one table is not
+        there, as it has to be.
         """
         history = self.history
         allow_resync = False
         if history.circumstances.faults and self.rng.random() < 0.5:
             try:
                 self._strike()
-                return iterate(self.workspace, patience=IMPATIENT)
+                return iterate(self.workspace, timeouts=TEST_TIMEOUTS)
             except ScopeConflict:
                 return self._without_table()
             except CcprError as error:
@@ -130,7 +133,8 @@ class Replica:
 
     def _without_table(self) -> None:
         names = {
-            definition.name for _, definition in self.history.storage.tables_at(self.history.storage.now, account=self.history.account)
+            definition.name
+            for _, definition in self.history.storage.tables_at(self.history.storage.now, account=self.history.account)
         }
         assert self.history.scope is not None
         assert self.history.scope not in names
@@ -146,7 +150,9 @@ class Replica:
                 CutStatement(kind, after_effect=rng.random() < 0.5, times=rng.choice((1, 3))),
                 CutAnswer(rng.choice((0, 10, 300)), kind, times=3),
                 FailStatement(kind, after_effect=rng.random() < 0.5),
-                DamagedByte(rng.choice((0, 12)), times=1),  # of the header: within values the format has nothing that would tell
+                DamagedByte(
+                    rng.choice((0, 12)), times=1
+                ),  # of the header: within values the format has nothing that would tell
                 MissingObject("", times=1),
                 StaleRead(),
                 SnapshotCollected(rng.choice(held)) if held else StaleRead(),
@@ -164,7 +170,8 @@ class Replica:
             self.history.done.append(f"  {name} is dropped upstream, {storage.collect()} objects are collected")
 
     def _calm(self) -> None:
-        """No fault any more, and a server that runs. The client may know of a crash before the server has ended: so stop it anyway."""
+        """No fault any more, and a server that runs. The client may know of a crash before the server has ended: so
+        stop it anyway."""
         if isinstance(self.fault, Crash):
             self.emulator.stop()
             self.emulator.restart()
@@ -178,7 +185,9 @@ class Replica:
         late = {entry.qualified_name for entry in point.behind.values()}
         assert history.circumstances.isolated or not late
         there = [
-            (entry, definition) for entry, definition in storage.tables_at(at, account=account) if history.scope in (None, definition.name)
+            (entry, definition)
+            for entry, definition in storage.tables_at(at, account=account)
+            if history.scope in (None, definition.name)
         ]
         names = {definition.name for _, definition in there}
         shown = {ref.qualified_name for ref in point.tables.values() if ref.kind is Kind.TABLE}
@@ -194,21 +203,27 @@ class Replica:
             )
             assert found.schema == expected.schema, name
             surplus, missing = Counter(rows(found)), Counter(rows(expected))
-            assert surplus == missing, f"{name}: read but not there {surplus - missing}, there but not read {missing - surplus}"
+            assert surplus == missing, (
+                f"{name}: read but not there {surplus - missing}, there but not read {missing - surplus}"
+            )
 
 
 def replicate(seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror,)) -> None:
-    """A history and its replica, compared after each iteration, and all points once more at the end. Raises AssertionError, or what the
-    product raises, with the history as a note.
+    """A history and its replica, compared after each iteration, and all points once more at the end. Raises
+    AssertionError, or what the product raises, with the history as a note.
     """
     circumstances = Circumstances.of(seed)
     history = History(seed, circumstances)
-    settings = Settings(with_indexes=circumstances.with_indexes, consistency="isolated" if circumstances.isolated else "together")
+    settings = Settings(
+        with_indexes=circumstances.with_indexes, consistency="isolated" if circumstances.isolated else "together"
+    )
     publisher = (history.account, history.storage.accounts[history.account])
     try:
         with (
-            LivingEmulator(history.storage) as emulator,
-            closing(subscribed(emulator.port, folder, DATABASE, table=history.scope, publisher=publisher, settings=settings)) as workspace,
+            SimulatedUpstream(history.storage) as emulator,
+            closing(
+                subscribed(emulator.port, folder, DATABASE, table=history.scope, publisher=publisher, settings=settings)
+            ) as workspace,
         ):
             replica = Replica(history, emulator, workspace)
             points: list[Outcome] = []
@@ -219,7 +234,9 @@ def replicate(seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror
                 if outcome is None:
                     history.done.append("iteration: the table is not there")
                     continue
-                history.done.append(f"iteration {outcome.lsn}: point {outcome.point} at {outcome.at} {' '.join(outcome.quarantined)}")
+                history.done.append(
+                    f"iteration {outcome.lsn}: point {outcome.point} at {outcome.at} {' '.join(outcome.quarantined)}"
+                )
                 if outcome.point:
                     points.append(outcome)
                 replica.assert_equal(outcome.lsn, outcome.at)

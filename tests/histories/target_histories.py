@@ -1,15 +1,16 @@
-"""A living upstream's replica carried into a database: iterate, carry, compare the target with the engine's rows."""
+"""A simulated upstream's replica synced into a database: iterate, sync_target, compare the target with the engine's
+rows."""
 
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.ddl.lexer import quote_name
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from replication.schema.policy import DdlPolicy
-from replication.service.targets import TargetOutcome, add, carry_targets
+from replication.service.targets import TargetOutcome, add, sync_targets
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.histories.history import DATABASE, History
@@ -21,13 +22,14 @@ from tests.support.target_rows import target_rows
 ITERATIONS, STEPS = 5, 9
 
 
-def carry(seed: int, folder: Path, server: MariaDb) -> None:
-    """A history into a database of its own. Raises AssertionError, or what the product raises, with the history as a note."""
+def sync_target(seed: int, folder: Path, server: MariaDb) -> None:
+    """A history into a database of its own. Raises AssertionError, or what the product raises, with the history as a
+    note."""
     history = History(seed)
     publisher = (history.account, history.storage.accounts[history.account])
     try:
         with (
-            LivingEmulator(history.storage) as emulator,
+            SimulatedUpstream(history.storage) as emulator,
             new_database(server) as place,
             closing(subscribed(emulator.port, folder, DATABASE, publisher=publisher)) as workspace,
         ):
@@ -40,19 +42,19 @@ def carry(seed: int, folder: Path, server: MariaDb) -> None:
                 if history.rng.random() < 0.3:  # the target skips this point
                     continue
                 with workspace.iteration(NAME) as iteration:
-                    (carried,) = carry_targets(workspace, iteration)
-                _assert_carried(carried)
+                    (synced,) = sync_targets(workspace, iteration)
+                _assert_synced(synced)
                 _assert_equal(workspace, place, history, outcome.at)
     except Exception as error:
         error.add_note("\n  ".join((f"history of seed {seed}:", *history.done)))
         raise
 
 
-def _assert_carried(outcome: TargetOutcome) -> None:
+def _assert_synced(outcome: TargetOutcome) -> None:
     assert outcome.failure is None
-    if outcome.carried is not None:
-        assert outcome.carried.behind == ()
-        assert sum(table.missing for table in outcome.carried.tables) == 0, "a key to be deleted was not there"
+    if outcome.result is not None:
+        assert outcome.result.behind == ()
+        assert sum(table.missing for table in outcome.result.tables) == 0, "a key to be deleted was not there"
 
 
 def _assert_equal(workspace: Workspace, place: Place, history: History, at: Timestamp) -> None:
@@ -67,4 +69,6 @@ def _assert_equal(workspace: Workspace, place: Place, history: History, at: Time
         found = target_rows(place.server, place.database, name, columns[name])
         assert found.schema == expected.schema, name
         surplus, missing = Counter(rows(found)), Counter(rows(expected))
-        assert surplus == missing, f"{quote_name(name)}: in the target {surplus - missing}, upstream {missing - surplus}"
+        assert surplus == missing, (
+            f"{quote_name(name)}: in the target {surplus - missing}, upstream {missing - surplus}"
+        )

@@ -1,5 +1,6 @@
-"""Random histories: the upstream lives, the product replicates it over the wire, and after each iteration the mirror at its point equals
-the engine's rows. `HISTORIES` of them (300 under CI), from seed `SEED` on; the seeds of `seeds.txt`, which ever failed, are run first."""
+"""Random histories: the upstream lives, the product replicates it over the wire, and after each iteration the mirror
+at its point equals the engine's rows. `HISTORIES` of them (300 under CI), from seed `SEED` on; the seeds of
+`seeds.txt`, which ever failed, are run first."""
 
 import logging
 import multiprocessing
@@ -21,7 +22,11 @@ from tests.histories.replicating import NAME, read_mirror, replicate
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOUND = [int(line.split()[0]) for line in Path(__file__).with_name("seeds.txt").read_text().splitlines() if line and line[0] != "#"]
+FOUND = [
+    int(line.split()[0])
+    for line in Path(__file__).with_name("seeds.txt").read_text().splitlines()
+    if line and line[0] != "#"
+]
 FIRST = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("HISTORIES") or (300 if os.environ.get("CI", "").lower() == "true" else 40))
 SPARK_COUNT = 10
@@ -29,7 +34,9 @@ PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") els
 
 
 @pytest.fixture(scope="module")
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Future[None]]]:
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[int, Future[None]]]:
     """All histories that the session is to run, by seed: a process for each core, so that tests only wait for theirs."""
     name = test_the_mirror_equals_the_upstream_at_every_point.__name__
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == name]

@@ -1,5 +1,5 @@
-"""Random histories with DDL into MariaDB: after each iteration the target equals the engine's rows. `DATABASE_HISTORIES` of them (100
-under CI), from seed `SEED` on; one server, and a database for each."""
+"""Random histories with DDL into MariaDB: after each iteration the target equals the engine's rows.
+`DATABASE_HISTORIES` of them (100 under CI), from seed `SEED` on; one server, and a database for each."""
 
 import logging
 import multiprocessing
@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from tests.histories.target_histories import carry
+from tests.histories.target_histories import sync_target
 from tests.support.mariadb import MariaDb
 
 FIRST = int(os.environ.get("SEED", "1"))
@@ -30,7 +30,7 @@ def running(
     folder = tmp_path_factory.mktemp("histories")
     server = replace(mariadb, process=None)  # a process of this one's; the others only connect
     pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"), _silence)
-    yield {seed: pool.submit(carry, seed, folder / str(seed), server) for seed in seeds}
+    yield {seed: pool.submit(sync_target, seed, folder / str(seed), server) for seed in seeds}
     pool.shutdown(cancel_futures=True)
 
 

@@ -15,7 +15,19 @@ _DAY_ONE = datetime.datetime(1, 1, 1)
 _SPAN_US = 3_652_059 * 86_400_000_000 - 1
 _WORDS = ("", "a", "zz", "naïve", "日本語", "x" * 23, "y" * 24, "z" * 60, "tab\there", "'quoted'", "🦆")
 _LONG_JSON = '{"long": "' + "j" * 90 + '"}'
-_JSON = ("null", "true", "1", "-7", "1.5", '"text"', "[]", "{}", "[1, 2, null]", '{"a": 1, "b": [true, "x"]}', _LONG_JSON)
+_JSON = (
+    "null",
+    "true",
+    "1",
+    "-7",
+    "1.5",
+    '"text"',
+    "[]",
+    "{}",
+    "[1, 2, null]",
+    '{"a": 1, "b": [true, "x"]}',
+    _LONG_JSON,
+)
 
 
 def _integer(bits: int, *, signed: bool) -> Maker:
@@ -25,7 +37,9 @@ def _integer(bits: int, *, signed: bool) -> Maker:
 
 def _decimal(precision: int, scale: int) -> Maker:
     bound = 10**precision - 1
-    return lambda rng: Decimal(rng.choice((0, bound, -bound, rng.randint(-bound, bound), rng.randint(-999, 999)))).scaleb(-scale, _WIDE)
+    return lambda rng: Decimal(
+        rng.choice((0, bound, -bound, rng.randint(-bound, bound), rng.randint(-999, 999)))
+    ).scaleb(-scale, _WIDE)
 
 
 def _float32(rng: random.Random) -> float:

@@ -1,4 +1,5 @@
-"""Inputs that once did what none may do, each with a sentence; `python -m tests.hostile.corpus` replays them and prints what each comes to.
+"""Inputs that once did what none may do, each with a sentence; `python -m tests.hostile.corpus` replays them and
+prints what each comes to.
 
 A process of its own, because some of them ended the process.
 """

@@ -1,8 +1,9 @@
-"""The engine: cases drawn from a seed, run in processes of their own, so that a crash, a hang or a flood of memory is caught and its input
-kept.
+"""The engine: cases drawn from a seed, run in processes of their own, so that a crash, a hang or a flood of memory is
+caught and its input kept.
 
-A case is (target, seed, number); its input follows from these three alone. A worker writes the number of the case it is about to run into
-shared memory: when it dies, the parent knows which one it was, makes the input again, keeps it, and starts another worker behind it.
+A case is (target, seed, number); its input follows from these three alone. A worker writes the number of the case it
+is about to run into shared memory: when it dies, the parent knows which one it was, makes the input again, keeps it,
+and starts another worker behind it.
 """
 
 import mmap
@@ -24,7 +25,9 @@ _SPACE_BYTES = (
     3 << 30
 )  # of address space beyond what a worker has after its warm-up: a claim believed shows here even if it is never touched
 _BASE_BYTES, _PER_BYTE = 64 << 20, 300  # LZ4 inflates at most 255 times; the rest is decoding's own working memory
-_DECODED_COPIES = 4  # rows may share their bytes (object-format.md 3.3): working memory then follows what comes out, not the file
+_DECODED_COPIES = (
+    4  # rows may share their bytes (object-format.md 3.3): working memory then follows what comes out, not the file
+)
 _REPORT_EVERY = 2000
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -1,7 +1,8 @@
-"""`python -m tests.hostile.fuzz --cases N --seed S [--target NAME]`: hostile input until something gives, or nothing does.
+"""`python -m tests.hostile.fuzz --cases N --seed S [--target NAME]`: hostile input until something gives, or nothing
+does.
 
-Each target gets its share of the cases. Findings are written below tests/hostile/found/ with what happened; the least of them goes into the
-corpus by hand, with a sentence. Exit status 1 if there was one.
+Each target gets its share of the cases. Findings are written below tests/hostile/found/ with what happened; the least
+of them goes into the corpus by hand, with a sentence. Exit status 1 if there was one.
 """
 
 import argparse

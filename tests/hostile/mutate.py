@@ -5,13 +5,26 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_BYTES = (0, 1, 0x17, 0x18, 0x7F, 0x80, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF)  # also where inline values end, and the markers of MySQL's lengths
+_BYTES = (
+    0,
+    1,
+    0x17,
+    0x18,
+    0x7F,
+    0x80,
+    0xFB,
+    0xFC,
+    0xFD,
+    0xFE,
+    0xFF,
+)  # also where inline values end, and the markers of MySQL's lengths
 _MOST_EDITS = 6
 _MOST_ADDED = 300
 
 
 def boundary(width: int, chance: random.Random, near: int = 0) -> int:
-    """An unsigned number of so many bytes that tends to be where code goes wrong: an end of a range, or one off what stands there."""
+    """An unsigned number of so many bytes that tends to be where code goes wrong: an end of a range, or one off what
+    stands there."""
     top = 1 << 8 * width
     choice = chance.randrange(6)
     if choice == 0:
@@ -145,7 +158,9 @@ def mutated_json(value: Any, chance: random.Random) -> Any:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    keys: list[Any] = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    keys: list[Any] = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
     found = [(value, key) for key in keys]
     for key in keys:
         found += _places(value[key])

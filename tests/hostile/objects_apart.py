@@ -1,5 +1,5 @@
-"""An object file taken apart into its inflated pieces and put together again with right lengths and offsets, so that damage inside the
-compressed areas reaches the code behind them. Nothing of the reader is used. object-format.md 2, 3.
+"""An object file taken apart into its inflated pieces and put together again with right lengths and offsets, so that
+damage inside the compressed areas reaches the code behind them. Nothing of the reader is used. object-format.md 2, 3.
 """
 
 import random
@@ -15,17 +15,59 @@ _LZ4 = pa.Codec("lz4_raw")
 _EXTENT = struct.Struct("<BIII")
 _HEADER, _COLUMN, _BLOCK_HEAD = 64, 124, 179
 _DATA_META = 4 + 34  # in the inflated metadata area
-_BLOCK_FIELDS = ((16, 4), (34, 2), (36, 4), (40, 2), (140, 2), (142, 2), (146, 1), (147, 2))  # offset and width of what readers look at
+_BLOCK_FIELDS = (
+    (16, 4),
+    (34, 2),
+    (36, 4),
+    (40, 2),
+    (140, 2),
+    (142, 2),
+    (146, 1),
+    (147, 2),
+)  # offset and width of what readers look at
 _COLUMN_FIELDS = ((0, 1), (1, 2), (7, 4), (28, 4), (58, 1), (89, 1), (90, 1), (91, 1))
 _EXTENT_FIELDS = ((11, 1), (12, 4), (16, 4), (20, 4))
 _VECTOR_FIELDS = ((0, 2), (2, 2), (4, 1), (5, 1), (9, 4), (13, 4), (17, 4), (21, 4), (25, 4))
 _ROWS_AT, _SCALE_AT, _SLOTS_AT = 21, 17, 29
-_OIDS = (10, 11, 20, 21, 22, 23, 25, 28, 30, 31, 32, 33, 34, 50, 51, 52, 53, 55, 60, 61, 62, 63, 65, 66, 70, 71, 100, 101, 102, 224, 225)
+_OIDS = (
+    10,
+    11,
+    20,
+    21,
+    22,
+    23,
+    25,
+    28,
+    30,
+    31,
+    32,
+    33,
+    34,
+    50,
+    51,
+    52,
+    53,
+    55,
+    60,
+    61,
+    62,
+    63,
+    65,
+    66,
+    70,
+    71,
+    100,
+    101,
+    102,
+    224,
+    225,
+)
 
 
 @dataclass
 class Apart:
-    """An object's pieces. `entries`: offset of a column meta in `meta` -> the inflated column; `blocks`: where block metas are in it."""
+    """An object's pieces. `entries`: offset of a column meta in `meta` -> the inflated column; `blocks`: where block
+    metas are in it."""
 
     header: bytearray
     meta: bytearray
@@ -92,7 +134,9 @@ def _edit(work: Apart, chance: random.Random, others: list[Apart]) -> int:
     edit = chance.randrange(12)
     if edit < 6 and work.entries:
         at = chance.choice(list(work.entries))
-        work.entries[at] = _vector(work.entries[at], chance, [entry for other in others for entry in other.entries.values()])
+        work.entries[at] = _vector(
+            work.entries[at], chance, [entry for other in others for entry in other.entries.values()]
+        )
     elif edit == 6:
         _meta_field(work, chance)
     elif edit == 7 and len(work.entries) > 1:

@@ -1,4 +1,5 @@
-"""Small real objects to start from: recorded ones of every kind, the large ones cut to a few rows, and one built by hand."""
+"""Small real objects to start from: recorded ones of every kind, the large ones cut to a few rows, and one built by
+hand."""
 
 import struct
 from functools import cache
@@ -17,7 +18,10 @@ _OFTEN = 2  # times that objects of all types and of several blocks stand in the
 @cache
 def objects() -> tuple[bytes, ...]:
     """Data and tombstones, appendable or not, of TN and CN, all column types, several blocks."""
-    found = [path.read_bytes() for path in sorted(SAMPLE.glob("*/objects/*"), key=lambda path: (path.stat().st_size, path.name))]
+    found = [
+        path.read_bytes()
+        for path in sorted(SAMPLE.glob("*/objects/*"), key=lambda path: (path.stat().st_size, path.name))
+    ]
     cut = [fewer_rows(apart(data), _ROWS).together() for data in found if len(data) > _WHOLE]
     whole = [data for data in found if len(data) <= _WHOLE]
     rich = [data for data in cut if len(apart(data).blocks) > 1 or len(apart(data).entries) > 20]
@@ -66,17 +70,32 @@ def _only(entry: bytes, rows: int, chosen: list[int]) -> bytes:
             slot = struct.pack("<III", 0xFFFFFFFF, len(area), count) + bytes(12)
             area += entry[area_at + start : area_at + start + count]
         slots += slot
-    return column_entry(oid, bytes(slots), len(chosen), area=bytes(area), nulls=nulls_bytes(null), width=width, scale=scale)
+    return column_entry(
+        oid, bytes(slots), len(chosen), area=bytes(area), nulls=nulls_bytes(null), width=width, scale=scale
+    )
 
 
 def many_types() -> bytes:
     """Constant vectors, the old null bitmap and deep JSON, which no recorded object has."""
-    texts = [b"short", None, b"a value that stands in the area", b"", b"x" * 23, b"y" * 24, b"z" * 60, b"12 bytes....", b"13 bytes....."]
+    texts = [
+        b"short",
+        None,
+        b"a value that stands in the area",
+        b"",
+        b"x" * 23,
+        b"y" * 24,
+        b"z" * 60,
+        b"12 bytes....",
+        b"13 bytes.....",
+    ]
     rows = len(texts)
     deep: object = 1.5e300
     for level in range(40):
         deep = [deep, None] if level % 2 else {"key\n": deep, "": True}
-    json = [json_bytes(value) for value in (deep, {"k": [1, {"n": None}], "s": "text \x01" * 6}, [0.1, 2**63, -1, ""], "top")]
+    json = [
+        json_bytes(value)
+        for value in (deep, {"k": [1, {"n": None}], "s": "text \x01" * 6}, [0.1, 2**63, -1, ""], "top")
+    ]
     columns = {
         0: (61, varlena_entry(61, texts, version=1)),
         1: (62, varlena_entry(62, [*json, None, *json])),

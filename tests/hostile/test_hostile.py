@@ -1,4 +1,5 @@
-"""What hostile bytes come to: rows or a typed error. `make fuzz N=…` is the long run, with new seeds; here fixed ones, and old failures."""
+"""What hostile bytes come to: rows or a typed error. `make fuzz N=…` is the long run, with new seeds; here fixed ones,
+and old failures."""
 
 import random
 import subprocess
@@ -20,14 +21,18 @@ _CASES, _SECONDS_A_TARGET = 4000, 1.5
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", *command], cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 @pytest.fixture(scope="module")
 def replayed() -> dict[str, str]:
     done = _run("tests.hostile.corpus")
     outcomes = dict(line.split("\t") for line in done.stdout.splitlines())
-    return outcomes if done.returncode == 0 else outcomes | {"": f"exit status {done.returncode}: {done.stderr[-2000:]}"}
+    return (
+        outcomes if done.returncode == 0 else outcomes | {"": f"exit status {done.returncode}: {done.stderr[-2000:]}"}
+    )
 
 
 @pytest.mark.parametrize(("entry", "sentence"), sentences().items(), ids=list(sentences()))
@@ -64,7 +69,9 @@ def test_an_object_taken_apart_and_put_together_holds_the_same() -> None:
 @pytest.mark.parametrize("name", SHARES)
 def test_a_case_follows_from_its_seed(name: str) -> None:
     target = make_target(name)
-    assert [target.make(chance_of(name, 7, case)) for case in range(20)] == [target.make(chance_of(name, 7, case)) for case in range(20)]
+    assert [target.make(chance_of(name, 7, case)) for case in range(20)] == [
+        target.make(chance_of(name, 7, case)) for case in range(20)
+    ]
     target.close()
 
 

@@ -33,7 +33,9 @@ def test_a_ddl_text_without_its_closing_quotes_is_read_in_one_pass(text: str) ->
     assert time.monotonic() - start < _SECONDS
 
 
-@pytest.mark.parametrize("text", ["mysql://" * _TIMES, "mysql://" + "a" * _TIMES + ":" * _TIMES, "identified by '" * _TIMES])
+@pytest.mark.parametrize(
+    "text", ["mysql://" * _TIMES, "mysql://" + "a" * _TIMES + ":" * _TIMES, "identified by '" * _TIMES]
+)
 def test_an_error_text_full_of_uris_is_masked_in_one_pass(text: str) -> None:
     start = time.monotonic()
     classify(pymysql.err.OperationalError(20101, text), "SELECT 1")
@@ -79,7 +81,12 @@ def test_nulls_where_none_may_be_are_refused() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(number=st.integers(0, 10**6), rows=st.integers(0, 2**32 - 1), blocks=st.integers(0, 2**32 - 1), flags=st.integers(0, 255))
+@given(
+    number=st.integers(0, 10**6),
+    rows=st.integers(0, 2**32 - 1),
+    blocks=st.integers(0, 2**32 - 1),
+    flags=st.integers(0, 255),
+)
 def test_one_and_many_stats_are_read_alike(number: int, rows: int, blocks: int, flags: int) -> None:
     seeds = Stats()._seeds
     raw = bytearray(seeds[number % len(seeds)])
@@ -108,7 +115,10 @@ def test_any_bytes_are_a_key_or_damaged(raw: bytes) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(text=st.text(max_size=40) | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5).map(repr))
+@given(
+    text=st.text(max_size=40)
+    | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5).map(repr)
+)
 def test_any_text_is_a_context_or_unreadable(text: str) -> None:
     try:
         context = Context.from_text(text)

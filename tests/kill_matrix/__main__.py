@@ -1,5 +1,5 @@
-"""`python -m tests.kill_matrix`: every step against every fault; the table is written into docs/reliability.md. Exit status 1 if a cell is
-not whole.
+"""`python -m tests.kill_matrix`: every step against every fault; the table is written into docs/reliability.md. Exit
+status 1 if a cell is not whole.
 """
 
 import tempfile
@@ -21,7 +21,10 @@ BEGIN, END = "<!-- the table is written by make kill-matrix -->", "<!-- end of t
 
 def play(strike: Strike, step: Step, recording: Path, database: MariaDb | None) -> str:
     """One cell: what the struck attempt came to. Raises AssertionError unless a plain re-run leaves everything whole."""
-    with tempfile.TemporaryDirectory(prefix="kill-matrix-") as folder, scene(recording, Path(folder), database) as at_first_point:
+    with (
+        tempfile.TemporaryDirectory(prefix="kill-matrix-") as folder,
+        scene(recording, Path(folder), database) as at_first_point,
+    ):
         came_to = strike(at_first_point, step)
         at_first_point.replica.run()
         at_first_point.assert_whole()
@@ -35,7 +38,9 @@ def main() -> int:
         for strike in STRIKES:
             for step in Step:
                 try:
-                    cells[strike.__name__, step] = play(strike, step, RECORDING, database if strike is database_restarted else None)
+                    cells[strike.__name__, step] = play(
+                        strike, step, RECORDING, database if strike is database_restarted else None
+                    )
                 except Exception:  # noqa: BLE001 - a cell's failure is a result; the others are played all the same
                     traceback.print_exc()
                     cells[strike.__name__, step] = "**not whole**"

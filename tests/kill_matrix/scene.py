@@ -1,5 +1,5 @@
-"""What a cell of the kill matrix plays in: a replayed upstream, a state folder, a subscription at its first point, and the ways to try the
-second iteration and to look at what is left.
+"""What a cell of the kill matrix plays in: a replayed upstream, a state folder, a subscription at its first point, and
+the ways to try the second iteration and to look at what is left.
 """
 
 import os
@@ -11,30 +11,33 @@ from unittest.mock import patch
 
 import structlog
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration
 from replication.iteration.steps import OnStep
-from replication.service.workspace import Patience, Workspace
+from replication.service.workspace import Timeouts, Workspace
 from replication.state.context import Context
 from replication.state.log import IterationState, LogRow, State
 from tests.end_to_end.replica import NAME, About, Replica
 from tests.support.mariadb import MariaDb
 
-HURRIED = Patience(connect=5.0, read=10.0, retry=NO_RETRY)  # what a fault does shows at once; the re-run has the usual patience
+SHORT_TIMEOUTS = Timeouts(
+    connect=5.0, read=10.0, retry=NO_RETRY
+)  # what a fault does shows at once; the re-run has the usual patience
 
 
 @dataclass
 class Scene:
-    """One subscription whose first point (lsn 0, recorded snapshot 1) is made; its next iteration shows recorded snapshot 2."""
+    """One subscription whose first point (lsn 0, recorded snapshot 1) is made; its next iteration shows recorded
+    snapshot 2."""
 
     replica: Replica
     database: MariaDb | None
 
     @property
-    def emulator(self) -> Emulator:
+    def emulator(self) -> RecordedUpstream:
         return self.replica.emulator
 
     @contextmanager
@@ -72,7 +75,7 @@ class Scene:
 
 def iterate(workspace: Workspace, on_step: OnStep) -> None:
     """One iteration, copied by this process."""
-    with workspace.iteration(NAME, patience=HURRIED, on_step=on_step) as iteration:
+    with workspace.iteration(NAME, timeouts=SHORT_TIMEOUTS, on_step=on_step) as iteration:
         take_steps(iteration)
 
 
@@ -91,8 +94,10 @@ def scene(recording: Path, folder: Path, database: MariaDb | None = None) -> Ite
     if database is not None:
         name = f"ccpr_{os.urandom(6).hex()}"
         database.create_database(name)
-        environment["CCPR_CATALOG"] = f"mysql+pymysql://{database.user}:{database.password}@{database.host}:{database.port}/{name}"
-    with patch.dict(os.environ, environment), Emulator(recording) as emulator:
+        environment["CCPR_CATALOG"] = (
+            f"mysql+pymysql://{database.user}:{database.password}@{database.host}:{database.port}/{name}"
+        )
+    with patch.dict(os.environ, environment), RecordedUpstream(recording) as emulator:
         replica = Replica(About.read(recording), emulator, folder)
         replica.subscribe("--resync-limit", "1000000000")
         replica.run()

@@ -1,5 +1,5 @@
-"""The faults of the kill matrix. Each is a function that tries the scene's next iteration with the fault striking when a step begins, heals
-what it broke, and returns what the attempt came to: `killed`, `done`, or an error's code.
+"""The faults of the kill matrix. Each is a function that tries the scene's next iteration with the fault striking when
+a step begins, heals what it broke, and returns what the attempt came to: `killed`, `done`, or an error's code.
 """
 
 import errno
@@ -43,7 +43,9 @@ else:
     print("done")
 """
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-NO_FILE_MAY_GROW = "resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))"  # what a full disk does: a write fails
+NO_FILE_MAY_GROW = (
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))"  # what a full disk does: a write fails
+)
 
 
 def killed(scene: Scene, step: Step) -> str:
@@ -118,7 +120,8 @@ def clock_back(scene: Scene, step: Step) -> str:
 
 
 def second_executor(scene: Scene, step: Step) -> str:
-    """Another executor, for which our lease is over, takes the subscription when the step begins, and ends its iteration."""
+    """Another executor, for which our lease is over, takes the subscription when the step begins, and ends its
+    iteration."""
 
     def take_over() -> None:
         with scene.workspace(lambda: time.time() + DAY) as other:

@@ -18,6 +18,10 @@ def test_every_step_is_struck() -> None:
     assert {step for _, step in PAIRS} == set(STEPS)
 
 
-@pytest.mark.parametrize(("strike", "step"), PAIRS, ids=lambda value: value.label if isinstance(value, Step) else value.__name__)
-def test_after_a_fault_a_plain_run_leaves_everything_whole(strike: Strike, step: Step, recordings: Path, mariadb: MariaDb) -> None:
+@pytest.mark.parametrize(
+    ("strike", "step"), PAIRS, ids=lambda value: value.label if isinstance(value, Step) else value.__name__
+)
+def test_after_a_fault_a_plain_run_leaves_everything_whole(
+    strike: Strike, step: Step, recordings: Path, mariadb: MariaDb
+) -> None:
     play(strike, step, recordings / "other_account", mariadb if strike is database_restarted else None)

@@ -23,7 +23,9 @@ def a_subscription(name: str = "sub", table: str | None = None) -> Subscription:
     return Subscription(task_id, name, endpoint, "sealed", Publication("pub", "sys", 0), "db", table, Settings())
 
 
-def a_table(table_id: int = 1, name: str = "t", *, logical_id: int | None = None, kind: Kind = Kind.TABLE, columns: str = "a") -> Table:
+def a_table(
+    table_id: int = 1, name: str = "t", *, logical_id: int | None = None, kind: Kind = Kind.TABLE, columns: str = "a"
+) -> Table:
     stored = tuple(Column(column, seqnum, SqlType(22, 32, -1)) for seqnum, column in enumerate(columns))
     return Table(table_id, table_id if logical_id is None else logical_id, "db", name, kind, stored)
 

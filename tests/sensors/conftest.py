@@ -35,12 +35,15 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def subscribe(workspace: Workspace) -> Subscribe:
-    """Write a row of a subscription (60 s) to an upstream that is not there; what is given as a column's value replaces the new row's."""
+    """Write a row of a subscription (60 s) to an upstream that is not there; what is given as a column's value
+    replaces the new row's."""
     sealed = workspace.vault.seal("111")
 
     def insert(name: str, **columns: object) -> LogRow:
         endpoint = Endpoint("127.0.0.1", 1, "sys", "dump")
-        new = Subscription.new(name, endpoint, "", workspace.vault, Publication("pub", "sys", 0), "db", None, Settings(sync_interval=60))
+        new = Subscription.new(
+            name, endpoint, "", workspace.vault, Publication("pub", "sys", 0), "db", None, Settings(sync_interval=60)
+        )
         row = replace(replace(new, sealed_password=sealed).to_row(datetime.now(UTC)), **columns)
         workspace.log.insert(row)
         return row

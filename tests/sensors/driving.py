@@ -1,6 +1,8 @@
-"""The sensor as Dagster's daemon drives it, on a clock that can be moved on; the runs that it asks for, one after another in this process.
+"""The sensor as Dagster's daemon drives it, on a clock that can be moved on; the runs that it asks for, one after
+another in this process.
 
-Left out of the daemon: the queue, and a process for each run. Spark is replaced by the process's own copying where `copying_here` is used.
+Left out of the daemon: the queue, and a process for each run. Spark is replaced by the process's own copying where
+`copying_here` is used.
 """
 
 import time
@@ -52,7 +54,9 @@ def instance_in(folder: Path) -> dg.DagsterInstance:
 class Daemon:
     """Evaluates ticks and carries out what they ask for."""
 
-    def __init__(self, instance: dg.DagsterInstance, clock: Callable[[], float] = time.time, *, copying_here: bool = True) -> None:
+    def __init__(
+        self, instance: dg.DagsterInstance, clock: Callable[[], float] = time.time, *, copying_here: bool = True
+    ) -> None:
         class OnClock(Replication):
             @property
             def workspace(self) -> Workspace:

@@ -89,7 +89,9 @@ def a_run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> dg.DagsterRun:
         pytest.param(lambda: {"task_id": TASK, **ran(30)}, "1 waiting, next orders in 30 s", id="within its interval"),
         pytest.param(lambda: {"task_id": TASK, **ran(61)}, None, id="after its interval"),
         pytest.param(lambda: {"state": State.PAUSED}, "1 paused", id="paused"),
-        pytest.param(lambda: {"state": State.ERROR}, "1 stopped by an error, mend and run: ccpr run orders", id="error"),
+        pytest.param(
+            lambda: {"state": State.ERROR}, "1 stopped by an error, mend and run: ccpr run orders", id="error"
+        ),
         pytest.param(lambda: {"lease_expires_at": ends_in(20)}, "1 running", id="held by another executor"),
         pytest.param(lambda: {"lease_expires_at": ends_in(86_400)}, None, id="a lease of a clock that was ahead"),
         pytest.param(lambda: {"lease_expires_at": 1}, None, id="a lease that has run out"),
@@ -135,7 +137,12 @@ def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subs
     (request,) = result.run_requests or []
     assert request.partition_key == "orders"
     assert request.run_key == f"{row.task_id.replace('-', '')[:12]}:0:0"
-    assert request.tags == {SUBSCRIPTION_TAG: "orders", LSN_TAG: "0", ITERATION_TAG: f"{row.task_id}:0", ATTEMPT_TAG: "0"}
+    assert request.tags == {
+        SUBSCRIPTION_TAG: "orders",
+        LSN_TAG: "0",
+        ITERATION_TAG: f"{row.task_id}:0",
+        ATTEMPT_TAG: "0",
+    }
 
 
 def test_dagster_is_asked_once_for_the_runs_of_all_due_iterations(
@@ -143,10 +150,16 @@ def test_dagster_is_asked_once_for_the_runs_of_all_due_iterations(
 ) -> None:
     rows = [subscribe(f"orders_{number}") for number in range(5)]
     for number, row in enumerate(rows[:3]):  # the runs of this iteration, of another, and of nobody's
-        tags = {SUBSCRIPTION_TAG: row.subscription_name, ITERATION_TAG: f"{row.task_id}:{number // 2}", ATTEMPT_TAG: "4"}
+        tags = {
+            SUBSCRIPTION_TAG: row.subscription_name,
+            ITERATION_TAG: f"{row.task_id}:{number // 2}",
+            ATTEMPT_TAG: "4",
+        }
         instance.add_run(a_run(dg.DagsterRunStatus.FAILURE, tags))
     asked_for, get = [], instance.get_run_records
-    monkeypatch.setattr(instance, "get_run_records", lambda *words, **named: asked_for.append(words) or get(*words, **named))
+    monkeypatch.setattr(
+        instance, "get_run_records", lambda *words, **named: asked_for.append(words) or get(*words, **named)
+    )
     result = tick()
     assert len(asked_for) == 1
     assert asked(result) == ["orders_2", "orders_3", "orders_4"], "two have just had a run that never reached the log"
@@ -157,7 +170,11 @@ def test_dagster_accepts_what_a_tick_asks_for(subscribe: Subscribe) -> None:
     with (
         dg.instance_for_test() as instance,
         dg.build_sensor_context(
-            instance=instance, instance_ref=instance.get_ref(), definitions=defs, sensor_name=ccpr_log_sensor.name, resources=defs.resources
+            instance=instance,
+            instance_ref=instance.get_ref(),
+            definitions=defs,
+            sensor_name=ccpr_log_sensor.name,
+            resources=defs.resources,
         ) as context,
     ):
         data = ccpr_log_sensor.evaluate_tick(context)
@@ -167,7 +184,9 @@ def test_dagster_accepts_what_a_tick_asks_for(subscribe: Subscribe) -> None:
 
 
 @pytest.mark.parametrize("tag", [SUBSCRIPTION_TAG, "dagster/partition"])
-@pytest.mark.parametrize("status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+@pytest.mark.parametrize(
+    "status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+)
 def test_what_is_in_flight_is_not_asked_for_again(
     tag: str, status: dg.DagsterRunStatus, subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance
 ) -> None:
@@ -178,7 +197,11 @@ def test_what_is_in_flight_is_not_asked_for_again(
 
 
 def test_a_run_that_ended_without_a_trace_in_the_log_is_tried_again_under_a_new_key_and_later(
-    subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    subscribe: Subscribe,
+    tick: Tick,
+    instance: dg.DagsterInstance,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its process could not start, say: the row is as it was, and every tick would ask for it again."""
     subscribe("orders", task_id=TASK)
@@ -199,7 +222,9 @@ def test_a_run_that_ended_without_a_trace_in_the_log_is_tried_again_under_a_new_
     assert waits == pytest.approx([60, 120, 240, 480], abs=5)
 
 
-def test_the_oldest_watermark_comes_first_and_not_all_at_once(subscribe: Subscribe, tick: Tick, all_changed: list[str]) -> None:
+def test_the_oldest_watermark_comes_first_and_not_all_at_once(
+    subscribe: Subscribe, tick: Tick, all_changed: list[str]
+) -> None:
     for number in range(RUNS_PER_TICK + 2):
         subscribe(f"s{number}", **ran(200, watermark=100 - number))
     subscribe("new")
@@ -229,7 +254,9 @@ def test_two_hundred_subscriptions_take_less_than_two_seconds(
     assert sum(len(request.partition_keys) for request in result.dynamic_partitions_requests or []) == 200
 
 
-def test_partitions_follow_the_log(subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, workspace: Workspace) -> None:
+def test_partitions_follow_the_log(
+    subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, workspace: Workspace
+) -> None:
     assert SUBSCRIPTIONS.name is not None
     subscribe("orders", lease_expires_at=2**60)
     sync_partitions(instance, workspace)
@@ -283,4 +310,9 @@ def test_many_names_are_cut_short(subscribe: Subscribe, tick: Tick) -> None:
 
 def test_importing_the_sensors_is_light() -> None:
     code = "import sys, sensors.ccpr_log; print(*({'pyspark', 'pandas', 'polars', 'pandera', 'dagster_pyspark'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        ).stdout.strip()
+        == ""
+    )

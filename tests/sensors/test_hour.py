@@ -8,7 +8,9 @@ from benchmarks.sensor_hour import simulate
 
 
 @pytest.mark.recordings
-def test_ten_minutes_without_drift_or_leftovers(recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_minutes_without_drift_or_leftovers(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
     figures = simulate(recordings / "cut_inside_object", tmp_path, minutes=10)

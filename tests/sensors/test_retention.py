@@ -1,4 +1,5 @@
-"""Dagster's records of iterations are deleted by age, in its real storages, and what an asset shows as its present state stays."""
+"""Dagster's records of iterations are deleted by age, in its real storages, and what an asset shows as its present
+state stays."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -45,7 +46,13 @@ def instance(request: pytest.FixtureRequest, home: Path) -> Iterator[dg.DagsterI
         server: MariaDb = request.getfixturevalue("mariadb")
         name = f"dagster_{home.name}"
         server.create_database(name)
-        storage = {"username": server.user, "password": server.password, "hostname": server.host, "db_name": name, "port": server.port}
+        storage = {
+            "username": server.user,
+            "password": server.password,
+            "hostname": server.host,
+            "db_name": name,
+            "port": server.port,
+        }
         yield stack.enter_context(dg.instance_for_test({"storage": {"mysql": {"mysql_db": storage}}}))
 
 
@@ -89,7 +96,9 @@ def rows(instance: dg.DagsterInstance, *tables: str) -> list[int]:
 
 
 @pytest.mark.recordings
-def test_old_records_go_and_the_present_state_stays(instance: dg.DagsterInstance, daemon: Daemon, replica: Replica) -> None:
+def test_old_records_go_and_the_present_state_stays(
+    instance: dg.DagsterInstance, daemon: Daemon, replica: Replica
+) -> None:
     newest, oldest = [run.run_id for run in instance.get_runs()]
     checks = rows(instance, "asset_check_executions")
     assert purge(instance, datetime.now(UTC) - timedelta(hours=1)) == Purged(0, 0, True)
@@ -103,7 +112,9 @@ def test_old_records_go_and_the_present_state_stays(instance: dg.DagsterInstance
         assert instance.get_materialized_partitions(asset.key) == {NAME}
     assert rows(instance, "asset_check_executions") == [checks[0] // RUNS]
     assert rows(
-        instance, f"event_logs WHERE run_id = '{oldest}'", "asset_event_tags WHERE event_id NOT IN (SELECT id FROM event_logs)"
+        instance,
+        f"event_logs WHERE run_id = '{oldest}'",
+        "asset_event_tags WHERE event_id NOT IN (SELECT id FROM event_logs)",
     ) == [0, 0]
     assert purge(instance, later()) == Purged(0, 0, True)
     data, results = daemon.tick_and_run()
@@ -112,7 +123,9 @@ def test_old_records_go_and_the_present_state_stays(instance: dg.DagsterInstance
 
 
 @pytest.mark.recordings
-def test_a_run_that_has_the_newest_materialization_of_one_asset_stays(instance: dg.DagsterInstance, daemon: Daemon) -> None:
+def test_a_run_that_has_the_newest_materialization_of_one_asset_stays(
+    instance: dg.DagsterInstance, daemon: Daemon
+) -> None:
     kept = [run.run_id for run in instance.get_runs()]
     oldest = dg.AssetMaterialization(STEPS[0].key, partition=OTHER)
     instance.report_dagster_event(_materialized(oldest), kept[-1])
@@ -122,7 +135,9 @@ def test_a_run_that_has_the_newest_materialization_of_one_asset_stays(instance: 
 
 def _materialized(materialization: dg.AssetMaterialization) -> dg.DagsterEvent:
     return dg.DagsterEvent(
-        dg.DagsterEventType.ASSET_MATERIALIZATION.value, "ccpr_sync_job", event_specific_data=StepMaterializationData(materialization)
+        dg.DagsterEventType.ASSET_MATERIALIZATION.value,
+        "ccpr_sync_job",
+        event_specific_data=StepMaterializationData(materialization),
     )
 
 
@@ -142,7 +157,9 @@ def test_many_runs_go_page_by_page_until_the_time_is_over(monkeypatch: pytest.Mo
         for number in range(10):
             run = create_run_for_test(instance, job_name="ccpr_sync_job", status=dg.DagsterRunStatus.SUCCESS)
             if number in (0, 4):  # somebody's present state, in the midst
-                instance.report_dagster_event(_materialized(dg.AssetMaterialization(STEPS[0].key, partition=str(number))), run.run_id)
+                instance.report_dagster_event(
+                    _materialized(dg.AssetMaterialization(STEPS[0].key, partition=str(number))), run.run_id
+                )
         assert purge(instance, later(), end=0.0) == Purged(0, 0, False)
         assert purge(instance, later()) == Purged(8, 0, True)
         assert instance.get_runs_count() == 2
@@ -165,7 +182,17 @@ def test_a_run_leaves_no_file(home: Path, replica: Replica) -> None:
 
 @pytest.mark.parametrize(
     ("text", "days"),
-    [("", 14.0), ("0", 0.0), ("0.5", 0.5), ("30", 30.0), ("-1", None), ("nan", None), ("inf", None), ("1e9", None), ("a week", None)],
+    [
+        ("", 14.0),
+        ("0", 0.0),
+        ("0.5", 0.5),
+        ("30", 30.0),
+        ("-1", None),
+        ("nan", None),
+        ("inf", None),
+        ("1e9", None),
+        ("a week", None),
+    ],
 )
 def test_the_setting_is_a_number_of_days(text: str, days: float | None) -> None:
     assert kept_days(text) == days

@@ -208,7 +208,7 @@ def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_
 def test_a_snapshot_that_is_not_flushed_in_time_is_left_to_a_run(
     recordings: Path, home: Path, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ccpr_log, "HURRIED", ccpr_log.Patience(flush=0.2))
+    monkeypatch.setattr(ccpr_log, "SHORT_TIMEOUTS", ccpr_log.Timeouts(flush=0.2))
     with replaying(recordings / "other_account", home, may_flush=False, flush_after=1.0) as replica:
         replica.subscribe()
         assert daemon.tick_and_run()[1][0].success

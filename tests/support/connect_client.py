@@ -1,4 +1,5 @@
-"""The client's side of `test_spark_connect`, in a process of its own: a process has one kind of Spark session. Arguments: task, answer."""
+"""The client's side of `test_spark_connect`, in a process of its own: a process has one kind of Spark session.
+Arguments: task, answer."""
 
 import pickle
 import sys

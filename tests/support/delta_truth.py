@@ -49,7 +49,11 @@ class Rows:
 
 def rows_at(mirror: Mirror, table: TableAt | None, shape: DeltaShape) -> Rows:
     """All rows of a table, with the columns of its delta; none where it is not there."""
-    batches = visible_batches(mirror.manifest(table.ref).listed_objects(), mirror.open_object, shape.columns, table.at) if table else ()
+    batches = (
+        visible_batches(mirror.manifest(table.ref).listed_objects(), mirror.open_object, shape.columns, table.at)
+        if table
+        else ()
+    )
     return Rows(pa.Table.from_batches(batches, shape.upsert_schema), tuple(shape.delete_schema.names))
 
 

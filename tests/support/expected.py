@@ -1,9 +1,9 @@
 """Comparison of decoded rows with rows as a server sent them over the MySQL text protocol.
 
-`expected` holds binary columns with the text bytes of each value, and `mysql_types` in its schema's metadata. `actual` is turned into the
-same text, column by column and without a loop over rows; then both are compared as multisets of rows. What the text form depends on and
-Arrow does not know is taken from the expected texts themselves: the bytes of a bit column, the fraction digits of time types. A wrong
-guess there shows as a difference.
+`expected` holds binary columns with the text bytes of each value, and `mysql_types` in its schema's metadata. `actual`
+is turned into the same text, column by column and without a loop over rows; then both are compared as multisets of
+rows. What the text form depends on and Arrow does not know is taken from the expected texts themselves: the bytes of a
+bit column, the fraction digits of time types. A wrong guess there shows as a difference.
 """
 
 import json
@@ -18,8 +18,8 @@ _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10
 
 
 def assert_rows_equal(actual: pa.Table, expected: pa.Table) -> None:
-    """Fail unless both hold the same rows, each as often as in the other, in any order. Columns must have the same names in the same
-    order."""
+    """Fail unless both hold the same rows, each as often as in the other, in any order. Columns must have the same
+    names in the same order."""
     assert actual.column_names == expected.column_names
     assert actual.num_rows == expected.num_rows, f"{actual.num_rows} rows instead of {expected.num_rows}"
     ours, theirs = _rows(as_text(actual, expected)), _rows(expected)
@@ -45,7 +45,9 @@ def _rows(table: pa.Table) -> pa.Array:
     parts: list[pa.Array] = []
     for column in table.columns:
         cells = column.combine_chunks().cast(pa.binary())
-        mark = pc.fill_null(pc.binary_join_element_wise(pc.binary_length(cells).cast(pa.string()), ":", ""), "-").cast(pa.binary())
+        mark = pc.fill_null(pc.binary_join_element_wise(pc.binary_length(cells).cast(pa.string()), ":", ""), "-").cast(
+            pa.binary()
+        )
         parts += [mark, pc.fill_null(cells, b"")]
     if not parts:
         return pa.nulls(table.num_rows)
@@ -102,26 +104,33 @@ def _decimals(values: pa.Array) -> pa.Array:
         return digits
     sign = pc.if_else(pc.starts_with(digits, "-"), "-", "")
     digits = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
-    return pc.binary_join_element_wise(sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), "")
+    return pc.binary_join_element_wise(
+        sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), ""
+    )
 
 
 def _floats(values: pa.Array) -> pa.Array:
     """Shortest digits that read back equal, never an exponent."""
     text = values.cast(pa.string())
     size = pc.abs(values)
-    odd = pc.or_(pc.greater_equal(size, _ARROW_PLAIN_HIGH), pc.and_(pc.less(size, _ARROW_PLAIN_LOW), pc.not_equal(size, 0)))
+    odd = pc.or_(
+        pc.greater_equal(size, _ARROW_PLAIN_HIGH), pc.and_(pc.less(size, _ARROW_PLAIN_LOW), pc.not_equal(size, 0))
+    )
     odd = pc.fill_null(odd, False)
     plain = [format(Decimal(digits), "f").removesuffix(".0") for digits in text.filter(odd).to_pylist()]
     return pc.replace_with_mask(text, odd, pa.array(plain, pa.string()))
 
 
 def _lists(values: pa.Array) -> pa.Array:
-    texts = pa.ListArray.from_arrays(values.offsets, _floats(values.values), mask=values.is_null() if values.null_count else None)
+    texts = pa.ListArray.from_arrays(
+        values.offsets, _floats(values.values), mask=values.is_null() if values.null_count else None
+    )
     return pc.binary_join_element_wise("[", pc.binary_join(texts, ", "), "]", "")
 
 
 def _fraction_digits(expected: pa.Array) -> int:
-    """Digits after the point in the expected texts; the server omits an all-zero fraction of datetime(n), so the longest counts."""
+    """Digits after the point in the expected texts; the server omits an all-zero fraction of datetime(n), so the
+    longest counts."""
     dots = pc.max(pc.find_substring(expected, ".")).as_py()
     if dots is None or dots < 0:
         return 0
@@ -130,11 +139,14 @@ def _fraction_digits(expected: pa.Array) -> int:
 
 
 def _fraction(microseconds: pa.Array, digits: int) -> pa.Array:
-    """`.` and the digits; digits that are cut off must be zero, or the text would hide a difference: then all six are shown."""
+    """`.` and the digits; digits that are cut off must be zero, or the text would hide a difference: then all six are
+    shown."""
     shown = pc.utf8_lpad(microseconds.cast(pa.string()), 6, "0")
     cut = pc.utf8_slice_codeunits(shown, 0, digits) if digits else pc.utf8_slice_codeunits(shown, 0, 0)
     lost = pc.not_equal(pc.utf8_rtrim(pc.utf8_slice_codeunits(shown, digits), "0"), "")
-    return pc.if_else(lost, pc.binary_join_element_wise(".", shown, ""), pc.binary_join_element_wise("." if digits else "", cut, ""))
+    return pc.if_else(
+        lost, pc.binary_join_element_wise(".", shown, ""), pc.binary_join_element_wise("." if digits else "", cut, "")
+    )
 
 
 def _durations(values: pa.Array, digits: int) -> pa.Array:

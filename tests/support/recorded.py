@@ -56,7 +56,11 @@ class Snapshot:
     @cached_property
     def tables(self) -> dict[str, Table]:
         catalog = tables_from_rows(
-            self.answer("mo_database"), self.answer("mo_tables"), self.answer("mo_columns"), self.answer("ddl"), at=self.at
+            self.answer("mo_database"),
+            self.answer("mo_tables"),
+            self.answer("mo_columns"),
+            self.answer("ddl"),
+            at=self.at,
         )
         return {table.name: table for table in catalog.tables}
 
@@ -68,7 +72,9 @@ class Snapshot:
         for table, stats, created, deleted, tombstone in self.answer("object_list").select(*names):
             start = Timestamp.parse(_known(created).decode())
             assert start is not None
-            listed = ListedObject(ObjectStats.parse(_known(stats)), start, Timestamp.parse(_known(deleted).decode()), tombstone == b"1")
+            listed = ListedObject(
+                ObjectStats.parse(_known(stats)), start, Timestamp.parse(_known(deleted).decode()), tombstone == b"1"
+            )
             lists.setdefault(_known(table).decode(), []).append(listed)
         return lists
 

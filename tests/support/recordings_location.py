@@ -1,4 +1,5 @@
-"""Where the recordings of a real upstream are: CCPR_RECORDINGS, else ../shared/recordings beside the repository, else tests/recordings."""
+"""Where the recordings of a real upstream are: CCPR_RECORDINGS, else ../shared/recordings beside the repository, else
+tests/recordings."""
 
 import os
 from pathlib import Path
@@ -8,8 +9,8 @@ SAMPLE = _TESTS / "recordings"
 
 
 def recordings_folder() -> Path | None:
-    """The folder with one folder a scenario; None if there is none. Under CI=true the full recordings are a must: FileNotFoundError
-    without them."""
+    """The folder with one folder a scenario; None if there is none. Under CI=true the full recordings are a must:
+    FileNotFoundError without them."""
     named = os.environ.get("CCPR_RECORDINGS")
     beside = Path(named) if named else _TESTS.parent.parent / "shared" / "recordings"
     if beside.is_dir():

@@ -40,7 +40,9 @@ def s3_server(s3_credentials: None) -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"{host}:{port}"
-    fs.S3FileSystem(endpoint_override=endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True).create_dir("mirrors")
+    fs.S3FileSystem(
+        endpoint_override=endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True
+    ).create_dir("mirrors")
     yield endpoint
     server.stop()
 

@@ -1,4 +1,4 @@
-"""A mirror of a living engine, made without wire and iterations: a point whenever it is asked for."""
+"""A mirror of a storage engine, made without wire and iterations: a point whenever it is asked for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from replication.mirror.points import Point, TableRef
 
 
 @dataclass
-class LivingMirror:
+class SimulatedMirror:
     """`take_points` leaves what iterations would; `rows` is the engine's own truth at a point."""
 
     storage: Storage
@@ -30,8 +30,8 @@ class LivingMirror:
         self.mirror = Mirror(LocalStore(self.root))
 
     def take_points(self, *meanwhile: Callable[[], None]) -> None:
-        """The state of now, and after each of some steps (no DDL). All is flushed after the last: what is later than a point can stand in
-        the same objects, and an object be live at several.
+        """The state of now, and after each of some steps (no DDL). All is flushed after the last: what is later than a
+        point can stand in the same objects, and an object be live at several.
         """
         tables = self.storage.tables_at(self.storage.now)
         moments = [self.storage.now]
@@ -55,7 +55,7 @@ class LivingMirror:
             written, created = stored.written, clock.time(stored.created)
             rows.append((written.stats, created.physical, created.logical, stored.tombstones is not None))
             if self.mirror.store.size(object_path(written.name)) is None:
-                content = self.storage.shelf.read(written.name)
+                content = self.storage.files.read(written.name)
                 assert content is not None
                 self.mirror.store.put(object_path(written.name), [content])
         columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA)]

@@ -25,7 +25,9 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, key_file: Path, s3_credentials: None) -> Iterator["SparkSession"]:
     config = {"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    session = spark_session(SparkSettings(tmp_path_factory.mktemp("java"), "local[2]", key_file=key_file, config=config))
+    session = spark_session(
+        SparkSettings(tmp_path_factory.mktemp("java"), "local[2]", key_file=key_file, config=config)
+    )
     yield session
     session.stop()
 

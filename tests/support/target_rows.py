@@ -1,4 +1,5 @@
-"""The rows of a target table as the Arrow table that the mirror gives, from the text protocol and not by a driver's conversions."""
+"""The rows of a target table as the Arrow table that the mirror gives, from the text protocol and not by a driver's
+conversions."""
 
 import datetime as dt
 from collections.abc import Callable, Sequence
@@ -56,7 +57,9 @@ def _reader(column: Column, kind: pa.DataType) -> Callable[[bytes], Any]:
 def _span(cell: bytes) -> dt.timedelta:
     hours, minutes, seconds = cell.decode().lstrip("-").split(":")
     whole, _, fraction = seconds.partition(".")
-    span = dt.timedelta(hours=int(hours), minutes=int(minutes), seconds=int(whole), microseconds=int(fraction.ljust(6, "0") or 0))
+    span = dt.timedelta(
+        hours=int(hours), minutes=int(minutes), seconds=int(whole), microseconds=int(fraction.ljust(6, "0") or 0)
+    )
     return -span if cell.startswith(b"-") else span
 
 
@@ -69,7 +72,10 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[bytes], Any]], ..
     (pa.types.is_floating, float),
     (pa.types.is_decimal, lambda cell: Decimal(cell.decode())),
     (pa.types.is_date, lambda cell: dt.date.fromisoformat(cell.decode())),
-    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, lambda cell: _moment(cell).replace(tzinfo=dt.UTC)),
+    (
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
+        lambda cell: _moment(cell).replace(tzinfo=dt.UTC),
+    ),
     (pa.types.is_timestamp, _moment),
     (pa.types.is_duration, _span),
     (pa.types.is_binary, bytes),

@@ -25,8 +25,18 @@ ROWS: dict[str, tuple[pa.DataType, int, list[Any], list[bytes | None]]] = {
         [b"-838:59:59", b"00:00:00"],
     ),
     "t6": (pa.duration("us"), 11, [-datetime.timedelta(microseconds=1), None], [b"-00:00:00.000001", None]),
-    "dt3": (pa.timestamp("us"), 12, [DAY, DAY.replace(microsecond=50_000)], [b"2000-02-29 01:02:03", b"2000-02-29 01:02:03.050"]),
-    "ts6": (pa.timestamp("us", "UTC"), 7, [DAY.replace(tzinfo=datetime.UTC), None], [b"2000-02-29 01:02:03.000000", None]),
+    "dt3": (
+        pa.timestamp("us"),
+        12,
+        [DAY, DAY.replace(microsecond=50_000)],
+        [b"2000-02-29 01:02:03", b"2000-02-29 01:02:03.050"],
+    ),
+    "ts6": (
+        pa.timestamp("us", "UTC"),
+        7,
+        [DAY.replace(tzinfo=datetime.UTC), None],
+        [b"2000-02-29 01:02:03.000000", None],
+    ),
     "text": (pa.string(), 253, ["é", ""], ["é".encode(), b""]),
     "raw": (pa.binary(), 253, [b"\xff", None], [b"\xff", None]),
     "v": (pa.list_(pa.float32()), 253, [[1.5, -2.0], None], [b"[1.5, -2]", None]),
@@ -49,7 +59,12 @@ def test_equal_rows_are_equal_in_any_order(order: list[int]) -> None:
 def test_a_difference_in_one_cell_of_any_type_is_found(name: str) -> None:
     actual, expected = tables([name])
     for row, text in enumerate(ROWS[name][3]):
-        for other in (b"" if text else b"0", None if text is not None else b"", (text or b"") + b"0", (text or b"") + b".1"):
+        for other in (
+            b"" if text else b"0",
+            None if text is not None else b"",
+            (text or b"") + b"0",
+            (text or b"") + b".1",
+        ):
             cells = list(ROWS[name][3])
             cells[row] = other
             if name == "dt3" and other == b"2000-02-29 01:02:03.0500":

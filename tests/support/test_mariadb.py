@@ -22,16 +22,22 @@ def test_what_was_unpacked_before_is_used_again(tmp_path: Path, no_system: None)
     assert program.common[:2] == ["--no-defaults", f"--basedir={base}"]
 
 
-def test_without_any_it_is_told_how_to_get_one(tmp_path: Path, no_system: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_it_is_told_how_to_get_one(
+    tmp_path: Path, no_system: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # where no program is, Maven least of all
     with pytest.raises(mariadb.NoMariaDb, match="apt-get install mariadb-server-core"):
         mariadb.find_program(tmp_path / "cache")
 
 
-def test_another_file_than_the_pinned_one_is_not_run(tmp_path: Path, no_system: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_file_than_the_pinned_one_is_not_run(
+    tmp_path: Path, no_system: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maven = tmp_path / "programs" / "mvn"
     maven.parent.mkdir()
-    maven.write_text('#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) echo other > "${word#*=}/server.jar" ;; esac; done\n')
+    maven.write_text(
+        '#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) echo other > "${word#*=}/server.jar" ;; esac; done\n'
+    )
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", str(maven.parent))
     cache = tmp_path / "cache"

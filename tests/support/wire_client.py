@@ -15,7 +15,8 @@ from tests.support.recordings_location import recordings_folder
 
 @dataclass
 class Client:
-    """One connection. `answer` gives (column names, type codes, rows), `rows` the rows only, `error` the (number, text) of a refusal."""
+    """One connection. `answer` gives (column names, type codes, rows), `rows` the rows only, `error` the (number,
+    text) of a refusal."""
 
     connection: Any
 
@@ -70,13 +71,15 @@ def connect() -> Iterator[Connect]:
 
 
 def scenario_names() -> list[str]:
-    """The recordings there are; one stand-in where there are none, so that the `recordings` fixture can skip (or fail under CI=true)."""
+    """The recordings there are; one stand-in where there are none, so that the `recordings` fixture can skip (or fail
+    under CI=true)."""
     folder = recordings_folder()
     return sorted(path.parent.name for path in folder.glob("*/about.json")) if folder is not None else ["none"]
 
 
 def folder_of(recordings: Path, name: str, snapshots: int = 1) -> Path:
-    """A scenario's folder with so many snapshots at least. A small sample may lack it: the test is skipped then, never under CI=true."""
+    """A scenario's folder with so many snapshots at least. A small sample may lack it: the test is skipped then, never
+    under CI=true."""
     folder = recordings / name
     if not (folder / f"snapshot-{snapshots:03}").is_dir() and os.environ.get("CI", "").lower() != "true":
         pytest.skip(f"the recordings at hand have no {name} with {snapshots} snapshots")

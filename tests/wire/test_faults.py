@@ -8,7 +8,7 @@ import pymysql
 import pytest
 from pymysql.cursors import SSCursor
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Client, Connect
 from wire import faults
 
@@ -17,13 +17,13 @@ LOST = (0, 2006, 2013)
 
 
 @pytest.fixture
-def emulator(recordings: Path) -> Iterator[Emulator]:
-    with Emulator(recordings / "dml", flush_after=0) as emulator:
+def emulator(recordings: Path) -> Iterator[RecordedUpstream]:
+    with RecordedUpstream(recordings / "dml", flush_after=0) as emulator:
         yield emulator
 
 
 @pytest.fixture
-def client(emulator: Emulator, connect: Connect) -> Client:
+def client(emulator: RecordedUpstream, connect: Connect) -> Client:
     return connect(emulator.port)
 
 
@@ -37,7 +37,9 @@ def ask(path: Path, chunk: int = 1) -> str:
 
 
 @pytest.mark.parametrize("after", [0, 1, 100, 100_000])
-def test_an_object_breaks_off_once(emulator: Emulator, client: Client, connect: Connect, objects: list[Path], after: int) -> None:
+def test_an_object_breaks_off_once(
+    emulator: RecordedUpstream, client: Client, connect: Connect, objects: list[Path], after: int
+) -> None:
     emulator.inject(faults.CutObject(after_bytes=after, object_name=objects[0].name))
     assert client.rows(ask(objects[1]))[0][0] == objects[1].read_bytes()
     assert client.rows(ask(objects[0], 0))[0][0] == b""
@@ -45,7 +47,7 @@ def test_an_object_breaks_off_once(emulator: Emulator, client: Client, connect: 
     assert connect(emulator.port).rows(ask(objects[0]))[0][0] == objects[0].read_bytes()
 
 
-def test_an_object_list_breaks_off_in_a_row(emulator: Emulator, client: Client, connect: Connect) -> None:
+def test_an_object_list_breaks_off_in_a_row(emulator: RecordedUpstream, client: Client, connect: Connect) -> None:
     for number in range(4):
         client.rows(f"create snapshot s{number} for database gd_dml from sys publication p")
     emulator.inject(faults.CutObjectList(after_rows=2))
@@ -58,7 +60,7 @@ def test_an_object_list_breaks_off_in_a_row(emulator: Emulator, client: Client, 
     assert len(connect(emulator.port).rows("__++__internal_object_list s3 - sys p")) == 5
 
 
-def test_sizes_and_bytes_can_lie(emulator: Emulator, client: Client, objects: list[Path]) -> None:
+def test_sizes_and_bytes_can_lie(emulator: RecordedUpstream, client: Client, objects: list[Path]) -> None:
     path, size, data = objects[0], objects[0].stat().st_size, objects[0].read_bytes()
     emulator.inject(faults.WrongTotalSize(5, times=2), faults.WrongTotalChunks(1, times=1))
     assert client.rows(ask(path, 0))[0][1:4] == (b"%d" % (size + 5), b"0", b"2")
@@ -74,7 +76,9 @@ def test_sizes_and_bytes_can_lie(emulator: Emulator, client: Client, objects: li
     assert client.rows(ask(path))[0][0] == data
 
 
-def test_an_object_can_be_missing_until_faults_are_cleared(emulator: Emulator, client: Client, objects: list[Path]) -> None:
+def test_an_object_can_be_missing_until_faults_are_cleared(
+    emulator: RecordedUpstream, client: Client, objects: list[Path]
+) -> None:
     emulator.inject(faults.MissingObject(objects[0].name))
     for chunk in (0, 1, 1):
         assert client.error(ask(objects[0], chunk)) == (20405, f"file {objects[0].name} is not found")
@@ -83,7 +87,9 @@ def test_an_object_can_be_missing_until_faults_are_cleared(emulator: Emulator, c
     assert client.rows(ask(objects[0]))
 
 
-def test_a_statement_fails_before_or_after_its_effect(emulator: Emulator, client: Client, connect: Connect) -> None:
+def test_a_statement_fails_before_or_after_its_effect(
+    emulator: RecordedUpstream, client: Client, connect: Connect
+) -> None:
     create = "create snapshot {} for database gd_dml from sys publication p"
     emulator.inject(faults.FailStatement("create_snapshot", 22101, "stale read"))
     assert client.error(create.format("s1")) == (22101, "stale read")
@@ -101,7 +107,7 @@ def test_a_statement_fails_before_or_after_its_effect(emulator: Emulator, client
     assert time.monotonic() - begin >= 0.3
 
 
-def test_all_connections_can_be_broken(emulator: Emulator, client: Client, connect: Connect) -> None:
+def test_all_connections_can_be_broken(emulator: RecordedUpstream, client: Client, connect: Connect) -> None:
     assert emulator.disconnect_all() == 1
     assert client.error("select 1")[0] in LOST
     assert connect(emulator.port).one("select 1") == b"1"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Client, Connect
 from wire.faults import KINDS, parse_fault
 
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.recordings
 RUN = [sys.executable, "-c", "import typer; from ccpr_cli.emulator import emulator; typer.run(emulator)"]
 GET, LIST = "__++__internal_get_object sys p {} 1", "__++__internal_object_list s2 {} sys p"
 LOST = "lost"
-# name: the fault (times=1 is added), the statement that it strikes, and the error that is the answer; None: see `changed`
+# name: the fault (times=1 is added), the statement that it strikes, and the error that is the answer; None: see
+# `changed`
 CASES: dict[str, tuple[str, str, int | str | None]] = {
     "cut_object": ("after_bytes=10 object_name={0}", GET.format("{0}"), LOST),
     "missing_object": ("object_name={1}", GET.format("{1}"), 20405),
@@ -84,13 +85,15 @@ def changed(name: str, row: tuple[bytes | None, ...]) -> tuple[bytes | None, ...
 
 def test_every_fault_is_here() -> None:
     named = {parse_fault(f"{name} {text}").__class__ for name, (text, _, _) in CASES.items()}
-    assert {kind.__name__ for kind in set(KINDS) - named} == {"RefuseLogins", "Crash"}, "these have tests of their own below"
+    assert {kind.__name__ for kind in set(KINDS) - named} == {"RefuseLogins", "Crash"}, (
+        "these have tests of their own below"
+    )
 
 
 @pytest.mark.parametrize("way", ["api", "wire"])
 @pytest.mark.parametrize("name", CASES)
 def test_by_api_and_by_a_statement(recordings: Path, connect: Connect, objects: list[str], name: str, way: str) -> None:
-    with Emulator(recordings / "dml", flush_after=0) as emulator:
+    with RecordedUpstream(recordings / "dml", flush_after=0) as emulator:
         client = connect(emulator.port)
         take_snapshots(client)
         text = fault_of(name, objects)
@@ -136,7 +139,7 @@ def test_logins_are_refused_by_option_and_again_taken_after_the_time(recordings:
     with command(recordings, "refuse_logins seconds=600") as (_, port), pytest.raises(pymysql.MySQLError) as refused:
         connect(port)
     assert refused.value.args[0] == 1040
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         fault = parse_fault("refuse_logins seconds=0.5")
         assert fault is not None
         client = connect(emulator.port)
@@ -155,7 +158,12 @@ def test_logins_are_refused_by_option_and_again_taken_after_the_time(recordings:
 def test_a_fault_by_option_that_is_none_is_named(recordings: Path) -> None:
     for text in ("nonsense", "delay kind=x", "delay kind=x seconds=soon"):
         done = subprocess.run(
-            [*RUN, "--living", "--fault", text], capture_output=True, text=True, timeout=60, check=False, env={"NO_COLOR": "1", "PATH": ""}
+            [*RUN, "--living", "--fault", text],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={"NO_COLOR": "1", "PATH": ""},
         )
         assert done.returncode == 2
         assert "--fault" in done.stderr

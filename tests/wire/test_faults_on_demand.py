@@ -1,4 +1,4 @@
-"""Faults asked for on the wire and by option, against a living upstream."""
+"""Faults asked for on the wire and by option, against a simulated upstream."""
 
 from collections.abc import Iterator
 
@@ -6,24 +6,24 @@ import pymysql
 import pytest
 
 from emulator.engine.storage import Storage
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 from wire.faults import KINDS, Crash, Delay, MissingObject, parse_fault
 
 
 @pytest.fixture
-def living() -> Iterator[LivingEmulator]:
+def simulated() -> Iterator[SimulatedUpstream]:
     storage = Storage()
     storage.create_database("d")
     storage.create_table("d", "t", {"id": "int"}, primary_key=["id"])
     storage.create_publication("p", "d")
-    with LivingEmulator(storage) as emulator:
+    with SimulatedUpstream(storage) as emulator:
         yield emulator
 
 
 @pytest.fixture
-def client(living: LivingEmulator, connect: Connect) -> Client:
-    client = connect(living.port)
+def client(simulated: SimulatedUpstream, connect: Connect) -> Client:
+    client = connect(simulated.port)
     for name in ("s1", "s2"):
         client.rows(f"create snapshot {name} for database d from sys publication p")
     return client
@@ -52,27 +52,31 @@ def test_a_stale_read_and_a_collected_snapshot_have_the_upstreams_numbers(client
     assert client.error("set emulator fault = 'nonsense'")[0] == 20301
 
 
-def test_an_answer_breaks_off_after_so_many_bytes(living: LivingEmulator, client: Client, connect: Connect) -> None:
+def test_an_answer_breaks_off_after_so_many_bytes(
+    simulated: SimulatedUpstream, client: Client, connect: Connect
+) -> None:
     client.rows("set emulator fault = 'cut_answer kind=get_snapshot_ts after_bytes=3'")
     assert client.error("__++__internal_get_snapshot_ts s1 sys p")[0] == 2013
-    assert connect(living.port).one("__++__internal_get_snapshot_ts s1 sys p")
+    assert connect(simulated.port).one("__++__internal_get_snapshot_ts s1 sys p")
 
 
-def test_logins_are_refused_for_a_time(living: LivingEmulator, client: Client, connect: Connect) -> None:
+def test_logins_are_refused_for_a_time(simulated: SimulatedUpstream, client: Client, connect: Connect) -> None:
     client.rows("set emulator fault = 'refuse_logins seconds=60'")
     with pytest.raises(pymysql.MySQLError) as refused:
-        connect(living.port)
+        connect(simulated.port)
     assert refused.value.args[0] == 1040
     client.rows("set emulator fault = 'none'")
-    connect(living.port)
+    connect(simulated.port)
 
 
-def test_a_crash_stops_the_server_at_once_and_loses_nothing_committed(living: LivingEmulator, client: Client, connect: Connect) -> None:
+def test_a_crash_stops_the_server_at_once_and_loses_nothing_committed(
+    simulated: SimulatedUpstream, client: Client, connect: Connect
+) -> None:
     client.rows("set emulator fault = 'crash kind=insert after_effect=1'")
     assert client.error("insert into d.t values (1)")[0] == 2013
-    assert living.crashed.wait(5)
+    assert simulated.crashed.wait(5)
     with pytest.raises(pymysql.MySQLError):
-        connect(living.port)
-    living.stop()
-    living.restart()
-    assert connect(living.port).rows("select * from d.t") == [(b"1",)]
+        connect(simulated.port)
+    simulated.stop()
+    simulated.restart()
+    assert connect(simulated.port).rows("select * from d.t") == [(b"1",)]

@@ -77,7 +77,8 @@ def serving(**options: object) -> Iterator[tuple[Server, Echo]]:
     "size",
     [
         *(0, 1, 250, 251, 65535, 65536),
-        # The row's payload is 4 (below 16 MiB) or 9 bytes of length, the cell, and the second cell with its one byte of length.
+        # The row's payload is 4 (below 16 MiB) or 9 bytes of length, the cell, and the second cell with its one byte
+        # of length.
         *(MAX_FRAME - 4 - 9 - 1, MAX_FRAME - 4 - 9, MAX_FRAME - 4 - 9 + 1),
         *(MAX_FRAME - 5, MAX_FRAME, MAX_FRAME + 1),
         *(2 * MAX_FRAME - 9 - 9 - 1, 2 * MAX_FRAME - 9 - 9, 2 * MAX_FRAME - 9 - 9 + 1),
@@ -118,7 +119,11 @@ def test_frames_are_split_and_joined_at_their_exact_limit(frames: int, extra: in
 def test_a_statement_beyond_sixteen_megabytes_is_joined(connect: Connect) -> None:
     with serving() as (server, _):
         client = connect(server.port)
-        for size in (MAX_FRAME - 1, MAX_FRAME, 20_000_000):  # with the command byte: one frame and an empty one, two frames
+        for size in (
+            MAX_FRAME - 1,
+            MAX_FRAME,
+            20_000_000,
+        ):  # with the command byte: one frame and an empty one, two frames
             text = "length ".ljust(size - 1, "x")
             assert client.one(text) == str(len(text)).encode()
 
@@ -170,7 +175,13 @@ def test_a_database_is_named_at_login_and_later(connect: Connect) -> None:
 def test_mysql_connector_works(pure: bool) -> None:
     with serving(password="secret") as (server, engine):
         connection = mysql.connector.connect(
-            host="127.0.0.1", port=server.port, user="acc#u", password="secret", use_pure=pure, ssl_disabled=True, autocommit=True
+            host="127.0.0.1",
+            port=server.port,
+            user="acc#u",
+            password="secret",
+            use_pure=pure,
+            ssl_disabled=True,
+            autocommit=True,
         )
         cursor = connection.cursor()
         cursor.execute("size 3")
@@ -231,7 +242,10 @@ HOSTILE = {
     "text": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a user without an end": b"\x28\0\0\x01" + struct.pack("<IIB23x", 0x8200, 1 << 24, 45) + b"rootroot",
     "a proof longer than the packet": b"\x28\0\0\x01" + struct.pack("<IIB23x", 0x8200, 1 << 24, 45) + b"root\0\xffab",
-    "a proof of 2^63 bytes": b"\x2f\0\0\x01" + struct.pack("<IIB23x", 0x208200, 1 << 24, 45) + b"root\0\xfe" + b"\xff" * 9,
+    "a proof of 2^63 bytes": b"\x2f\0\0\x01"
+    + struct.pack("<IIB23x", 0x208200, 1 << 24, 45)
+    + b"root\0\xfe"
+    + b"\xff" * 9,
     "a malformed length": b"\x28\0\0\x01" + struct.pack("<IIB23x", 0x208200, 1 << 24, 45) + b"root\0\xffab",
     "TLS without an offer": b"\x20\0\0\x01" + struct.pack("<IIB23x", 0x8A00, 1 << 24, 45),
     "a login of a megabyte": b"\0\0\x10\x01" + bytes(1 << 20),
@@ -259,7 +273,9 @@ def test_hostile_bytes_end_their_connection_only(connect: Connect, what: str) ->
         assert engine.users == ["root"]
 
 
-@pytest.mark.parametrize("junk", [b"\0\0\0\0", b"\x01\0\0\x05\x0e", b"\xff" * 1000, b"\x05\0\0\0\x03", b"\0\0\0\0\0\0\0\0"])
+@pytest.mark.parametrize(
+    "junk", [b"\0\0\0\0", b"\x01\0\0\x05\x0e", b"\xff" * 1000, b"\x05\0\0\0\x03", b"\0\0\0\0\0\0\0\0"]
+)
 def test_hostile_bytes_after_the_login_end_their_connection_only(connect: Connect, junk: bytes) -> None:
     with serving() as (server, engine):
         with socket.create_connection(("127.0.0.1", server.port)) as sock:
@@ -315,7 +331,10 @@ def test_tls_is_taken_by_clients_that_ask_for_it(connect: Connect, tmp_path: Pat
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with serving(tls=context, password="secret") as (server, engine):
-        for options in ({"ssl_ca": str(certificate), "ssl_verify_cert": True}, {"ssl_ca": str(certificate), "ssl_verify_identity": True}):
+        for options in (
+            {"ssl_ca": str(certificate), "ssl_verify_cert": True},
+            {"ssl_ca": str(certificate), "ssl_verify_identity": True},
+        ):
             client = connect(server.port, password="secret", **options)
             assert isinstance(client.connection._sock, ssl.SSLSocket)
             (data, _), _ = client.rows("size 17000000")
@@ -353,7 +372,9 @@ def _self_signed(folder: Path) -> tuple[Path, Path]:
         .sign(key, hashes.SHA256())
     )
     (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     (folder / "server.key").write_bytes(private)
     return folder / "server.pem", folder / "server.key"
 

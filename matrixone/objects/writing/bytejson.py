@@ -1,4 +1,5 @@
-"""JSON text to the server's binary form: the inverse of `bytejson`. object-format.md 4.6. One value at a time, as text is parsed so."""
+"""JSON text to the server's binary form: the inverse of `bytejson`. object-format.md 4.6. One value at a time, as text
+is parsed so."""
 
 import json
 import math
@@ -19,10 +20,11 @@ _INT64_MIN, _UINT64_END = -(1 << 63), 1 << 64
 
 
 def json_binary(values: pa.StringArray, *, subject: str) -> pa.BinaryArray:
-    """The binary form of each text; nulls stay nulls. Numbers as 4.6 says: with a point or an exponent a double, else int64, uint64,
-    double.
+    """The binary form of each text; nulls stay nulls. Numbers as 4.6 says: with a point or an exponent a double, else
+    int64, uint64, double.
 
-    Raises `NotWritable` for what is no JSON, is nested more than MAX_DEPTH levels deep, or has a number that is not finite.
+    Raises `NotWritable` for what is no JSON, is nested more than MAX_DEPTH levels deep, or has a number that is not
+    finite.
     """
     return pa.array([None if text is None else _binary(text, subject) for text in values.to_pylist()], pa.binary())
 

@@ -1,7 +1,8 @@
-"""Filters that tell which keys a block cannot hold: binary fuse filters with fingerprints of 8 bits over xxHash64. object-format.md 2.7.
+"""Filters that tell which keys a block cannot hold: binary fuse filters with fingerprints of 8 bits over xxHash64.
+object-format.md 2.7.
 
-A filter answers every key that it was built from with yes, and some 0.4 % of all others. Those of several blocks are built
-together, round by round over numpy arrays: a round takes every key that stands alone in one of its three places.
+A filter answers every key that it was built from with yes, and some 0.4 % of all others. Those of several blocks are
+built together, round by round over numpy arrays: a round takes every key that stands alone in one of its three places.
 """
 
 import itertools
@@ -15,14 +16,17 @@ import numpy as np
 from matrixone.objects.errors import NotWritable
 
 _P1, _P2, _P3, _P4, _P5 = (
-    np.uint64(prime) for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+    np.uint64(prime)
+    for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 )
 _MASK64 = 2**64 - 1
 _STRIPE = 32
 _HEAD = struct.Struct("<QIIII")
 _SEGMENT_LIMIT = 262_144
 _ATTEMPTS = 100
-_TOGETHER = 8  # filters built at once: more of them share the cost of a round, until their tables leave the processor's cache
+_TOGETHER = (
+    8  # filters built at once: more of them share the cost of a round, until their tables leave the processor's cache
+)
 _KEY_BITS = 40
 _ONE_KEY, _KEY_MASK = 1 << _KEY_BITS, (1 << _KEY_BITS) - 1
 _OBJECT_PREFIX, _BLOCK_PREFIX = (0, 18), (1, 20)  # id of the prefix function, bytes
@@ -48,7 +52,8 @@ def _round(state: np.ndarray | np.uint64, lane: np.ndarray) -> np.ndarray:
 def xxhash64(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """xxHash64, seed 0, of the byte ranges `starts` .. `starts + lengths` of `data` (uint8): uint64, one a range.
 
-    A pass handles one step of all ranges that are still that long, so that the loop runs over the longest length, not over ranges.
+    A pass handles one step of all ranges that are still that long, so that the loop runs over the longest length, not
+    over ranges.
     """
     if len(starts) == 0:
         return np.empty(0, np.uint64)
@@ -107,7 +112,9 @@ def _stripes(words: np.ndarray, at: np.ndarray, left: np.ndarray) -> np.ndarray:
             lane[some] = _round(lane[some], words[at[some] + 8 * number])
         at[some] += _STRIPE
         left[some] -= _STRIPE
-    hashes = sum((_rotated(lane, bits) for lane, bits in zip(lanes[1:], (7, 12, 18), strict=True)), _rotated(lanes[0], 1))
+    hashes = sum(
+        (_rotated(lane, bits) for lane, bits in zip(lanes[1:], (7, 12, 18), strict=True)), _rotated(lanes[0], 1)
+    )
     for lane in lanes:
         hashes = (hashes ^ _round(_U(0), lane)) * _P1 + _P4
     return hashes
@@ -148,8 +155,8 @@ _SEEDS = _seeds()
 
 
 def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
-    """One filter for each array of hashes (uint64; repeated ones count for its size). Raises `NotWritable` if no seed of a hundred does,
-    which chance does not bring about."""
+    """One filter for each array of hashes (uint64; repeated ones count for its size). Raises `NotWritable` if no seed
+    of a hundred does, which chance does not bring about."""
     sizes = [_Size.of(len(group)) for group in hashes]
     built: list[bytes | None] = [None] * len(hashes)
     groups, open_ = list(hashes), list(range(len(hashes)))
@@ -174,7 +181,8 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
 
 
 def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.ndarray | None]:
-    """The fingerprints of each group, uint8; None where some of its keys are never alone. The tables lie behind one another."""
+    """The fingerprints of each group, uint8; None where some of its keys are never alone. The tables lie behind one
+    another."""
     bases = np.cumsum([0, *(size.total for size in sizes)])
     keys, total = sum(map(len, groups)), int(bases[-1])
     places, fingerprints = np.empty((3, keys), np.int64), np.empty(keys, np.uint8)
@@ -193,7 +201,9 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
         found = held.take(alone) & _KEY_MASK
         turn = order[: len(found)]
         claim[found] = turn
-        first = np.flatnonzero(claim.take(found) == turn)  # a key that is alone in two places, or a place named twice, counts once
+        first = np.flatnonzero(
+            claim.take(found) == turn
+        )  # a key that is alone in two places, or a place named twice, counts once
         if len(first) < len(found):
             found, alone = found.take(first), alone.take(first)
         three = places.take(found, axis=1)
@@ -212,7 +222,8 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
 
 
 def _put_places(places: np.ndarray, hashes: np.ndarray, size: _Size, base: int, seed: int) -> np.ndarray:
-    """Put three places of each key in the table that starts at `base` into `places`, int64 of shape (3, keys); its fingerprint, uint8."""
+    """Put three places of each key in the table that starts at `base` into `places`, int64 of shape (3, keys); its
+    fingerprint, uint8."""
     mixed = hashes + _U(seed)
     _shift_xor(mixed, 33)
     mixed *= _U(0xFF51AFD7ED558CCD)
@@ -238,7 +249,8 @@ def _put_places(places: np.ndarray, hashes: np.ndarray, size: _Size, base: int, 
 
 
 def rowid_filters(rowids: Sequence[np.ndarray]) -> list[bytes]:
-    """The hybrid filter of each block of tombstones: over the object ids, block ids and rowids (uint8 of shape (rows, 24))."""
+    """The hybrid filter of each block of tombstones: over the object ids, block ids and rowids (uint8 of shape (rows,
+    24))."""
     filters: list[list[bytes]] = []
     for number, size in ((*_OBJECT_PREFIX,), (*_BLOCK_PREFIX,)):
         prefix = bytes((number,))

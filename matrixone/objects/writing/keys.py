@@ -41,8 +41,9 @@ _DECIMALS = {types.DECIMAL64: keys.DECIMAL64, types.DECIMAL128: keys.DECIMAL128}
 def packed_keys(columns: Sequence[Column], values: Sequence[pa.Array], *, full: bool = False) -> pa.BinaryArray:
     """The packed key of each row: `values` are the key's components, of the Arrow types that the reader gives.
 
-    Without `full` (composite primary keys) a row with a null component has no key, with it (cluster-by columns, indexes) nulls are packed,
-    too. Raises `NotWritable` for a type that no key can have, and for values that do not fit their column.
+    Without `full` (composite primary keys) a row with a null component has no key, with it (cluster-by columns,
+    indexes) nulls are packed, too. Raises `NotWritable` for a type that no key can have, and for values that do not
+    fit their column.
     """
     elements = [_element(encode(array, column), column) for array, column in zip(values, columns, strict=True)]
     if full:
@@ -65,7 +66,9 @@ def _element(column: EncodedColumn, declared: Column) -> pa.BinaryArray:
     if oid in _UNSIGNED:
         code, dtype = _UNSIGNED[oid]
         numbers = slots.view(dtype).astype(np.uint64)
-        return _varints((keys.ENUM, code) if oid == types.ENUM else (code,), numbers, np.zeros(column.rows, bool), column)
+        return _varints(
+            (keys.ENUM, code) if oid == types.ENUM else (code,), numbers, np.zeros(column.rows, bool), column
+        )
     if oid == types.BOOL:
         return _fixed(np.where(slots != 0, keys.TRUE, keys.FALSE).astype(np.uint8).reshape(-1, 1), column)
     if oid in _FLOATS:
@@ -95,10 +98,14 @@ def _behind(code: int, body: np.ndarray) -> np.ndarray:
 
 def _fixed(raw: np.ndarray, column: EncodedColumn) -> pa.BinaryArray:
     offsets = fixed_offsets(column.rows, raw.shape[1])
-    return pa.Array.from_buffers(pa.binary(), column.rows, [_valid(column), offsets, pa.py_buffer(np.ascontiguousarray(raw))])
+    return pa.Array.from_buffers(
+        pa.binary(), column.rows, [_valid(column), offsets, pa.py_buffer(np.ascontiguousarray(raw))]
+    )
 
 
-def _varints(codes: tuple[int, ...], magnitude: np.ndarray, negative: np.ndarray, column: EncodedColumn) -> pa.BinaryArray:
+def _varints(
+    codes: tuple[int, ...], magnitude: np.ndarray, negative: np.ndarray, column: EncodedColumn
+) -> pa.BinaryArray:
     """0x14 plus or minus the count of bytes, then these; those of a negative number are inverted."""
     body = magnitude.astype(">u8").view(np.uint8).reshape(column.rows, _LARGEST)
     used = np.maximum.accumulate(body != 0, axis=1)
@@ -112,7 +119,9 @@ def _varints(codes: tuple[int, ...], magnitude: np.ndarray, negative: np.ndarray
     kept[:, before:] = used
     offsets = np.zeros(column.rows + 1, np.int32)
     np.cumsum(sizes + before, out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), column.rows, [_valid(column), pa.py_buffer(offsets), pa.py_buffer(raw[kept])])
+    return pa.Array.from_buffers(
+        pa.binary(), column.rows, [_valid(column), pa.py_buffer(offsets), pa.py_buffer(raw[kept])]
+    )
 
 
 def _strings(values: pa.BinaryArray) -> pa.BinaryArray:

@@ -31,7 +31,9 @@ _LZ4 = pa.Codec("lz4_raw")
 _ENTRY, _U32, _PAIR = struct.Struct("<HH"), struct.Struct("<I"), struct.Struct("<II")
 _EXTENT = struct.Struct("<BIII")
 _OBJECT_META = struct.Struct("<HIHI20xH")
-_FOOTER = struct.pack("<48x8xQ", 13)  # the server's has the address of a slice in its memory before the 13; nobody reads it
+_FOOTER = struct.pack(
+    "<48x8xQ", 13
+)  # the server's has the address of a slice in its memory before the 13; nobody reads it
 _EMPTY_FILTERS = _ENTRY.pack(*_FILTER_ENTRY) + _U32.pack(1) + _PAIR.pack(12, 0)
 _EMPTY_ZONEMAPS = _ENTRY.pack(*_ZONEMAP_ENTRY) + _U32.pack(0)
 _BLOCK_HEADER = np.dtype(
@@ -51,7 +53,21 @@ _BLOCK_HEADER = np.dtype(
             "sort_key",
             "filter_kind",
         ],
-        "formats": ["V18", "<u2", "<u4", "<u2", EXTENT_FIELDS, EXTENT_FIELDS, EXTENT_FIELDS, "<u2", "<u2", "<u2", "u1", "<u2", "u1"],
+        "formats": [
+            "V18",
+            "<u2",
+            "<u4",
+            "<u2",
+            EXTENT_FIELDS,
+            EXTENT_FIELDS,
+            EXTENT_FIELDS,
+            "<u2",
+            "<u2",
+            "<u2",
+            "u1",
+            "<u2",
+            "u1",
+        ],
         "offsets": [16, 34, 36, 40, 42, 55, 72, 140, 142, 144, 146, 147, 149],
         "itemsize": BLOCK_HEADER_SIZE,
     }
@@ -60,7 +76,8 @@ _BLOCK_HEADER = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of one block: its compressed entry (2.6), the entry's length before, how many rows are null, its zone map of 64 bytes."""
+    """A column of one block: its compressed entry (2.6), the entry's length before, how many rows are null, its zone
+    map of 64 bytes."""
 
     stored: pa.Buffer
     origin: int
@@ -88,7 +105,8 @@ class ObjectParts:
     Attributes
     ----------
     object_id : 18 bytes.
-    oids, seqnums : of each column, in the order in which they are written; special columns (5.1) come last, numbered on.
+    oids, seqnums : of each column, in the order in which they are written; special columns (5.1) come last, numbered
+        on.
     special : how many of them are special.
     sort_key : a seqnum, or None.
     filter_kind : PLAIN_FILTER or HYBRID_FILTER.
@@ -136,7 +154,8 @@ def object_content(parts: ObjectParts) -> ObjectContent:
 
     shape = {"columns": len(parts.oids), "metas": metas, "max_seqnum": max(metas - 1 - parts.special, 0)}
     block_metas = [
-        _block_header(**shape, sequence=number, rows=block.rows, filter_kind=parts.filter_kind) + columns[number].tobytes()
+        _block_header(**shape, sequence=number, rows=block.rows, filter_kind=parts.filter_kind)
+        + columns[number].tobytes()
         for number, block in enumerate(parts.blocks)
     ]
     size = BLOCK_HEADER_SIZE + whole.nbytes + _U32.size + sum(_PAIR.size + len(meta) for meta in block_metas)
@@ -147,13 +166,19 @@ def object_content(parts: ObjectParts) -> ObjectContent:
         "sort_key": NO_SORT_KEY if parts.sort_key is None else parts.sort_key,
     }
     count = len(parts.blocks)
-    first = _block_header(**common, **shape, sequence=count, meta=(0, file.size, 0, size), filters=filters, zonemaps=zonemaps)
+    first = _block_header(
+        **common, **shape, sequence=count, meta=(0, file.size, 0, size), filters=filters, zonemaps=zonemaps
+    )
     own = (0, file.size, 0, BLOCK_HEADER_SIZE + _U32.size)
-    second = _block_header(**common, start=count, meta=own, filters=empty_filters, zonemaps=empty_zonemaps)  # slot 1 has no blocks
+    second = _block_header(
+        **common, start=count, meta=own, filters=empty_filters, zonemaps=empty_zonemaps
+    )  # slot 1 has no blocks
 
     index = _index([len(meta) for meta in block_metas], BLOCK_HEADER_SIZE + whole.nbytes)
     head = _ENTRY.pack(META_ENTRY, _META_VERSION) + _OBJECT_META.pack(len(parts.blocks), _OBJECT_META.size, 0, 0, 0)
-    meta = file.put(b"".join((head, first, whole.tobytes(), index, *block_metas, second, _U32.pack(0))), compressed=True)
+    meta = file.put(
+        b"".join((head, first, whole.tobytes(), index, *block_metas, second, _U32.pack(0))), compressed=True
+    )
     return file.finished(meta, parts.schema_version)
 
 

@@ -1,4 +1,5 @@
-"""From an Arrow array to a column of an object, type by type: the inverse of `convert`. object-format.md 4. No loop over rows but for JSON.
+"""From an Arrow array to a column of an object, type by type: the inverse of `convert`. object-format.md 4. No loop
+over rows but for JSON.
 
 Every value is checked against its type: what `convert` would refuse to read is refused here, with `NotWritable`.
 """
@@ -38,8 +39,8 @@ Encoder = Callable[[pa.Array, Column], EncodedColumn]
 def encode(values: pa.Array, column: Column) -> EncodedColumn:
     """A column of one block from values of `types.arrow_type(column)`, the type in which the reader gives them.
 
-    Raises `NotWritable` for another Arrow type and for a value outside the column's type, `ObjectUnsupported` for a type that has no Arrow
-    type.
+    Raises `NotWritable` for another Arrow type and for a value outside the column's type, `ObjectUnsupported` for a
+    type that has no Arrow type.
     """
     kind = types.arrow_type(column)
     if values.type != kind:
@@ -63,7 +64,11 @@ def plain(values: pa.Array, dtype: str, width: int = 1) -> np.ndarray:
     """The array's values as they lie in its buffer, those of null rows included: shape (rows,), or (rows, width)."""
     buffer = values.buffers()[1]
     size = np.dtype(dtype).itemsize * width
-    numbers = np.empty(0, dtype) if buffer is None else np.frombuffer(buffer, dtype, len(values) * width, values.offset * size)
+    numbers = (
+        np.empty(0, dtype)
+        if buffer is None
+        else np.frombuffer(buffer, dtype, len(values) * width, values.offset * size)
+    )
     return numbers if width == 1 else numbers.reshape(len(values), width)
 
 
@@ -87,7 +92,9 @@ def _refuse(bad: np.ndarray, null: np.ndarray | None, column: Column) -> None:
     if null is not None:
         bad = bad & ~null
     if bad.any():
-        raise NotWritable(f"the value of row {int(bad.argmax())} is outside the range of its type", subject=_subject(column))
+        raise NotWritable(
+            f"the value of row {int(bad.argmax())} is outside the range of its type", subject=_subject(column)
+        )
 
 
 def _fixed(dtype: str) -> Encoder:
@@ -184,7 +191,9 @@ def _uuid(values: pa.Array, column: Column) -> EncodedColumn:
     _, offsets, data = texts.buffers()
     start = int(np.frombuffer(offsets, np.int32, 1, 4 * texts.offset)[0]) if len(values) else 0
     count = len(values) * UUID_TEXT_SIZE
-    characters = np.frombuffer(data.slice(start, count) if count else b"", np.uint8).reshape(len(values), UUID_TEXT_SIZE)
+    characters = np.frombuffer(data.slice(start, count) if count else b"", np.uint8).reshape(
+        len(values), UUID_TEXT_SIZE
+    )
     digits = _DIGIT[characters[:, _DIGITS]]
     _refuse((digits == _NO_DIGIT).any(axis=1) | (characters[:, _DASHES] != ord("-")).any(axis=1), null, column)
     return _finished(np.ascontiguousarray(digits[:, 0::2] << 4 | digits[:, 1::2]), null, column.type)
@@ -206,7 +215,9 @@ def _set(values: pa.Array, column: Column) -> EncodedColumn:
     if filled.size:
         parts = pc.split_pattern(values.take(pa.array(filled)), ",")
         members = _places(parts.flatten(), column.labels, None, column).astype(np.uint64)
-        masks[filled] = np.bitwise_or.reduceat(np.uint64(1) << members, parts.offsets.to_numpy()[:-1] - parts.offsets[0].as_py())
+        masks[filled] = np.bitwise_or.reduceat(
+            np.uint64(1) << members, parts.offsets.to_numpy()[:-1] - parts.offsets[0].as_py()
+        )
     return _finished(masks, null, column.type)
 
 
@@ -244,7 +255,11 @@ def _json(values: pa.Array, column: Column) -> EncodedColumn:
 
 def _floats(width: int) -> Encoder:
     def convert(values: pa.Array, column: Column) -> EncodedColumn:
-        ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset) if len(values) else np.zeros(1, np.int32)
+        ends = (
+            np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+            if len(values)
+            else np.zeros(1, np.int32)
+        )
         items = values.values
         if values.flatten().null_count:
             raise NotWritable("a vector with an element that is null", subject=_subject(column))
@@ -255,7 +270,11 @@ def _floats(width: int) -> Encoder:
             raise NotWritable("more than 2 GiB of vectors in one block", subject=_subject(column))
         offsets = pa.py_buffer((ends - ends[0]) * np.int32(width))
         data = items.buffers()[1]
-        data = data.slice((items.offset + int(ends[0])) * width, int(ends[-1] - ends[0]) * width) if data is not None else pa.py_buffer(b"")
+        data = (
+            data.slice((items.offset + int(ends[0])) * width, int(ends[-1] - ends[0]) * width)
+            if data is not None
+            else pa.py_buffer(b"")
+        )
         valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
         stored = pa.Array.from_buffers(pa.binary(), len(values), [valid, offsets, data])
         return varlena_column(column.type, stored, _subject(column))

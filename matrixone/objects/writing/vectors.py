@@ -1,7 +1,7 @@
 """A column of one block as the bytes of its entry: the inverse of `vectors`. object-format.md 2.6, 3.
 
-Slots and area are made for all rows at once. Vectors are flat, as all of the server's are (11), and what the format leaves open is zero:
-slots of null rows, the ends of varlena slots, bits of the null bitmap beyond the rows.
+Slots and area are made for all rows at once. Vectors are flat, as all of the server's are (11), and what the format
+leaves open is zero: slots of null rows, the ends of varlena slots, bits of the null bitmap beyond the rows.
 """
 
 import struct
@@ -27,7 +27,8 @@ _OUTSIDE = 0xFFFFFFFF
 _SLOT, _WORDS = np.dtype(f"V{VARLENA_SIZE}"), VARLENA_SIZE // 8
 _BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GEOMETRY))
 
-# For each length of an inline value the bytes of its slot that count, as three words; the first byte, the length itself, is put in apart.
+# For each length of an inline value the bytes of its slot that count, as three words; the first byte, the length
+# itself, is put in apart.
 _KEPT = np.zeros((_INLINE_MAX + 1, VARLENA_SIZE), np.uint8)
 for _length in range(_INLINE_MAX + 1):
     _KEPT[_length, 1 : 1 + _length] = 0xFF
@@ -65,10 +66,29 @@ class EncodedColumn:
         size = types.SLOT_SIZES[self.type.oid]
         charset = int(self.type.oid in _BINARY_CHARSET)
         head = _HEAD.pack(
-            COLUMN_ENTRY, ENTRY_VERSION, _FLAT, self.type.oid, charset, 0, 0, size, self.type.width, self.type.scale, self.rows
+            COLUMN_ENTRY,
+            ENTRY_VERSION,
+            _FLAT,
+            self.type.oid,
+            charset,
+            0,
+            0,
+            size,
+            self.type.width,
+            self.type.scale,
+            self.rows,
         )
         area = memoryview(self.area)
-        parts = (head, _U32.pack(self.slots.nbytes), self.slots.data, _U32.pack(area.nbytes), area, _U32.pack(len(nulls)), nulls, b"\x00")
+        parts = (
+            head,
+            _U32.pack(self.slots.nbytes),
+            self.slots.data,
+            _U32.pack(area.nbytes),
+            area,
+            _U32.pack(len(nulls)),
+            nulls,
+            b"\x00",
+        )
         return b"".join(parts)
 
 
@@ -82,7 +102,8 @@ def null_bitmap(null: np.ndarray | None) -> bytes:
 
 
 def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> EncodedColumn:
-    """Values of up to 23 bytes stand in their slots, longer ones in the area one after another, in the order of the rows (3.3).
+    """Values of up to 23 bytes stand in their slots, longer ones in the area one after another, in the order of the
+    rows (3.3).
 
     Raises `NotWritable` where the area would exceed 32 bits.
     """
@@ -121,8 +142,8 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
 
 
 def _inline_slots(starts: np.ndarray, lengths: np.ndarray, longest: int, data: pa.Buffer) -> np.ndarray:
-    """Slots of values that stand in them, u8 of shape (rows, 3). One gather takes 24 bytes from one before each value; what is behind the
-    value is cut off, and the length put in front."""
+    """Slots of values that stand in them, u8 of shape (rows, 3). One gather takes 24 bytes from one before each value;
+    what is behind the value is cut off, and the length put in front."""
     rows, last = len(starts), len(starts) - 1
     if starts[last] - starts[0] == last * longest and int(lengths.min()) == longest:
         slots = np.zeros((rows, VARLENA_SIZE), np.uint8)

@@ -1,7 +1,7 @@
 """Arrow in, object file out: object-format.md 5, 6, 11.
 
-An object is made of blocks of 8,192 rows, only the last one shorter; an appendable one has a single block. Rows come as the reader gives
-them (`types.arrow_type`), hidden columns included.
+An object is made of blocks of 8,192 rows, only the last one shorter; an appendable one has a single block. Rows come
+as the reader gives them (`types.arrow_type`), hidden columns included.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,14 @@ from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
 from matrixone.objects.stats import ObjectStats, object_id_of
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.writing.filters import fixed_hashes, plain_filters, rowid_filters, xxhash64
-from matrixone.objects.writing.layout import HYBRID_FILTER, PLAIN_FILTER, ObjectParts, StoredBlock, StoredColumn, object_content
+from matrixone.objects.writing.layout import (
+    HYBRID_FILTER,
+    PLAIN_FILTER,
+    ObjectParts,
+    StoredBlock,
+    StoredColumn,
+    object_content,
+)
 from matrixone.objects.writing.values import encode
 from matrixone.objects.writing.vectors import EncodedColumn
 from matrixone.objects.writing.zonemaps import block_zonemap, object_zonemap, rowid_order_columns
@@ -68,13 +75,15 @@ def write_data(
     Parameters
     ----------
     table : its columns are the stored ones; each has a seqnum of its own.
-    blocks : rows, each column as `types.arrow_type` says, in the order of `table.columns`; all but the last have BLOCK_ROWS rows. With a
-        key the rows of an object that is not appendable are sorted by it (see `sorted_blocks`), those of an appendable one by commit time.
+    blocks : rows, each column as `types.arrow_type` says, in the order of `table.columns`; all but the last have
+        BLOCK_ROWS rows. With a key the rows of an object that is not appendable are sorted by it (see
+        `sorted_blocks`), those of an appendable one by commit time.
     name : of the object, `<segment UUID>_<five digits>`.
     by_cn : written by a compute node: its rows have no commit times, all are committed when the object is created.
-    commit_ts : for each block the commit times, TIMESTAMP_DTYPE. None leaves the column out; an appendable object must have it.
-    primary_key, cluster_by : seqnum of the column that the table is sorted by: its primary key (`__mo_cpkey_col` if composite), or else its
-        cluster-by column; neither for a table with the hidden fake key alone.
+    commit_ts : for each block the commit times, TIMESTAMP_DTYPE. None leaves the column out; an appendable object must
+        have it.
+    primary_key, cluster_by : seqnum of the column that the table is sorted by: its primary key (`__mo_cpkey_col` if
+        composite), or else its cluster-by column; neither for a table with the hidden fake key alone.
     level : of the merge, 0..7.
     schema_version : of the table.
 
@@ -102,8 +111,8 @@ def write_data(
         _check_columns(table.columns, block, subject)
     stored: list[list[StoredColumn]] = [[] for _ in blocks]
     hashes: list[np.ndarray] = []
-    # Each column of each block is stored at once, while it is in the processor's cache; all blocks of a column together, as they compress
-    # alike.
+    # Each column of each block is stored at once, while it is in the processor's cache; all blocks of a column
+    # together, as they compress alike.
     for position, column in enumerate(table.columns):
         for block, columns in zip(blocks, stored, strict=True):
             encoded = encode(block.column(position), column)
@@ -112,11 +121,23 @@ def write_data(
             columns.append(_stored(encoded, in_order=in_order and position == place))
     if times is not None:
         for number, (block, columns) in enumerate(zip(blocks, stored, strict=True)):
-            columns.extend(map(_stored, [_own_rowids(object_id, number, block.num_rows), times[number]] if appendable else [times[number]]))
-    if place is not None and in_order and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks):
+            columns.extend(
+                map(
+                    _stored,
+                    [_own_rowids(object_id, number, block.num_rows), times[number]] if appendable else [times[number]],
+                )
+            )
+    if (
+        place is not None
+        and in_order
+        and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks)
+    ):
         raise NotWritable(f"the rows are not in the order of column {table.columns[place].name}", subject=subject)
     filters = plain_filters(hashes) if primary_key is not None else [b""] * len(blocks)
-    whole = [StoredBlock(block.num_rows, columns, filter_) for block, columns, filter_ in zip(blocks, stored, filters, strict=True)]
+    whole = [
+        StoredBlock(block.num_rows, columns, filter_)
+        for block, columns, filter_ in zip(blocks, stored, filters, strict=True)
+    ]
     parts = _Columns(seqnums, kinds, len(special), whole, key, PLAIN_FILTER, primary_key is not None)
     flags = {"appendable": appendable, "in_order": in_order, "by_cn": by_cn, "level": level}
     return _written(object_id, parts, flags, schema_version)
@@ -138,8 +159,8 @@ def write_tombstones(
 
     Parameters
     ----------
-    rowids : for each block the rowids, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object (see
-        `rowid_sort`).
+    rowids : for each block the rowids, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object
+        (see `rowid_sort`).
     keys : for each block the keys of the deleted rows, as `key_column` is read.
     key_column : the table's key: the primary key, `__mo_cpkey_col` or the fake key.
     commit_ts : as in `write_data`; None if and only if `by_cn`.
@@ -154,7 +175,9 @@ def write_tombstones(
         raise NotWritable("tombstones have commit times unless a compute node wrote them", subject=subject)
     blocks = [pa.RecordBatch.from_arrays([*pair], names=names) for pair in zip(rowids, keys, strict=True)]
     _check_blocks(blocks, appendable, subject)
-    encoded = [[encode(values, column) for values, column in zip(block.columns, columns, strict=True)] for block in blocks]
+    encoded = [
+        [encode(values, column) for values, column in zip(block.columns, columns, strict=True)] for block in blocks
+    ]
     if any(column.null is not None for block in encoded for column in block):
         raise NotWritable("a rowid or a key is null", subject=subject)
     plain = [block[0].slots.reshape(-1).view(np.uint8).reshape(-1, ROWID_SIZE) for block in encoded]
@@ -167,14 +190,18 @@ def write_tombstones(
         seqnums.append(2)
         kinds.append(_TS)
     filters = rowid_filters(plain)
-    whole = [StoredBlock(block[0].rows, list(map(_stored, block)), filter_) for block, filter_ in zip(encoded, filters, strict=True)]
+    whole = [
+        StoredBlock(block[0].rows, list(map(_stored, block)), filter_)
+        for block, filter_ in zip(encoded, filters, strict=True)
+    ]
     parts = _Columns(seqnums, kinds, len(seqnums) - 2, whole, 0, HYBRID_FILTER, True)
     flags = {"appendable": appendable, "in_order": True, "by_cn": by_cn, "level": level}
     return _written(object_id, parts, flags, schema_version)
 
 
 def sorted_blocks(table: Table, rows: pa.Table | pa.RecordBatch, key: int | None) -> list[pa.RecordBatch]:
-    """Rows cut into blocks for `write_data`, sorted by the column of seqnum `key` if there is one: nulls first, as the server orders."""
+    """Rows cut into blocks for `write_data`, sorted by the column of seqnum `key` if there is one: nulls first, as the
+    server orders."""
     if key is not None:
         (column,) = (column for column in table.columns if column.seqnum == key)
         values = rows.column(table.columns.index(column))
@@ -218,7 +245,9 @@ def rowid_sort(rowids: pa.Array) -> np.ndarray:
 
 
 def _rowid_bytes(rowids: pa.Array) -> np.ndarray:
-    return np.frombuffer(rowids.buffers()[1], np.uint8, len(rowids) * ROWID_SIZE, rowids.offset * ROWID_SIZE).reshape(-1, ROWID_SIZE)
+    return np.frombuffer(rowids.buffers()[1], np.uint8, len(rowids) * ROWID_SIZE, rowids.offset * ROWID_SIZE).reshape(
+        -1, ROWID_SIZE
+    )
 
 
 def _ascending(blocks: list[np.ndarray]) -> bool:
@@ -240,7 +269,9 @@ def _check_blocks(blocks: Sequence[pa.RecordBatch], appendable: bool, subject: s
         raise NotWritable(f"an appendable object of {len(blocks)} blocks", subject=subject)
     sizes = [block.num_rows for block in blocks]
     if any(size != BLOCK_ROWS for size in sizes[:-1]) or any(not 0 < size <= BLOCK_ROWS for size in sizes[-1:]):
-        raise NotWritable(f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one", subject=subject)
+        raise NotWritable(
+            f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one", subject=subject
+        )
 
 
 def _check_columns(columns: Sequence[Column], block: pa.RecordBatch, subject: str) -> None:
@@ -267,16 +298,22 @@ def _own_rowids(object_id: bytes, block: int, rows: int) -> EncodedColumn:
     return EncodedColumn(_ROWID, rows, rowids.view(np.uint8))
 
 
-def _commit_columns(commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str) -> list[EncodedColumn]:
+def _commit_columns(
+    commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str
+) -> list[EncodedColumn]:
     if [len(times) for times in commit_ts] != [block.num_rows for block in blocks]:
         raise NotWritable("not one commit time for each row", subject=subject)
-    return [EncodedColumn(_TS, len(times), np.ascontiguousarray(times, TIMESTAMP_DTYPE).view(np.uint8)) for times in commit_ts]
+    return [
+        EncodedColumn(_TS, len(times), np.ascontiguousarray(times, TIMESTAMP_DTYPE).view(np.uint8))
+        for times in commit_ts
+    ]
 
 
 def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:
     stored = columns.blocks
     zonemaps = [
-        object_zonemap([block.columns[place].zonemap for block in stored], kind.oid, kind.scale) for place, kind in enumerate(columns.kinds)
+        object_zonemap([block.columns[place].zonemap for block in stored], kind.oid, kind.scale)
+        for place, kind in enumerate(columns.kinds)
     ]
     key = None if columns.sort_key is None else columns.seqnums.index(columns.sort_key)
     rows = sum(block.rows for block in stored)
@@ -316,5 +353,6 @@ def _stored(column: EncodedColumn, *, in_order: bool = False) -> StoredColumn:
 
 
 def _distinct(columns: _Columns, rows: int) -> list[int]:
-    """Of each column how many distinct values: exact for a unique key, else not counted (0), as for the server's special columns."""
+    """Of each column how many distinct values: exact for a unique key, else not counted (0), as for the server's
+    special columns."""
     return [rows if columns.unique_key and seqnum == columns.sort_key else 0 for seqnum in columns.seqnums]

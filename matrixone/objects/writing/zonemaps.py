@@ -48,8 +48,8 @@ def empty_zonemap(oid: int, scale: int) -> bytearray:
 
 
 def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
-    """The zone map of one block's column, whose values ascend if `in_order` (nulls first). Without bounds where a float is no number, as
-    nothing orders it."""
+    """The zone map of one block's column, whose values ascend if `in_order` (nulls first). Without bounds where a
+    float is no number, as nothing orders it."""
     oid = column.type.oid
     raw = empty_zonemap(oid, column.type.scale)
     if oid in _NO_MAPS or column.null_count == column.rows:
@@ -83,7 +83,8 @@ def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
 
 
 def _varlena_bounds(column: EncodedColumn, values: pa.BinaryArray, *, in_order: bool) -> tuple[bytes, bytes]:
-    """The least and the greatest value. Those of up to seven bytes order as numbers: big-endian, their length behind them."""
+    """The least and the greatest value. Those of up to seven bytes order as numbers: big-endian, their length behind
+    them."""
     if in_order:
         return values[column.null_count].as_py(), values[column.rows - 1].as_py()
     words = column.slots.reshape(column.rows, -1)[:, 0]
@@ -96,7 +97,8 @@ def _varlena_bounds(column: EncodedColumn, values: pa.BinaryArray, *, in_order: 
 
 
 def _sum(numbers: np.ndarray, oid: int) -> bytes:
-    """Eight bytes: i64, u64 or f64; zeros where a running sum of integers leaves 64 bits, and for types that are not summed."""
+    """Eight bytes: i64, u64 or f64; zeros where a running sum of integers leaves 64 bits, and for types that are not
+    summed."""
     if oid in _FLOATS:
         with np.errstate(all="ignore"):
             return np.cumsum(numbers, dtype=np.float64)[-1:].tobytes()  # one after another, as the server adds
@@ -130,7 +132,8 @@ def _order(oid: int, rows: np.ndarray) -> list[np.ndarray]:
 
 
 def rowid_order_columns(rows: np.ndarray) -> list[np.ndarray]:
-    """The numbers by which rowids order (7.2), the most significant first: uint8 of shape (rows, 24), or (rows, 20) for block ids."""
+    """The numbers by which rowids order (7.2), the most significant first: uint8 of shape (rows, 24), or (rows, 20)
+    for block ids."""
     columns = [np.ascontiguousarray(rows[:, at : at + 8]).view(">u8").reshape(-1) for at in (0, 8)]
     columns += [np.ascontiguousarray(rows[:, at : at + 2]).view("<u2").reshape(-1) for at in (16, 18)]
     if rows.shape[1] == ROWID_SIZE:
@@ -152,7 +155,8 @@ def _extreme(order: list[np.ndarray], *, greatest: bool) -> int:
 
 
 def put_bounds(raw: bytearray, low: bytes, high: bytes) -> None:
-    """Bounds of a varlena type: the least value goes into both halves first, and what it leaves behind a shorter greatest one stays."""
+    """Bounds of a varlena type: the least value goes into both halves first, and what it leaves behind a shorter
+    greatest one stays."""
     raw[_FLAGS_AT] |= _INITIALISED
     _put_minimum(raw, low)
     _put_maximum(raw, low)
@@ -179,7 +183,8 @@ def _put_maximum(raw: bytearray, value: bytes) -> None:
 
 
 def object_zonemap(blocks: list[bytes], oid: int, scale: int) -> bytes:
-    """The zone map over a whole object, from those of its blocks. The sum is that of the last block, as the server has it."""
+    """The zone map over a whole object, from those of its blocks. The sum is that of the last block, as the server has
+    it."""
     raw = empty_zonemap(oid, scale)
     for block in blocks:
         if not block[_FLAGS_AT] & _INITIALISED:
@@ -192,7 +197,8 @@ def object_zonemap(blocks: list[bytes], oid: int, scale: int) -> bytes:
 
 
 def _widen_varlena(raw: bytearray, block: bytes) -> None:
-    """Both bounds of the block are taken in, as if each were a value: a least value beyond the greatest so far leaves its bytes behind."""
+    """Both bounds of the block are taken in, as if each were a value: a least value beyond the greatest so far leaves
+    its bytes behind."""
     unbounded = (raw[_MAX_LENGTH_AT] | block[_MAX_LENGTH_AT]) & _UNBOUNDED
     bounds = block[: block[_MIN_LENGTH_AT]], block[_MAX_AT : _MAX_AT + (block[_MAX_LENGTH_AT] & ~_UNBOUNDED)]
     for bound in bounds:

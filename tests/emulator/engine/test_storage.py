@@ -12,7 +12,7 @@ import pytest
 from emulator.engine.storage import Storage
 from emulator.engine.stored_table import MergeConflict, StoredObject
 from emulator.engine.transaction import DuplicateEntry, WriteConflict
-from emulator.simulated_upstream import LivingBacking
+from emulator.simulated_upstream import EngineBacking
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
@@ -45,7 +45,7 @@ def test_object_lists_go_through_the_life_that_a_recording_shows(recordings: Pat
     storage = Storage(cn_rows=5000)
     storage.create_database("d")
     storage.create_table("d", "acc", {"id": "bigint", "n": "int"}, primary_key=["id"])
-    backing = LivingBacking(storage)
+    backing = EngineBacking(storage)
     taken = 0
 
     def insert(ids: Any) -> None:
@@ -63,7 +63,9 @@ def test_object_lists_go_through_the_life_that_a_recording_shows(recordings: Pat
         storage.create_snapshot(f"s{taken}", "database", "d")
         storage.flush("d", "acc")
         target = backing.find_snapshot("sys", f"s{taken}")
-        assert facts(list(backing.object_list("sys", target, None))) == recorded(recordings, "dml", taken, "object_list.json")
+        assert facts(list(backing.object_list("sys", target, None))) == recorded(
+            recordings, "dml", taken, "object_list.json"
+        )
         if taken > 1:
             base = backing.find_snapshot("sys", f"s{taken - 1}")
             against = recorded(recordings, "dml", taken, "object_list_against_previous.json")
@@ -91,13 +93,16 @@ def read(storage: Storage, at: Timestamp, table: str = "t") -> pa.Table:
     def listed(stored: StoredObject) -> ListedObject:
         deleted = storage.clock.time(stored.deleted) if stored.deleted <= tick else None
         return ListedObject(
-            ObjectStats.parse(stored.written.stats), storage.clock.time(stored.created), deleted, stored.tombstones is not None
+            ObjectStats.parse(stored.written.stats),
+            storage.clock.time(stored.created),
+            deleted,
+            stored.tombstones is not None,
         )
 
     objects = [listed(stored) for stored in entry.stored.listed(tick)]
 
     def opened(name: str) -> ObjectFile:
-        content = storage.shelf.read(name)
+        content = storage.files.read(name)
         assert content is not None, name
         return ObjectFile(content)
 
@@ -190,10 +195,10 @@ def test_collection_spares_what_a_snapshot_protects(storage: Storage) -> None:
     storage.merge("d", "t")
     storage.collect()
     assert read(storage, at) == truth(storage, at)
-    files = len(storage.shelf)
+    files = len(storage.files)
     storage.drop_snapshot("kept")
     assert storage.collect() > 0
-    assert len(storage.shelf) < files
+    assert len(storage.files) < files
     assert read(storage, storage.now) == truth(storage, storage.now)
 
 
@@ -218,7 +223,9 @@ def test_a_clone_shares_its_objects_and_their_files_stay_for_it(storage: Storage
     with storage.begin() as txn:
         txn.insert("d", "copy", [{"id": 7, "v": "new"}])
         txn.delete("d", "copy", pc.field("id") < 3)
-    names = [{stored.written.name for stored in storage.table("d", table).stored.mergeable()} for table in ("t", "copy")]
+    names = [
+        {stored.written.name for stored in storage.table("d", table).stored.mergeable()} for table in ("t", "copy")
+    ]
     assert names[0] == names[1]
     storage.drop_table("d", "t")
     storage.flush("d", "copy")
@@ -242,9 +249,18 @@ def test_a_catalog_row_of_each_type_equals_the_recorded_one(recordings: Path) ->
             database, name = text.split("`")[1], text.split("`")[3]
             storage.create_database(database)
             _create(storage, database, name, text)
-            catalog = LivingBacking(storage).catalog("sys")
+            catalog = EngineBacking(storage).catalog("sys")
             assert catalog.ddl.rows[0][3] == text.encode()
-            compared = ("attname", "attnum", "att_length", "attnotnull", "att_constraint_type", "att_is_hidden", "attr_seqnum", "attr_enum")
+            compared = (
+                "attname",
+                "attnum",
+                "att_length",
+                "attnotnull",
+                "att_constraint_type",
+                "att_is_hidden",
+                "attr_seqnum",
+                "attr_enum",
+            )
             position = {column: columns["columns"].index(column) for column in (*compared, "atttyp", "att_relname_id")}
             theirs = [row for row in columns["rows"] if row[position["att_relname_id"]] == table_id]
             ours = catalog.mo_columns
@@ -252,7 +268,11 @@ def test_a_catalog_row_of_each_type_equals_the_recorded_one(recordings: Path) ->
             for row, expected in zip(ours.rows, theirs, strict=True):
                 for column in compared:
                     cell = row[ours.position(column)]
-                    assert (cell.decode() if isinstance(cell, bytes) else cell) == expected[position[column]], (name, row, column)
+                    assert (cell.decode() if isinstance(cell, bytes) else cell) == expected[position[column]], (
+                        name,
+                        row,
+                        column,
+                    )
                 raw = expected[position["atttyp"]]
                 raw = bytes.fromhex(raw["hex"]) if isinstance(raw, dict) else raw.encode()
                 cell = row[ours.position("atttyp")]
@@ -272,6 +292,8 @@ def _create(storage: Storage, database: str, name: str, text: str) -> None:
             keys = line.split("`")[1::2]
         else:
             column, rest = line.split("`")[1], line.split("`", 2)[2]
-            columns[column] = rest.replace(" DEFAULT NULL", "").removesuffix(" NULL") if "NOT NULL" not in rest else rest
+            columns[column] = (
+                rest.replace(" DEFAULT NULL", "").removesuffix(" NULL") if "NOT NULL" not in rest else rest
+            )
     cluster = text.splitlines()[-1].partition("CLUSTER BY")[2].split("`")[1::2]
     storage.create_table(database, name, columns, primary_key=keys, cluster_by=cluster)

@@ -1,7 +1,9 @@
-"""The engine against a model, a dict of rows by key, over commits, rollbacks, flushes, merges and collections in any order.
+"""The engine against a model, a dict of rows by key, over commits, rollbacks, flushes, merges and collections in any
+order.
 
-After each step the engine's rows equal the model's, each transaction sees its own, and the objects of each snapshot that is held, read as
-a client reads them, have the rows of its time; at the end the engine still knows the rows of every commit.
+After each step the engine's rows equal the model's, each transaction sees its own, and the objects of each snapshot
+that is held, read as a client reads them, have the rows of its time; at the end the engine still knows the rows of
+every commit.
 """
 
 from dataclasses import dataclass, field
@@ -71,7 +73,9 @@ class Engine(RuleBasedStateMachine):
         self.storage = Storage(now=self.now, cn_rows=cn_rows, flush_rows=1000)
         self.storage.create_database("d")
         unique = {} if keyed else {"u": ["k"]}  # without a primary key a unique index keeps the keys apart
-        self.storage.create_table("d", "t", {"k": "int not null", "v": "varchar(30)"}, primary_key=["k"] if keyed else [], unique=unique)
+        self.storage.create_table(
+            "d", "t", {"k": "int not null", "v": "varchar(30)"}, primary_key=["k"] if keyed else [], unique=unique
+        )
         self.rows: Rows = {}
         self.writes = 0
         self.commits: list[tuple[Timestamp, Rows]] = [(self.storage.now, {})]
@@ -97,10 +101,16 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 3)
     @rule()
     def begin(self) -> None:
-        self.open.append(Open(self.storage.begin(), dict(self.rows), frozenset(row.write for row in self.rows.values())))
+        self.open.append(
+            Open(self.storage.begin(), dict(self.rows), frozenset(row.write for row in self.rows.values()))
+        )
 
     @precondition(lambda self: self.open)
-    @rule(number=st.integers(0, 2), keys=st.lists(KEYS, min_size=1, max_size=5, unique=True), value=st.text("ab", max_size=3))
+    @rule(
+        number=st.integers(0, 2),
+        keys=st.lists(KEYS, min_size=1, max_size=5, unique=True),
+        value=st.text("ab", max_size=3),
+    )
     def insert(self, number: int, keys: list[int], value: str) -> None:
         it = self.chosen(number)
         rows = {"k": keys, "v": [value] * len(keys)}
@@ -146,7 +156,8 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(number=st.integers(0, 2))
     def commit(self, number: int) -> None:
-        """The first to commit wins: a row that is no longer there cannot be deleted, a key that came meanwhile not be inserted."""
+        """The first to commit wins: a row that is no longer there cannot be deleted, a key that came meanwhile not be
+        inserted."""
         it = self.chosen(number)
         self.open.remove(it)
         ours = {key: row for key, row in it.seen.items() if row.write not in it.snapshot}
@@ -169,7 +180,8 @@ class Engine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=8, unique=True), value=st.sampled_from(("x", "y", None)))
     def write_at_once(self, keys: list[int], value: str | None) -> None:
-        """A transaction of one step, that meets none: it deletes the keys, and writes them again unless the value is None."""
+        """A transaction of one step, that meets none: it deletes the keys, and writes them again unless the value is
+        None."""
         with self.storage.begin() as transaction:
             transaction.delete("d", "t", pc.field("k").isin(pa.array(keys, pa.int32())))
             if value is not None:
@@ -286,14 +298,18 @@ class Engine(RuleBasedStateMachine):
             assert found(self.storage.rows_at("d", "t", at)) == plain(rows)
         for (at, rows), (later, _) in pairwise(self.commits):
             if later.physical - at.physical > 1:
-                assert found(self.storage.rows_at("d", "t", Timestamp(later.physical - 1))) == plain(rows), "between two commits"
+                assert found(self.storage.rows_at("d", "t", Timestamp(later.physical - 1))) == plain(rows), (
+                    "between two commits"
+                )
         self.storage.flush("d", "t")
         self.storage.collect()
         for at, rows in self.held.values():
             assert found(self.read(at)) == plain(rows)
         index = self.storage.table("d", "t").indexes.get("u")
         if index is not None:
-            keys = index.stored.values(index.stored.visible(self.storage.clock.last), index.definition.columns).column(0)
+            keys = index.stored.values(index.stored.visible(self.storage.clock.last), index.definition.columns).column(
+                0
+            )
             assert sorted(keys.to_pylist()) == sorted(self.rows)
 
     def read(self, at: Timestamp) -> pa.Table:
@@ -303,10 +319,15 @@ class Engine(RuleBasedStateMachine):
 
         def listed(stored: StoredObject) -> ListedObject:
             deleted = clock.time(stored.deleted) if stored.deleted <= tick else None
-            return ListedObject(ObjectStats.parse(stored.written.stats), clock.time(stored.created), deleted, stored.tombstones is not None)
+            return ListedObject(
+                ObjectStats.parse(stored.written.stats),
+                clock.time(stored.created),
+                deleted,
+                stored.tombstones is not None,
+            )
 
         def opened(name: str) -> ObjectFile:
-            content = self.storage.shelf.read(name)
+            content = self.storage.files.read(name)
             assert content is not None, name
             return ObjectFile(content)
 

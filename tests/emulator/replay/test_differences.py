@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from emulator.replay import differences
 from emulator.replay.recording import RecordedSnapshot, Recording, open_recording
 from tests.support.wire_client import Connect, folder_of, recorded, scenario_names
@@ -19,7 +19,8 @@ def live(snapshot: RecordedSnapshot) -> set[tuple[int, bytes, object]]:
 
 
 def applied(recording: Recording, base: int, target: int) -> set[tuple[int, bytes, object]]:
-    """The list at `base` with the composed difference applied, by table id; tables that are new at `target` come with their objects."""
+    """The list at `base` with the composed difference applied, by table id; tables that are new at `target` come with
+    their objects."""
     at_target = recording.snapshots[target]
     alive = {table.id for table in at_target.tables}
     state = {entry for entry in live(recording.snapshots[base]) if entry[0] in alive}
@@ -54,13 +55,16 @@ def test_a_composed_difference_has_each_object_once_and_true_to_its_times(record
 
 
 def test_dml_from_the_first_to_the_third_snapshot_on_the_wire(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
         for number in (1, 2, 3):
             client.rows(f"create snapshot s{number} for database gd_dml from sys publication p")
             client.rows("select mo_ctl('dn','checkpoint','')")
         rows = client.rows("__++__internal_object_list s3 s1 sys p")
-        steps = [recorded(recordings / "dml" / f"snapshot-00{number}" / "object_list_against_previous.json")[2] for number in (2, 3)]
+        steps = [
+            recorded(recordings / "dml" / f"snapshot-00{number}" / "object_list_against_previous.json")[2]
+            for number in (2, 3)
+        ]
         gone = {row[2] for row in steps[1] if row[4] != b"0-0"}
         expected = {row[2] for step in steps for row in step}
         assert {row[2] for row in rows} == expected
@@ -87,7 +91,9 @@ def test_renamed_and_dropped_tables_keep_to_their_ids(recordings: Path) -> None:
 
 def test_a_list_of_what_was_flushed_earlier_carries_the_newer_names(recordings: Path) -> None:
     recording = open_recording(folder_of(recordings, "ddl", 6))
-    shown = differences.full_list(recording.snapshots, 2, 3)  # snapshot 4 before its flush: the rows of born, now called reborn
+    shown = differences.full_list(
+        recording.snapshots, 2, 3
+    )  # snapshot 4 before its flush: the rows of born, now called reborn
     assert {row[1] for row in shown} <= {b"t1", b"reborn"}
     assert b"reborn" in {row[1] for row in shown}
     assert differences.full_list(recording.snapshots, -1, 3) == []

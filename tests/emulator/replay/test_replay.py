@@ -6,7 +6,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from emulator.replay.recording import BadRecording, open_recording
 from tests.support.wire_client import Client, Connect, as_answer, folder_of, recorded, scenario_names
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.recordings
 SCENARIOS = scenario_names()
 
 
-def take(client: Client, emulator: Emulator, name: str, *, flush: bool = True) -> str:
+def take(client: Client, emulator: RecordedUpstream, name: str, *, flush: bool = True) -> str:
     """Takes a snapshot through the recorded publication and flushes it."""
     recording = emulator.recording
     source = f"from {recording.publisher} publication {recording.publication.name}"
@@ -27,23 +27,33 @@ def take(client: Client, emulator: Emulator, name: str, *, flush: bool = True) -
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_answer_equals_the_recorded_one(recordings: Path, connect: Connect, scenario: str) -> None:
     folders = sorted((recordings / scenario).glob("snapshot-*"))
-    with Emulator(recordings / scenario, strict_publication=True) as emulator:
+    with RecordedUpstream(recordings / scenario, strict_publication=True) as emulator:
         client = connect(emulator.port)
         about = emulator.recording
         database = about.publication.database
         for number, folder in enumerate(folders, 1):
             pub = take(client, emulator, f"s{number}")
             ts = client.one(f"__++__internal_get_snapshot_ts s{number} {pub}")
-            assert client.answer(f"__++__internal_get_snapshot_ts s{number} {pub}") == recorded(folder / "snapshot_ts.json")
-            assert client.answer(f"__++__internal_get_databases s{number} {pub} account - -") == recorded(folder / "databases.json")
+            assert client.answer(f"__++__internal_get_snapshot_ts s{number} {pub}") == recorded(
+                folder / "snapshot_ts.json"
+            )
+            assert client.answer(f"__++__internal_get_databases s{number} {pub} account - -") == recorded(
+                folder / "databases.json"
+            )
             assert client.answer(f"__++__internal_get_databases s{number} {pub} database {database} -") == recorded(
                 folder / "databases.json"
             )
             for scope in ("- -", f"{database} -"):
-                assert client.answer(f"__++__internal_get_ddl s{number} {pub} database {scope}") == recorded(folder / "ddl.json")
+                assert client.answer(f"__++__internal_get_ddl s{number} {pub} database {scope}") == recorded(
+                    folder / "ddl.json"
+                )
             for table_id, value in json.loads((folder / "indexes.json").read_text()).items():
                 assert client.answer(f"__++__internal_get_mo_indexes {table_id} {pub} s{number}") == as_answer(value)
-            for table, column in (("mo_database", "datname"), ("mo_tables", "reldatabase"), ("mo_columns", "att_database")):
+            for table, column in (
+                ("mo_database", "datname"),
+                ("mo_tables", "reldatabase"),
+                ("mo_columns", "att_database"),
+            ):
                 where = f"where {column} = '{database}' and account_id = {about.account_id}"
                 sql = f"select * from mo_catalog.{table} {{mo_ts = {(ts or b'').decode()}}} {where}"
                 assert client.answer(sql) == recorded(folder / f"{table}.json")
@@ -54,7 +64,9 @@ def test_every_answer_equals_the_recorded_one(recordings: Path, connect: Connect
                 refused = client.error(f"__++__internal_object_list s{number} - {pub}")
                 assert f"{refused[0]}: {refused[1]}" == error
                 continue
-            assert client.answer(f"__++__internal_object_list s{number} - {pub}") == recorded(folder / "object_list.json")
+            assert client.answer(f"__++__internal_object_list s{number} - {pub}") == recorded(
+                folder / "object_list.json"
+            )
             if number > 1:
                 against = client.answer(f"__++__internal_object_list s{number} s{number - 1} {pub}")
                 assert against == recorded(folder / "object_list_against_previous.json")
@@ -62,8 +74,10 @@ def test_every_answer_equals_the_recorded_one(recordings: Path, connect: Connect
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("chunk_bytes", [100_000, 104_857_600])
-def test_every_object_arrives_byte_for_byte(recordings: Path, connect: Connect, scenario: str, chunk_bytes: int) -> None:
-    with Emulator(recordings / scenario, chunk_bytes=chunk_bytes) as emulator:
+def test_every_object_arrives_byte_for_byte(
+    recordings: Path, connect: Connect, scenario: str, chunk_bytes: int
+) -> None:
+    with RecordedUpstream(recordings / scenario, chunk_bytes=chunk_bytes) as emulator:
         client = connect(emulator.port)
         served = 0
         objects = sorted((recordings / scenario / "objects").glob("*"))
@@ -89,26 +103,46 @@ def test_every_object_arrives_byte_for_byte(recordings: Path, connect: Connect, 
 
 
 def test_get_object_refuses_as_the_upstream_does(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
         name = sorted((recordings / "dml" / "objects").glob("*"))[0].name
         get = "__++__internal_get_object sys p"
         assert client.error(f"{get} {name} -1") == (20301, "invalid input: invalid chunk_index: must be >= 0")
         assert client.error(f"{get} {name} x") == (20101, "internal error: invalid chunkIndex: x")
         assert client.error(f"{get} 01a1fbac-0000-0000-0000-000000000000_00000 1")[0] == 20405
-        for hostile in ("../about.json", "/etc/passwd", "..", ".", f"{name}/..", f"../objects/{name}", name.upper(), f"{name}0", "\0"):
+        for hostile in (
+            "../about.json",
+            "/etc/passwd",
+            "..",
+            ".",
+            f"{name}/..",
+            f"../objects/{name}",
+            name.upper(),
+            f"{name}0",
+            "\0",
+        ):
             assert client.error(f"{get} {hostile} 1")[0] == 20405
         assert emulator.status().object_bytes == 0
 
 
 def test_the_lexical_rules_of_internal_commands_hold(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
         take(client, emulator, "s1")
-        assert client.rows("__++__INTERNAL_Get_Snapshot_TS \t s1\n sys   p  ") == client.rows("__++__internal_get_snapshot_ts s1 sys p")
-        for text in (" __++__internal_get_snapshot_ts s1 sys p", "/**/__++__internal_get_snapshot_ts s1 sys p", "__++__internal_nothing a"):
+        assert client.rows("__++__INTERNAL_Get_Snapshot_TS \t s1\n sys   p  ") == client.rows(
+            "__++__internal_get_snapshot_ts s1 sys p"
+        )
+        for text in (
+            " __++__internal_get_snapshot_ts s1 sys p",
+            "/**/__++__internal_get_snapshot_ts s1 sys p",
+            "__++__internal_nothing a",
+        ):
             assert client.error(text)[0] == 1064
-        for text in ("__++__internal_get_snapshot_ts s1 sys", "__++__internal_get_snapshot_ts s1 sys p q", "__++__internal_object_list"):
+        for text in (
+            "__++__internal_get_snapshot_ts s1 sys",
+            "__++__internal_get_snapshot_ts s1 sys p q",
+            "__++__internal_object_list",
+        ):
             number, message = client.error(text)
             assert number == 20101
             assert "command format" in message
@@ -116,11 +150,14 @@ def test_the_lexical_rules_of_internal_commands_hold(recordings: Path, connect: 
             message = f"internal error: publication sys.{publication} does not exist"
             assert client.error(f"__++__internal_get_snapshot_ts s1 sys {publication}") == (20101, message)
         assert "publication Sys.p does not exist" in client.error("__++__internal_get_snapshot_ts s1 Sys p")[1]
-        assert "find 0 snapshot records by name(S1), expect only 1" in client.error("__++__internal_get_snapshot_ts S1 sys p")[1]
+        assert (
+            "find 0 snapshot records by name(S1), expect only 1"
+            in client.error("__++__internal_get_snapshot_ts S1 sys p")[1]
+        )
 
 
 def test_snapshots_follow_the_recording_and_then_the_clock(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
         count = len(emulator.recording.snapshots)
         times, pub = [], ""
@@ -146,7 +183,7 @@ def test_snapshots_follow_the_recording_and_then_the_clock(recordings: Path, con
     ],
 )
 def test_an_existing_snapshot_keeps_its_time(recordings: Path, connect: Connect, statement: str) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
         client.rows(statement)
         first = client.one("__++__internal_get_snapshot_ts s1 sys p")
@@ -159,12 +196,15 @@ def test_an_existing_snapshot_keeps_its_time(recordings: Path, connect: Connect,
         assert emulator.status().snapshots_created == 1
         client.rows("drop snapshot if exists `s1` from sys publication p")
         client.rows("drop snapshot if exists s1 from sys publication p")
-        assert client.error("drop snapshot s1 from sys publication p") == (20101, "internal error: snapshot s1 does not exist")
+        assert client.error("drop snapshot s1 from sys publication p") == (
+            20101,
+            "internal error: snapshot s1 does not exist",
+        )
         assert emulator.snapshots() == ()
 
 
 def test_create_snapshot_refuses_as_the_upstream_does(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml", strict_publication=True) as emulator:
+    with RecordedUpstream(recordings / "dml", strict_publication=True) as emulator:
         client = connect(emulator.port)
         for scope, publication, fragment in (
             ("database nowhere", "pub_dml", "database nowhere does not exist"),
@@ -190,7 +230,7 @@ def test_create_snapshot_refuses_as_the_upstream_does(recordings: Path, connect:
 
 
 def test_a_snapshot_counts_as_flushed_only_after_a_flush_of_each_table(recordings: Path, connect: Connect) -> None:
-    with Emulator(folder_of(recordings, "keys", 2)) as emulator:
+    with RecordedUpstream(folder_of(recordings, "keys", 2)) as emulator:
         client = connect(emulator.port)
         pub = take(client, emulator, "s1")
         before = client.rows(f"__++__internal_object_list s1 - {pub}")
@@ -210,13 +250,15 @@ def test_a_snapshot_counts_as_flushed_only_after_a_flush_of_each_table(recording
         assert client.one(f"__++__internal_check_snapshot_flushed s2 {pub}") == b"1"
         after = recordings / "keys" / "snapshot-002"
         assert client.answer(f"__++__internal_object_list s2 - {pub}") == recorded(after / "object_list.json")
-        assert client.answer(f"__++__internal_object_list s2 s1 {pub}") == recorded(after / "object_list_against_previous.json")
+        assert client.answer(f"__++__internal_object_list s2 s1 {pub}") == recorded(
+            after / "object_list_against_previous.json"
+        )
         take(client, emulator, "s3", flush=False)  # the state did not change: nothing is in memory
         assert client.one(f"__++__internal_check_snapshot_flushed s3 {pub}") == b"1"
 
 
 def test_nothing_is_listed_before_the_first_flush(recordings: Path, connect: Connect) -> None:
-    with Emulator(folder_of(recordings, "many_tables")) as emulator:
+    with RecordedUpstream(folder_of(recordings, "many_tables")) as emulator:
         client = connect(emulator.port)
         client.rows("select mo_ctl('dn','checkpoint','')")  # before the snapshot: it covers nothing
         pub = take(client, emulator, "s1", flush=False)
@@ -224,10 +266,12 @@ def test_nothing_is_listed_before_the_first_flush(recordings: Path, connect: Con
 
 
 def test_a_table_snapshot_is_flushed_and_listed_by_its_table(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "keys") as emulator:
+    with RecordedUpstream(recordings / "keys") as emulator:
         client = connect(emulator.port)
         client.rows("create snapshot t for table gd_keys idx from sys publication p")
-        scope = {row[3] for row in client.rows(f"__++__internal_get_mo_indexes {_id(client, 'idx')} sys p t")} - {b""} | {b"idx"}
+        scope = {row[3] for row in client.rows(f"__++__internal_get_mo_indexes {_id(client, 'idx')} sys p t")} - {
+            b""
+        } | {b"idx"}
         assert len(scope) > 1
         for name in scope:
             assert client.one("__++__internal_check_snapshot_flushed t sys p") == b"0"
@@ -242,22 +286,29 @@ def _id(client: Client, table: str) -> str:
 
 
 def test_the_upstream_flushes_by_itself_after_a_while(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml", flush_after=0.0, may_flush=False) as emulator:
+    with RecordedUpstream(recordings / "dml", flush_after=0.0, may_flush=False) as emulator:
         client = connect(emulator.port)
-        assert "do not have privilege to execute the statement" in client.error("select mo_ctl('dn','checkpoint','')")[1]
+        assert (
+            "do not have privilege to execute the statement" in client.error("select mo_ctl('dn','checkpoint','')")[1]
+        )
         pub = take(client, emulator, "s1", flush=False)
         assert client.one(f"__++__internal_check_snapshot_flushed s1 {pub}") == b"1"
 
 
 def test_mo_ctl_takes_names_of_its_own_account_and_of_others(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "other_account") as emulator:
+    with RecordedUpstream(recordings / "other_account") as emulator:
         client = connect(emulator.port)
         pub = take(client, emulator, "s1", flush=False)
         assert client.error("select mo_ctl('dn','flush','gd_acc.p')")[0] == 20101
         for table in ("p", "q"):
             client.rows(f"select mo_ctl('dn','flush','gd_acc.{table}.{emulator.recording.account_id}')")
         assert client.one(f"__++__internal_check_snapshot_flushed s1 {pub}") == b"1"
-        for text in ("'dn','flush'", "'dn','flush','1'", "'cn','mergeobjects','t:a.b'", "'dn','diskcleaner','gc_status'"):
+        for text in (
+            "'dn','flush'",
+            "'dn','flush','1'",
+            "'cn','mergeobjects','t:a.b'",
+            "'dn','diskcleaner','gc_status'",
+        ):
             assert client.error(f"select mo_ctl({text})")[0] == 20101
 
 
@@ -274,17 +325,23 @@ def test_mo_ctl_takes_names_of_its_own_account_and_of_others(recordings: Path, c
         ("acc1#admin", "acc1", "accountadmin"),
     ],
 )
-def test_logins_name_account_user_and_role(recordings: Path, connect: Connect, user: str, account: str, role: str) -> None:
-    with Emulator(recordings / "dml", flush_after=0) as emulator:
+def test_logins_name_account_user_and_role(
+    recordings: Path, connect: Connect, user: str, account: str, role: str
+) -> None:
+    with RecordedUpstream(recordings / "dml", flush_after=0) as emulator:
         client = connect(emulator.port, user=user)
         assert client.one("select current_role()") == role.encode()
         text = "__++__internal_get_databases - sys p database gd_dml -"
         if account == "sys":
             assert client.one(text) == b"gd_dml"
         else:
-            message = f"tenant {account} user admin is not allowed to execute publication internal command get_databases"
+            message = (
+                f"tenant {account} user admin is not allowed to execute publication internal command get_databases"
+            )
             assert client.error(text) == (20101, f"internal error: {message}")
-        create = "create snapshot s for database gd_dml from sys publication p"  # not closed to other accounts: spec 4.2
+        create = (
+            "create snapshot s for database gd_dml from sys publication p"  # not closed to other accounts: spec 4.2
+        )
         if role == "reader":
             assert "do not have privilege" in client.error(create)[1]
             assert "do not have privilege" in client.error("select mo_ctl('dn','checkpoint','')")[1]
@@ -293,23 +350,26 @@ def test_logins_name_account_user_and_role(recordings: Path, connect: Connect, u
 
 
 def test_a_publication_for_sys_is_closed_to_others(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "other_account") as emulator:
+    with RecordedUpstream(recordings / "other_account") as emulator:
         client = connect(emulator.port, user="acc9:admin")
         text = "account acc9 does not have permission to access publication acc1.p"
-        assert client.error("create snapshot s for account from acc1 publication p") == (20101, f"internal error: {text}")
+        assert client.error("create snapshot s for account from acc1 publication p") == (
+            20101,
+            f"internal error: {text}",
+        )
         assert "is not allowed to access publication" in client.error("show publication coverage p")[1]
 
 
 @pytest.mark.parametrize("user", ["?", "a:b:c:d", ":user", "acc#"])
 def test_malformed_logins_are_refused(recordings: Path, connect: Connect, user: str) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         with pytest.raises(pymysql.err.OperationalError) as caught:
             connect(emulator.port, user=user)
         assert caught.value.args[0] == 1045
 
 
 def test_a_wrong_password_is_refused(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml", password="right") as emulator:
+    with RecordedUpstream(recordings / "dml", password="right") as emulator:
         connect(emulator.port, password="right")
         with pytest.raises(pymysql.err.OperationalError) as caught:
             connect(emulator.port, password="wrong")
@@ -318,7 +378,7 @@ def test_a_wrong_password_is_refused(recordings: Path, connect: Connect) -> None
 
 
 def test_two_sessions_at_once_are_told_apart(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         first, second, third = (connect(emulator.port) for _ in range(3))
         take(first, emulator, "s1")
         names = sorted(path.name for path in (recordings / "dml" / "objects").glob("*"))
@@ -344,7 +404,7 @@ def test_two_sessions_at_once_are_told_apart(recordings: Path, connect: Connect)
 
 
 def test_a_lost_snapshot_is_told_as_the_upstream_tells_it(recordings: Path, connect: Connect) -> None:
-    with Emulator(recordings / "dml") as emulator:
+    with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
         take(client, emulator, "s1")
         take(client, emulator, "s2")
@@ -360,7 +420,7 @@ def test_a_lost_snapshot_is_told_as_the_upstream_tells_it(recordings: Path, conn
 
 
 def test_ddl_of_one_table_and_of_what_is_not_there(recordings: Path, connect: Connect) -> None:
-    with Emulator(folder_of(recordings, "ddl", 6)) as emulator:
+    with RecordedUpstream(folder_of(recordings, "ddl", 6)) as emulator:
         client = connect(emulator.port)
         pub = take(client, emulator, "s1")
         assert [row[1] for row in client.rows(f"__++__internal_get_ddl s1 {pub} table gd_schema gone")] == [b"gone"]
@@ -384,7 +444,9 @@ def test_a_folder_that_is_no_recording_is_named(tmp_path: Path, recordings: Path
     folder.mkdir()
     for path in (source / "snapshot-001").glob("*.json"):
         (folder / path.name).write_text(path.read_text())
-    assert open_recording(tmp_path).publication.name == "pub_dml"  # no scenario.sql: the recorded statement has the name
+    assert (
+        open_recording(tmp_path).publication.name == "pub_dml"
+    )  # no scenario.sql: the recorded statement has the name
     for damage, text in (
         ("{", "cannot be read as JSON"),
         ("[]", "JSON object"),

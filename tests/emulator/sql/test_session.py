@@ -1,4 +1,4 @@
-"""SQL on a living upstream, over the wire; and the statements of a replication client on what it made."""
+"""SQL on a simulated upstream, over the wire; and the statements of a replication client on what it made."""
 
 import shutil
 import subprocess
@@ -7,29 +7,33 @@ from collections.abc import Iterator
 import pytest
 
 from emulator.engine.storage import Storage
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.stats import ObjectStats
 from tests.support.wire_client import Client, Connect
 
 
 @pytest.fixture
-def living() -> Iterator[LivingEmulator]:
-    with LivingEmulator(Storage(cn_rows=50)) as emulator:
+def simulated() -> Iterator[SimulatedUpstream]:
+    with SimulatedUpstream(Storage(cn_rows=50)) as emulator:
         yield emulator
 
 
 @pytest.fixture
-def client(living: LivingEmulator, connect: Connect) -> Client:
-    client = connect(living.port)
+def client(simulated: SimulatedUpstream, connect: Connect) -> Client:
+    client = connect(simulated.port)
     client.rows("create database shop")
     client.rows("use shop")
-    client.rows("create table orders (id bigint primary key, note varchar(40), price decimal(10,2), at datetime(6), key by_note (note))")
+    client.rows(
+        "create table orders (id bigint primary key, note varchar(40), price decimal(10,2), at datetime(6), key by_note (note))"
+    )
     client.rows("create publication p database shop account all")
     return client
 
 
 def test_rows_are_inserted_changed_and_deleted(client: Client) -> None:
-    client.rows("insert into orders values (1, 'one', 1.5, '2026-01-02 03:04:05.25'), (2, NULL, -2, null), (3, 'it''s', 0, null)")
+    client.rows(
+        "insert into orders values (1, 'one', 1.5, '2026-01-02 03:04:05.25'), (2, NULL, -2, null), (3, 'it''s', 0, null)"
+    )
     client.rows("update orders set note = 'two', price = 22.75 where id = 2")
     client.rows("delete from shop.orders where id in (3, 4)")
     assert client.rows("select * from orders order by id") == [
@@ -70,8 +74,10 @@ def test_every_type_is_written_and_shown(client: Client) -> None:
     ]
 
 
-def test_a_transaction_is_seen_by_others_when_it_commits(living: LivingEmulator, client: Client, connect: Connect) -> None:
-    other = connect(living.port, database="shop")
+def test_a_transaction_is_seen_by_others_when_it_commits(
+    simulated: SimulatedUpstream, client: Client, connect: Connect
+) -> None:
+    other = connect(simulated.port, database="shop")
     client.rows("begin")
     client.rows("insert into orders (id) values (1)")
     assert client.one("select count(*) from orders") == b"1"
@@ -84,7 +90,9 @@ def test_a_transaction_is_seen_by_others_when_it_commits(living: LivingEmulator,
     assert client.one("select count(*) from orders") == b"1"
 
 
-def test_errors_have_the_numbers_that_clients_know(client: Client, living: LivingEmulator, connect: Connect) -> None:
+def test_errors_have_the_numbers_that_clients_know(
+    client: Client, simulated: SimulatedUpstream, connect: Connect
+) -> None:
     client.rows("insert into orders (id) values (1)")
     assert client.error("insert into orders (id) values (1)")[0] == 1062
     assert client.error("insert into nowhere values (1)")[0] == 1146
@@ -94,9 +102,12 @@ def test_errors_have_the_numbers_that_clients_know(client: Client, living: Livin
     assert client.error("insert into orders (id, price) values (2, 123456789.00)")[0] == 20301
     assert client.error("create table orders (id int)")[0] == 1050
     assert client.error("create table t (id nonsense)")[0] == 20301
-    assert client.error("drop database shop") == (20101, "internal error: can not drop database 'shop' which is publishing")
+    assert client.error("drop database shop") == (
+        20101,
+        "internal error: can not drop database 'shop' which is publishing",
+    )
     assert client.error("insert into orders values")[0] == 1064
-    other = connect(living.port, database="shop")
+    other = connect(simulated.port, database="shop")
     for session in (client, other):
         session.rows("begin")
         session.rows("update orders set note = 'mine' where id = 1")
@@ -148,7 +159,9 @@ def test_a_replication_client_sees_a_flushed_snapshot(client: Client) -> None:
     )
     ((_, _, table_id, ddl),) = client.rows("__++__internal_get_ddl s1 sys p database shop -")
     assert ddl is not None
-    assert ddl.startswith(b"CREATE TABLE `shop`.`orders` (\n  `id` bigint NOT NULL,\n  `note` varchar(40) DEFAULT NULL,")
+    assert ddl.startswith(
+        b"CREATE TABLE `shop`.`orders` (\n  `id` bigint NOT NULL,\n  `note` varchar(40) DEFAULT NULL,"
+    )
     indexes = client.rows(f"__++__internal_get_mo_indexes {(table_id or b'').decode()} sys p s1")
     assert [row[1] for row in indexes] == [b"by_note", b"by_note", b"PRIMARY"]
     client.rows("drop snapshot s1 from sys publication p")
@@ -157,9 +170,9 @@ def test_a_replication_client_sees_a_flushed_snapshot(client: Client) -> None:
     assert "find 0 snapshot records by name(s1)" in text
 
 
-def test_accounts_have_databases_of_their_own(living: LivingEmulator, client: Client, connect: Connect) -> None:
+def test_accounts_have_databases_of_their_own(simulated: SimulatedUpstream, client: Client, connect: Connect) -> None:
     client.rows("create account acc1 admin_name 'a' identified by 'b'")
-    other = connect(living.port, user="acc1:admin")
+    other = connect(simulated.port, user="acc1:admin")
     other.rows("create database shop")
     other.rows("create table shop.t (id int)")
     other.rows("insert into shop.t values (7)")
@@ -170,7 +183,9 @@ def test_accounts_have_databases_of_their_own(living: LivingEmulator, client: Cl
     assert client.rows("__++__internal_get_ddl s acc1 q database shop -")[0][1] == b"t"
     assert other.rows("select sname from mo_catalog.mo_snapshots") == [(b"s",)]
     assert client.rows("select sname from mo_catalog.mo_snapshots") == []
-    assert {row[0] for row in client.rows("select account_id from mo_catalog.mo_tables where reldatabase = 'shop'")} == {b"0", b"1"}
+    assert {
+        row[0] for row in client.rows("select account_id from mo_catalog.mo_tables where reldatabase = 'shop'")
+    } == {b"0", b"1"}
 
 
 def test_a_statement_that_cannot_be_read_to_its_end_does_nothing(client: Client) -> None:
@@ -196,11 +211,15 @@ def test_statements_tell_how_many_rows_they_changed(client: Client) -> None:
     assert cursor.execute("-- two\nupdate orders set note = 'z' where id between 2 and 9") == 2
     assert cursor.execute("delete from orders where note like 'z'") == 2
     assert cursor.execute("delete from orders where id = 9") == 0
-    assert cursor.execute(f"insert into orders (id) values {','.join(f'({n})' for n in range(10, 400))}") == 390  # a length of three bytes
+    assert (
+        cursor.execute(f"insert into orders (id) values {','.join(f'({n})' for n in range(10, 400))}") == 390
+    )  # a length of three bytes
 
 
-def test_without_autocommit_a_change_waits_for_commit(living: LivingEmulator, client: Client, connect: Connect) -> None:
-    other = connect(living.port, database="shop")
+def test_without_autocommit_a_change_waits_for_commit(
+    simulated: SimulatedUpstream, client: Client, connect: Connect
+) -> None:
+    other = connect(simulated.port, database="shop")
     other.rows("SET AUTOCOMMIT = 0")  # as PyMySQL sends it by default
     assert not other.connection.get_autocommit()
     other.rows("insert into orders (id) values (1)")
@@ -212,7 +231,9 @@ def test_without_autocommit_a_change_waits_for_commit(living: LivingEmulator, cl
     other.rows("commit work")
     client.rows("insert into orders (id) values (3)")
     assert client.one("select count(*) from orders") == b"2"
-    assert other.one("select count(*) from orders") == b"2", "the transaction begins with the first statement after the commit"
+    assert other.one("select count(*) from orders") == b"2", (
+        "the transaction begins with the first statement after the commit"
+    )
     client.rows("insert into orders (id) values (4)")
     assert other.one("select count(*) from orders") == b"2"
     other.rows("set autocommit=1")
@@ -235,7 +256,9 @@ def test_rows_are_chosen_by_the_simple_conditions(client: Client) -> None:
         ("note = null", []),
         ("note <> 'one' and id > 2", [3]),
     ):
-        assert client.rows(f"select id from orders where {where} order by id") == [(str(n).encode(),) for n in ids], where
+        assert client.rows(f"select id from orders where {where} order by id") == [(str(n).encode(),) for n in ids], (
+            where
+        )
     assert client.rows("select note as n from orders order by n desc limit 1 offset 1") == [(b"three",)]
     assert client.rows("select id from orders order by id limit 1, 2") == [(b"2",), (b"3",)]
     assert client.rows("select count(1) from orders where id > 1") == [(b"3",)]
@@ -245,7 +268,7 @@ def test_rows_are_chosen_by_the_simple_conditions(client: Client) -> None:
     assert client.one("select 1") == b"1"
 
 
-def test_bytes_are_marked_as_binary(living: LivingEmulator, client: Client, connect: Connect) -> None:
+def test_bytes_are_marked_as_binary(simulated: SimulatedUpstream, client: Client, connect: Connect) -> None:
     client.rows("create table b (id int primary key, t text, b blob, j json)")
     client.rows("insert into b values (1, 'ä', x'ff00', '1')")
     with client.connection.cursor() as cursor:
@@ -300,7 +323,7 @@ def test_ddl_of_the_newcomer(client: Client) -> None:
         assert client.error(text)[0] == 1060
 
 
-def test_a_session_of_the_command_line_client(living: LivingEmulator) -> None:
+def test_a_session_of_the_command_line_client(simulated: SimulatedUpstream) -> None:
     program = shutil.which("mariadb") or shutil.which("mysql")
     assert program, "scripts/test-components installs it"
     script = """create database shop;
@@ -313,7 +336,7 @@ def test_a_session_of_the_command_line_client(living: LivingEmulator) -> None:
         nonsense;
         select count(*) from orders;
     """
-    command = [program, "-h127.0.0.1", f"-P{living.port}", "-uroot", "-pany", "--force", "--batch"]
+    command = [program, "-h127.0.0.1", f"-P{simulated.port}", "-uroot", "-pany", "--force", "--batch"]
     done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=60, check=False)
     assert [line for line in done.stderr.splitlines() if line.startswith("ERROR")] == [
         "ERROR 1064 (42000) at line 8: SQL syntax: the emulator does not know this statement, near 'nonsense'"

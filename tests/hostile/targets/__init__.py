@@ -8,8 +8,21 @@ from tests.hostile.targets.objects import Objects
 from tests.hostile.targets.server import HostileClients
 from tests.hostile.targets.values import Catalogs, Values
 
-_KINDS = {kind.name: kind for kind in (Objects, Stats, ObjectLists, ArrowFiles, Points, Values, Catalogs, HostileClients, HostileServers)}
-SHARES = {"objects": 50, "stats": 8, "lists": 2, "arrow_files": 12, "points": 6, "values": 14, "catalogs": 5, "clients": 2, "servers": 1}
+_KINDS = {
+    kind.name: kind
+    for kind in (Objects, Stats, ObjectLists, ArrowFiles, Points, Values, Catalogs, HostileClients, HostileServers)
+}
+SHARES = {
+    "objects": 50,
+    "stats": 8,
+    "lists": 2,
+    "arrow_files": 12,
+    "points": 6,
+    "values": 14,
+    "catalogs": 5,
+    "clients": 2,
+    "servers": 1,
+}
 assert SHARES.keys() == _KINDS.keys()
 
 

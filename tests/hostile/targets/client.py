@@ -26,7 +26,8 @@ _SECRET = b"a secret password"
 
 
 class HostileServers:
-    """An input: a byte for what the client asks, the greeting, the answer to the login, and the answers to the statements."""
+    """An input: a byte for what the client asks, the greeting, the answer to the login, and the answers to the
+    statements."""
 
     name = "servers"
     decoded_bytes = 0
@@ -138,7 +139,9 @@ def _good(ask: int, chance: random.Random) -> bytes:
 
 def result_set(columns: tuple[bytes, ...], rows: list[tuple[bytes | None, ...]]) -> bytes:
     payloads = [_length(len(columns))]
-    payloads += [b"\3def\0\0\0" + _text(name) + _text(name) + b"\x0c\x21\0\xff\xff\0\0\xfd\0\0\0\0\0" for name in columns]
+    payloads += [
+        b"\3def\0\0\0" + _text(name) + _text(name) + b"\x0c\x21\0\xff\xff\0\0\xfd\0\0\0\0\0" for name in columns
+    ]
     payloads += [_EOF, *(b"".join(b"\xfb" if cell is None else _text(cell) for cell in row) for row in rows), _EOF]
     return b"".join(_packet(1 + number, payload) for number, payload in enumerate(payloads))
 
@@ -171,7 +174,16 @@ def _bad_answer(answer: bytes, chance: random.Random) -> bytes:
     elif edit == 6:
         chance.shuffle(packets)
     elif edit == 7:
-        odd = (b"\xfb/etc/passwd", b"", b"\xfe", b"\xfe" + bytes(8), b"\xfd\xff\xff\xff", b"\xfe" + b"\xff" * 8, b"\0" * 3, b"\xfb")
+        odd = (
+            b"\xfb/etc/passwd",
+            b"",
+            b"\xfe",
+            b"\xfe" + bytes(8),
+            b"\xfd\xff\xff\xff",
+            b"\xfe" + b"\xff" * 8,
+            b"\0" * 3,
+            b"\xfb",
+        )
         number = chance.randrange(len(packets))
         packets[number] = _packet(1 + number, chance.choice(odd))
     else:

@@ -23,7 +23,20 @@ from tests.hostile.mutate import mutated, packed, set_number, unpacked
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE
 
-_FIELDS = ((16, 2), (60, 1), (61, 4), (65, 4), (69, 4), (73, 4), (77, 4), (143, 1), (144, 1), (145, 4), (149, 4), (153, 1))
+_FIELDS = (
+    (16, 2),
+    (60, 1),
+    (61, 4),
+    (65, 4),
+    (69, 4),
+    (73, 4),
+    (77, 4),
+    (143, 1),
+    (144, 1),
+    (145, 4),
+    (149, 4),
+    (153, 1),
+)
 _COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
 _MOST_ROWS = 30
 

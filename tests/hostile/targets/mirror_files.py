@@ -147,7 +147,9 @@ class Points:
             tables[lsn] = changed
             at = datetime(2026, 1, 1, 0, lsn, tzinfo=UTC)
             mirror.publish(
-                Point(lsn, Timestamp(10**18 + lsn), f"xr_{lsn}", at, ledger_path(lsn, 1), dict(tables)), {lsn: changed, lsn + 9: None}, base
+                Point(lsn, Timestamp(10**18 + lsn), f"xr_{lsn}", at, ledger_path(lsn, 1), dict(tables)),
+                {lsn: changed, lsn + 9: None},
+                base,
             )
             base = lsn
         mirror.publish_head(Head(oldest_point=1, newest_point=5, iteration_lsn=7, watermark=10**18 + 9))
@@ -170,14 +172,18 @@ class Points:
                     value["base"] = chance.choice((1, 2, 3, 4, 5, 6, -1, 0, True, 4.0))
                 content = json.dumps(value).encode()
             elif choice < 0.9:
-                content = chance.choice((b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000, b"", b"null", b'{"format": NaN}'))
+                content = chance.choice(
+                    (b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000, b"", b"null", b'{"format": NaN}')
+                )
             else:
                 content = mutated(content, chance)
             files[name] = content
         if chance.random() < 0.1:
             files.pop(chance.choice(list(files)))
         if chance.random() < 0.1:
-            files[f"points/{chance.choice(('x', '٣', '9' * 25, '-1', ''))}.json"] = files.get("points/000000000002.json", b"")
+            files[f"points/{chance.choice(('x', '٣', '9' * 25, '-1', ''))}.json"] = files.get(
+                "points/000000000002.json", b""
+            )
         return packed([part for name, content in files.items() for part in (name.encode(), content)])
 
     def run(self, data: bytes) -> str:

@@ -43,7 +43,9 @@ class Objects:
         file = ObjectFile(data)
         self._schema = _columns(file)
         first = "rows"
-        tombstone = bool(file.blocks) and bool(len(file.blocks[0].columns)) and file.blocks[0].columns["oid"][0] == types.ROWID
+        tombstone = (
+            bool(file.blocks) and bool(len(file.blocks[0].columns)) and file.blocks[0].columns["oid"][0] == types.ROWID
+        )
         meant, other = (self._as_tombstone, self._as_data) if tombstone else (self._as_data, self._as_tombstone)
         steps = (self._check, self._columns, meant, *((other,) if len(data) % 4 == 0 else ()))
         for step in steps:

@@ -6,13 +6,18 @@ import socket
 import threading
 from typing import Any
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import Endpoint, Tls
 from matrixone.upstream.session import Session
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
 from tests.support.recordings_location import SAMPLE
 
-_LOGIN = (0x00AFA205 | 1 << 19).to_bytes(4, "little") + bytes.fromhex("00000001 2d") + bytes(23) + b"sys#dump\0\x00mysql_native_password\0"
+_LOGIN = (
+    (0x00AFA205 | 1 << 19).to_bytes(4, "little")
+    + bytes.fromhex("00000001 2d")
+    + bytes(23)
+    + b"sys#dump\0\x00mysql_native_password\0"
+)
 _STATEMENTS = (
     b"SELECT 1",
     b"select @@version_comment, database()",
@@ -25,7 +30,7 @@ _STATEMENTS = (
     b"SET NAMES utf8mb4",
 )
 _COMMANDS = (1, 2, 3, 3, 3, 3, 3, 4, 9, 14, 22, 25, 27, 31, 0, 255)
-_PATIENCE_SECONDS = 3.0
+_RETRY_SECONDS = 3.0
 _HEALTH_EVERY = 50
 
 
@@ -38,7 +43,7 @@ class HostileClients:
     def __init__(self) -> None:
         self._broken: list[str] = []
         threading.excepthook = self._note
-        self._emulator = Emulator(SAMPLE / "cut_inside_object")
+        self._emulator = RecordedUpstream(SAMPLE / "cut_inside_object")
         self._emulator.start()
         self._runs = 0
 
@@ -69,7 +74,7 @@ class HostileClients:
 
     def run(self, data: bytes) -> str:
         with (
-            socket.create_connection(("127.0.0.1", self._emulator.port), timeout=_PATIENCE_SECONDS) as sock,
+            socket.create_connection(("127.0.0.1", self._emulator.port), timeout=_RETRY_SECONDS) as sock,
             contextlib.suppress(ConnectionError),
         ):
             for piece in unpacked(data):
@@ -86,7 +91,7 @@ class HostileClients:
 
     def _is_alive(self) -> None:
         endpoint = Endpoint("127.0.0.1", self._emulator.port, "sys", "dump", tls=Tls("disabled"))
-        with Session.connect(endpoint, None, read_timeout=_PATIENCE_SECONDS) as session:
+        with Session.connect(endpoint, None, read_timeout=_RETRY_SECONDS) as session:
             assert session.query("SELECT 1").rows
 
     def close(self) -> None:

@@ -36,7 +36,14 @@ _JSON: tuple[Any, ...] = (
 _KEYS = (
     b"\x46\x01abc\x00\x3a\x15\x05\x44" + bytes(8),
     b"\x46\x01a\x00\xffb\x00\x52" + bytes(16) + b"\x53" + bytes(16) + b"\x15\x07",
-    b"\x00\x26\x27\x50\x3d\x15\x02\x20" + bytes(4) + b"\x21" + bytes(8) + b"\x29\x0c" + b"\xff" * 8 + b"\x45" + bytes(16),
+    b"\x00\x26\x27\x50\x3d\x15\x02\x20"
+    + bytes(4)
+    + b"\x21"
+    + bytes(8)
+    + b"\x29\x0c"
+    + b"\xff" * 8
+    + b"\x45"
+    + bytes(16),
 )
 _TEXTS = (
     "create table `a``b`.`t` (`e` enum('x,y','it''s','\\n') not null, s set(\"a\",'b') default 'a', i int) comment='(' ",
@@ -69,7 +76,9 @@ class Values:
             raw[63] = chance.randrange(256)
             return b"\2" + mutated(bytes(raw), chance, gentle=chance.random() < 0.8)
         text = chance.choice(_TEXTS).encode()
-        return bytes((3 if kind == 8 else 4,)) + mutated(text * chance.choice((1, 1, 1, 30)), chance, [other.encode() for other in _TEXTS])
+        return bytes((3 if kind == 8 else 4,)) + mutated(
+            text * chance.choice((1, 1, 1, 30)), chance, [other.encode() for other in _TEXTS]
+        )
 
     def _json_value(self, chance: random.Random) -> bytes:
         value = chance.choice(self._json)
@@ -78,7 +87,13 @@ class Values:
         return mutated(value, chance, self._json, gentle=chance.random() < 0.6)
 
     def run(self, data: bytes) -> str:
-        readers: tuple[Callable[[bytes], Any], ...] = (self._texts, unpack_key, parse_zonemap, _text(enum_members), _text(_timestamp))
+        readers: tuple[Callable[[bytes], Any], ...] = (
+            self._texts,
+            unpack_key,
+            parse_zonemap,
+            _text(enum_members),
+            _text(_timestamp),
+        )
         readers[data[0]](data[1:])
         return "rows"
 
@@ -115,7 +130,10 @@ class Catalogs:
         self._answers = [[snapshot.answer(name) for name in self._NAMES] for snapshot in snapshots]
         self._tables = [table.to_json() for snapshot in snapshots for table in snapshot.tables.values()]
         at = {"name": "xr_a_1_0", "lsn": 1, "attempt": 0, "physical": 5, "taken_at": 1.5}
-        self._contexts: list[Any] = [{"open": at, "current": at, "previous": None, "to_drop": ["xr_a_0_0"], "attempts": 1}, {}]
+        self._contexts: list[Any] = [
+            {"open": at, "current": at, "previous": None, "to_drop": ["xr_a_0_0"], "attempts": 1},
+            {},
+        ]
 
     def make(self, chance: random.Random) -> bytes:
         kind = chance.randrange(8)
@@ -125,7 +143,9 @@ class Catalogs:
             value = mutated_json(chance.choice(self._contexts if kind == 1 else self._tables), chance)
             text = json.dumps(value).encode()
             return bytes((1 + kind,)) + (mutated(text, chance) if chance.random() < 0.2 else text)
-        answers = [[list(answer.columns), [list(row) for row in answer.rows[:40]]] for answer in chance.choice(self._answers)]
+        answers = [
+            [list(answer.columns), [list(row) for row in answer.rows[:40]]] for answer in chance.choice(self._answers)
+        ]
         for _ in range(chance.choice((1, 2, 5))):
             columns, rows = chance.choice(answers)
             edit = chance.randrange(12)
@@ -192,7 +212,9 @@ def _cell(cell: bytes | None, chance: random.Random) -> bytes | None:
     if cell and chance.random() < 0.4:
         return mutated(cell, chance, gentle=chance.random() < 0.7)
     if cell is not None and len(cell) == 20 and chance.random() < 0.7:
-        return struct.pack(">HHHHIII", *(boundary(2, chance) for _ in range(4)), *(boundary(4, chance) for _ in range(3)))
+        return struct.pack(
+            ">HHHHIII", *(boundary(2, chance) for _ in range(4)), *(boundary(4, chance) for _ in range(3))
+        )
     return chance.choice(odd)
 
 

@@ -2,16 +2,54 @@
 
 from hypothesis import strategies as st
 
-from matrixone.ddl.definition import Check, ColumnDefinition, ColumnType, CreateTable, ForeignKey, Generated, Index, IndexKind, KeyPart
+from matrixone.ddl.definition import (
+    Check,
+    ColumnDefinition,
+    ColumnType,
+    CreateTable,
+    ForeignKey,
+    Generated,
+    Index,
+    IndexKind,
+    KeyPart,
+)
 from matrixone.ddl.lexer import quote_text
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NAMES = st.one_of(
-    st.sampled_from(["select", "a b", "weird name é", "a`b", "it's", 'q"q', "x@y", "key", "a\nb", "表", "from_publication", "COMMENT"]),
+    st.sampled_from(
+        [
+            "select",
+            "a b",
+            "weird name é",
+            "a`b",
+            "it's",
+            'q"q',
+            "x@y",
+            "key",
+            "a\nb",
+            "表",
+            "from_publication",
+            "COMMENT",
+        ]
+    ),
     st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=8),
 )
 DEFAULTS = st.one_of(
-    st.sampled_from(["1", "-3.50", "CURRENT_TIMESTAMP()", "(uuid())", "now(6)", "b'101'", "('a' + 1) * 2", "1e3", "true", "x IS NOT NULL"]),
+    st.sampled_from(
+        [
+            "1",
+            "-3.50",
+            "CURRENT_TIMESTAMP()",
+            "(uuid())",
+            "now(6)",
+            "b'101'",
+            "('a' + 1) * 2",
+            "1e3",
+            "true",
+            "x IS NOT NULL",
+        ]
+    ),
     TEXT.map(quote_text),
 )
 EXPRESSIONS = st.sampled_from(["`a` > 0", "length(`b`) < 10 and (`c` in ('x', ')'))", "1 = 1", "`x` + 1"])
@@ -19,7 +57,21 @@ TYPES = st.one_of(
     st.sampled_from(
         [
             *map(
-                ColumnType, ("bool", "int", "date", "datetime", "timestamp", "text", "blob", "json", "uuid", "datalink", "geometry", "year")
+                ColumnType,
+                (
+                    "bool",
+                    "int",
+                    "date",
+                    "datetime",
+                    "timestamp",
+                    "text",
+                    "blob",
+                    "json",
+                    "uuid",
+                    "datalink",
+                    "geometry",
+                    "year",
+                ),
             ),
             ColumnType("int", unsigned=True),
             ColumnType("bigint", unsigned=True),
@@ -53,11 +105,15 @@ def column_definitions(draw: st.DrawFn, name: str, *, key: bool = False) -> Colu
         case "auto":
             return ColumnDefinition(name, kind, False, auto_increment=True, comment=comment)
         case "generated" if not key:
-            return ColumnDefinition(name, kind, nullable, generated=Generated(draw(EXPRESSIONS), draw(st.booleans())), comment=comment)
+            return ColumnDefinition(
+                name, kind, nullable, generated=Generated(draw(EXPRESSIONS), draw(st.booleans())), comment=comment
+            )
         case "default":
             on_update = draw(st.sampled_from(["", "CURRENT_TIMESTAMP()", "now(3)"]))
             collation = draw(st.sampled_from(["", "utf8mb4_bin"]))
-            return ColumnDefinition(name, kind, nullable, draw(DEFAULTS), on_update, comment=comment, collation=collation)
+            return ColumnDefinition(
+                name, kind, nullable, draw(DEFAULTS), on_update, comment=comment, collation=collation
+            )
     return ColumnDefinition(name, kind, nullable, comment=comment, invisible=draw(st.booleans()))
 
 
@@ -69,7 +125,9 @@ def indexes(draw: st.DrawFn, name: str, columns: list[str]) -> Index:
     algorithm, options = draw(
         st.sampled_from([("", ""), ("", "WITH PARSER ngram"), ("", "ASYNC")])
         if fulltext
-        else st.sampled_from([("", ""), ("ivfflat", "lists = 3  op_type 'vector_l2_ops'"), ("hnsw", "m = 16  ef_construction = 8")])
+        else st.sampled_from(
+            [("", ""), ("ivfflat", "lists = 3  op_type 'vector_l2_ops'"), ("hnsw", "m = 16  ef_construction = 8")]
+        )
     )
     parts = tuple(KeyPart(column, draw(st.sampled_from([None, 7])), draw(st.booleans())) for column in chosen)
     return Index(kind, name, parts, algorithm, options, draw(TEXT))
@@ -106,8 +164,12 @@ def create_tables(draw: st.DrawFn, max_columns: int = 5) -> CreateTable:
         foreign_keys=tuple(foreign),
         checks=tuple(draw(st.lists(st.builds(Check, st.one_of(st.just(""), NAMES), EXPRESSIONS), max_size=2))),
         comment=draw(TEXT),
-        partition_by=draw(st.sampled_from(["", "hash(`a`) partitions 4", "range (a) (partition p0 values less than (10))"])),
+        partition_by=draw(
+            st.sampled_from(["", "hash(`a`) partitions 4", "range (a) (partition p0 values less than (10))"])
+        ),
         properties=tuple(draw(st.lists(st.tuples(TEXT, TEXT), max_size=2))),
         cluster_by=tuple(draw(st.lists(st.sampled_from(names), max_size=2, unique=True))),
-        options=draw(st.sampled_from([(), (("COLLATE", "utf8mb4_bin"),), (("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"))])),
+        options=draw(
+            st.sampled_from([(), (("COLLATE", "utf8mb4_bin"),), (("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"))])
+        ),
     )

@@ -5,9 +5,7 @@ from matrixone.ddl.definition import enum_members
 
 
 def test_members_are_found_by_column():
-    ddl = (
-        "CREATE TABLE `d`.`t` (\n `id` int NOT NULL,\n `en` enum('red','green') DEFAULT NULL,\n `st` set('x','y'),\n PRIMARY KEY (`id`)\n)"
-    )
+    ddl = "CREATE TABLE `d`.`t` (\n `id` int NOT NULL,\n `en` enum('red','green') DEFAULT NULL,\n `st` set('x','y'),\n PRIMARY KEY (`id`)\n)"
     assert enum_members(ddl) == {"en": ("red", "green"), "st": ("x", "y")}
 
 
@@ -45,7 +43,13 @@ def test_any_text_is_read_to_its_end(text: str):
 _MEMBER = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=8)
 
 
-@given(st.lists(st.tuples(_MEMBER.filter(bool), st.lists(_MEMBER, min_size=1, max_size=4)), max_size=3, unique_by=lambda column: column[0]))
+@given(
+    st.lists(
+        st.tuples(_MEMBER.filter(bool), st.lists(_MEMBER, min_size=1, max_size=4)),
+        max_size=3,
+        unique_by=lambda column: column[0],
+    )
+)
 def test_what_is_written_is_read_back(columns: list[tuple[str, list[str]]]):
     def quote(member: str) -> str:
         return "'" + member.replace("\\", "\\\\").replace("'", "''") + "'"

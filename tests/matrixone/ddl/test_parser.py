@@ -36,9 +36,15 @@ def test_every_recorded_text_comes_out_as_it_went_in_and_agrees_with_the_catalog
             if table.ddl:
                 created = create_table_of(table)
                 assert format_create_table(created) == table.ddl
-                assert [column.type.sql_type for column in created.columns] == [column.type for column in table.user_columns]
-                assert [ColumnType.of(column) for column in table.user_columns] == [column.type for column in created.columns]
-                assert [column.nullable for column in created.columns] == [column.nullable for column in table.user_columns]
+                assert [column.type.sql_type for column in created.columns] == [
+                    column.type for column in table.user_columns
+                ]
+                assert [ColumnType.of(column) for column in table.user_columns] == [
+                    column.type for column in created.columns
+                ]
+                assert [column.nullable for column in created.columns] == [
+                    column.nullable for column in table.user_columns
+                ]
                 read += 1
     assert read > 20
 
@@ -69,7 +75,14 @@ def test_all_that_the_server_can_write_is_a_value():
         "t",
         (
             ColumnDefinition("id", ColumnType("bigint", unsigned=True), False, auto_increment=True),
-            ColumnDefinition("at", ColumnType("timestamp", (3,)), True, "CURRENT_TIMESTAMP(3)", "CURRENT_TIMESTAMP(3)", comment="when"),
+            ColumnDefinition(
+                "at",
+                ColumnType("timestamp", (3,)),
+                True,
+                "CURRENT_TIMESTAMP(3)",
+                "CURRENT_TIMESTAMP(3)",
+                comment="when",
+            ),
             ColumnDefinition("n", ColumnType("varchar", (20,)), False, "'a,b) COMMENT '", collation="utf8mb4_bin"),
             ColumnDefinition("g", INT, False, generated=Generated("`id` + 1", True)),
             ColumnDefinition("v", ColumnType("vecf32", (8,))),
@@ -127,7 +140,9 @@ def test_comments_that_the_server_did_not_quote_are_read_to_the_end_of_their_lin
 
 def test_a_table_comment_that_is_known_is_taken_whatever_it_holds():
     comment = 'it\'s\', PROPERTIES("from_publication" = "no") \''
-    text = f'CREATE TABLE `t` (\n  `a` int DEFAULT NULL\n) COMMENT=\'{comment}\' PROPERTIES("from_publication" = "true")'
+    text = (
+        f'CREATE TABLE `t` (\n  `a` int DEFAULT NULL\n) COMMENT=\'{comment}\' PROPERTIES("from_publication" = "true")'
+    )
     table = parse_create_table(text, comment=comment)
     assert (table.comment, table.properties) == (comment, (("from_publication", "true"),))
     with pytest.raises(DdlUnreadable):
@@ -143,20 +158,27 @@ def test_a_table_comment_that_the_server_keeps_with_its_quotes_doubled_is_read()
 def test_members_that_the_server_did_not_quote_are_read_since_the_catalog_knows_them(members: list[str]):
     raw = "','".join(members)
     text = f"CREATE TABLE `t` (\n  `a` int DEFAULT NULL,\n  `e` enum('{raw}') DEFAULT NULL COMMENT 'c'\n) COMMENT='c'"
-    created = create_table_of(_table(text, columns=(_table("").columns[0], Column("e", 1, SqlType(66), labels=tuple(members)))))
+    created = create_table_of(
+        _table(text, columns=(_table("").columns[0], Column("e", 1, SqlType(66), labels=tuple(members))))
+    )
     assert created.column("e").type == ColumnType("enum", members=tuple(members))
     assert created.column("e").comment == "c"
 
 
 def test_how_a_number_is_shown_is_no_part_of_its_type():
-    table = parse_create_table("CREATE TABLE t (a int(10) unsigned zerofill, b bigint ZEROFILL NOT NULL, c smallint SIGNED)")
+    table = parse_create_table(
+        "CREATE TABLE t (a int(10) unsigned zerofill, b bigint ZEROFILL NOT NULL, c smallint SIGNED)"
+    )
     assert [str(column.type) for column in table.columns] == ["int(10) unsigned", "bigint unsigned", "smallint"]
 
 
 @pytest.mark.parametrize(
     ("text", "comment"),
     [
-        ("CREATE TABLE `t` (\n `a` int COMMENT 'no'\n) ENGINE=InnoDB COMMENT='it''s \\\\' PARTITION BY HASH(a)", "it's \\"),
+        (
+            "CREATE TABLE `t` (\n `a` int COMMENT 'no'\n) ENGINE=InnoDB COMMENT='it''s \\\\' PARTITION BY HASH(a)",
+            "it's \\",
+        ),
         ("CREATE TABLE `COMMENT` (a int, PERIOD FOR SYSTEM_TIME (a, b)) WITH SYSTEM VERSIONING COMMENT 'so'", "so"),
         ("CREATE TABLE t (a int COMMENT 'no')", ""),
         ("CREATE ALGORITHM=UNDEFINED VIEW `v` AS select 1 AS `COMMENT`", ""),
@@ -214,7 +236,9 @@ def test_any_text_is_read_or_refused(text: str):
 def test_a_damaged_statement_is_read_or_refused(table: CreateTable, data: st.DataObject):
     text = format_create_table(table)
     at = data.draw(st.integers(0, len(text)))
-    piece = data.draw(st.sampled_from(["", "'", "`", "(", ")", ",", "\\", "/*!", "COMMENT '", "DEFAULT ", "9" * 5000, "\0"]))
+    piece = data.draw(
+        st.sampled_from(["", "'", "`", "(", ")", ",", "\\", "/*!", "COMMENT '", "DEFAULT ", "9" * 5000, "\0"])
+    )
     with contextlib.suppress(DdlUnreadable):
         parse_create_table(text[:at] + piece + text[at + data.draw(st.integers(0, 5)) :])
 
@@ -282,7 +306,9 @@ def test_the_catalog_says_what_the_names_and_members_are():
     assert created.column("e").type.members == ("x,y", "z")
 
 
-@pytest.mark.parametrize("ddl", ["", "CREATE TABLE t (a int)", "CREATE TABLE t (e int, a int)", "CREATE TABLE t (a bigint, e enum('z'))"])
+@pytest.mark.parametrize(
+    "ddl", ["", "CREATE TABLE t (a int)", "CREATE TABLE t (e int, a int)", "CREATE TABLE t (a bigint, e enum('z'))"]
+)
 def test_a_text_that_contradicts_the_catalog_is_refused(ddl: str):
     with pytest.raises(DdlUnreadable) as caught:
         create_table_of(_table(ddl))

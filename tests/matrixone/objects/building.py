@@ -9,7 +9,25 @@ from typing import Any
 
 import pyarrow as pa
 
-SIZES = {10: 1, 20: 1, 25: 1, 21: 2, 26: 2, 55: 2, 66: 2, 22: 4, 27: 4, 30: 4, 50: 4, 33: 16, 63: 16, 34: 32, 100: 12, 101: 24, 102: 20}
+SIZES = {
+    10: 1,
+    20: 1,
+    25: 1,
+    21: 2,
+    26: 2,
+    55: 2,
+    66: 2,
+    22: 4,
+    27: 4,
+    30: 4,
+    50: 4,
+    33: 16,
+    63: 16,
+    34: 32,
+    100: 12,
+    101: 24,
+    102: 20,
+}
 SIZES |= dict.fromkeys((11, 23, 28, 31, 32, 51, 52, 53), 8)
 SIZES |= dict.fromkeys((60, 61, 62, 64, 65, 67, 70, 71, 72, 224, 225), 24)
 OBJECT_ID = bytes(range(16)) + b"\x01\x00"
@@ -26,9 +44,9 @@ def nulls_bytes(null: Sequence[bool], *, version: int = 2, bits: int | None = No
     if length > len(null):
         number |= ((1 << length - len(null)) - 1) << len(null)
     number |= (1 << 64 * words) - (1 << length) if words else 0
-    return struct.pack("<qQQ" if version == 2 else "<iQQ", sum(null) if version == 2 else 0, length, 8 * words) + number.to_bytes(
-        8 * words, "little"
-    )
+    return struct.pack(
+        "<qQQ" if version == 2 else "<iQQ", sum(null) if version == 2 else 0, length, 8 * words
+    ) + number.to_bytes(8 * words, "little")
 
 
 def column_entry(
@@ -48,8 +66,11 @@ def column_entry(
     return head + b"".join(parts) + b"\x00"
 
 
-def varlena_slots(values: Sequence[bytes | None], *, outside: Sequence[bool] | None = None, share: bool = False) -> tuple[bytes, bytes]:
-    """Slots and area. `outside` puts short values into the area too; `share` lets values overlap where the area holds them already."""
+def varlena_slots(
+    values: Sequence[bytes | None], *, outside: Sequence[bool] | None = None, share: bool = False
+) -> tuple[bytes, bytes]:
+    """Slots and area. `outside` puts short values into the area too; `share` lets values overlap where the area holds
+    them already."""
     slots, area = bytearray(), bytearray(b"\xee\xee")
     for row, value in enumerate(values):
         if value is None:
@@ -68,7 +89,9 @@ def varlena_slots(values: Sequence[bytes | None], *, outside: Sequence[bool] | N
 def varlena_entry(oid: int, values: Sequence[bytes | None], **options: Any) -> bytes:
     """A whole column entry of a varlena type; options as of `varlena_slots` and `column_entry`."""
     slots, area = varlena_slots(values, outside=options.pop("outside", None), share=options.pop("share", False))
-    nulls = nulls_bytes([value is None for value in values], version=options.get("version", 2), bits=options.pop("bits", None))
+    nulls = nulls_bytes(
+        [value is None for value in values], version=options.get("version", 2), bits=options.pop("bits", None)
+    )
     return column_entry(oid, slots, len(values), area=area, nulls=nulls, **options)
 
 
@@ -93,9 +116,9 @@ def object_file(
             column_metas[seqnum] = (struct.pack("<BHII", oid, seqnum, 0, 0) + extent).ljust(124, b"\x00")
             body += stored
         metas.append(_header(bytes(18), number, rows, count, appendable=False, sort_key=0) + b"".join(column_metas))
-    meta = _header(object_id, len(blocks), sum(rows for rows, _ in blocks), count, appendable=appendable, sort_key=sort_key) + bytes(
-        124 * count
-    )
+    meta = _header(
+        object_id, len(blocks), sum(rows for rows, _ in blocks), count, appendable=appendable, sort_key=sort_key
+    ) + bytes(124 * count)
     at = len(meta) + 4 + 8 * len(blocks)
     meta += struct.pack("<I", len(blocks))
     for block_meta in metas:
@@ -117,7 +140,9 @@ def _header(object_id: bytes, sequence: int, rows: int, columns: int, *, appenda
     return (head.ljust(140, b"\x00") + shape).ljust(179, b"\x00")
 
 
-def stats_bytes(file: bytes, *, rows: int, blocks: int, flags: int = 0, object_id: bytes = OBJECT_ID, zonemap: bytes = bytes(64)) -> bytes:
+def stats_bytes(
+    file: bytes, *, rows: int, blocks: int, flags: int = 0, object_id: bytes = OBJECT_ID, zonemap: bytes = bytes(64)
+) -> bytes:
     """The stats that the object list shows for a file."""
     hexadecimal = object_id[:16].hex()
     name = "-".join(hexadecimal[a:b] for a, b in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))

@@ -1,4 +1,5 @@
-"""A filter, asked for one key at a time: from the format's description (object-format.md 2.7) alone, with none of the writer's code."""
+"""A filter, asked for one key at a time: from the format's description (object-format.md 2.7) alone, with none of the
+writer's code."""
 
 import struct
 

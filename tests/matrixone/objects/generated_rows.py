@@ -1,4 +1,5 @@
-"""Columns of every type and rows of every shape, for property tests: values by hypothesis, spread over any number of rows by numpy."""
+"""Columns of every type and rows of every shape, for property tests: values by hypothesis, spread over any number of
+rows by numpy."""
 
 import json
 from dataclasses import dataclass
@@ -19,13 +20,20 @@ _POOL = 12  # distinct values of a column; rows repeat them
 _MIDNIGHT = datetime(1, 1, 1)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999999)
 _labels = st.lists(
-    st.text(st.characters(exclude_characters=",", exclude_categories=("Cs",)), min_size=1, max_size=8), min_size=1, unique=True
+    st.text(st.characters(exclude_characters=",", exclude_categories=("Cs",)), min_size=1, max_size=8),
+    min_size=1,
+    unique=True,
 )
 _text = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | _text,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _text,
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",)), max_size=8), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",)), max_size=8), inner, max_size=4)
     ),
     max_leaves=8,
 )
@@ -88,14 +96,20 @@ def generated(draw: st.DrawFn, kind: int | str, seqnum: int = 0, name: str = "c"
         if oid == types.DECIMAL256:
             values = decimal_text(pa.array(map(Decimal, unscaled), pa.decimal256(76, 0)), scale).to_pylist()
         else:
-            values = [Decimal(value).scaleb(-scale) if len(str(value)) < 28 else Decimal(f"{value}E-{scale}") for value in unscaled]
+            values = [
+                Decimal(value).scaleb(-scale) if len(str(value)) < 28 else Decimal(f"{value}E-{scale}")
+                for value in unscaled
+            ]
     elif oid == types.DATE:
         values = pool(st.dates() | st.sampled_from((date.min, date.max)))
     elif oid == types.TIME:
         values = pool(st.integers(-(2**62), 2**62).map(lambda us: np.timedelta64(us, "us")))
     elif oid in (types.DATETIME, types.TIMESTAMP):
         zone = UTC if oid == types.TIMESTAMP else None
-        values = [value.replace(tzinfo=zone) for value in pool(st.datetimes(_MIDNIGHT, _LAST) | st.sampled_from((_MIDNIGHT, _LAST)))]
+        values = [
+            value.replace(tzinfo=zone)
+            for value in pool(st.datetimes(_MIDNIGHT, _LAST) | st.sampled_from((_MIDNIGHT, _LAST)))
+        ]
     elif oid == types.YEAR:
         values = pool(st.just(0) | st.integers(1901, 2155))
     elif oid == types.UUID:

@@ -1,4 +1,5 @@
-"""The areas of an object file, decompressed, cut apart by the format's description alone: what two files are compared by."""
+"""The areas of an object file, decompressed, cut apart by the format's description alone: what two files are compared
+by."""
 
 import struct
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ _HEADER, _COLUMN = 179, 124
 
 @dataclass(frozen=True)
 class Column:
-    """One column meta: its fields, its zone map, and (of a block) its decompressed entry and where the stored bytes lie."""
+    """One column meta: its fields, its zone map, and (of a block) its decompressed entry and where the stored bytes
+    lie."""
 
     oid: int
     position: int
@@ -24,8 +26,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Areas:
-    """`whole` and `second`: header and column metas of slot 0 and slot 1; `blocks` likewise for each block. `entries[block][column]` are
-    decompressed payloads; `filters` one for each block and the object's."""
+    """`whole` and `second`: header and column metas of slot 0 and slot 1; `blocks` likewise for each block.
+    `entries[block][column]` are decompressed payloads; `filters` one for each block and the object's."""
 
     header: bytes
     footer: bytes
@@ -60,10 +62,16 @@ def areas(file: bytes) -> Areas:
     pairs = [struct.unpack_from("<II", body, index + 4 + 8 * number) for number in range(count)]
     blocks = [_metas(body, at + offset) for offset, _ in pairs]
     second = body[at + sum(pairs[-1]) if pairs else index + 4 :][:_HEADER]
-    entries = [{seqnum: stored(file, column.extent) for seqnum, column in enumerate(columns) if column.oid} for _, columns in blocks]
+    entries = [
+        {seqnum: stored(file, column.extent) for seqnum, column in enumerate(columns) if column.oid}
+        for _, columns in blocks
+    ]
     filter_area = stored(file, extent_of(whole[0], 55))
     (number,) = struct.unpack_from("<I", filter_area, 4)
-    filters = [filter_area[4 + start : 4 + start + length] for start, length in struct.iter_unpack("<II", filter_area[8 : 8 + 8 * number])]
+    filters = [
+        filter_area[4 + start : 4 + start + length]
+        for start, length in struct.iter_unpack("<II", filter_area[8 : 8 + 8 * number])
+    ]
     zonemap_area = stored(file, extent_of(whole[0], 72))
     return Areas(file[:64], file[-64:], meta, filter_area, zonemap_area, whole, blocks, second, entries, filters)
 

@@ -18,7 +18,9 @@ _scalars = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
 )
-_documents = st.recursive(_scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=14), inner, max_size=4))
+_documents = st.recursive(
+    _scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=14), inner, max_size=4)
+)
 
 
 def text_of(value: object) -> str:
@@ -26,7 +28,11 @@ def text_of(value: object) -> str:
     if isinstance(value, float):
         size = abs(value)
         if value == 0 or 1e-6 <= size < 1e21:
-            plain = f"{value:.400f}".rstrip("0").rstrip(".") if size < 1e-4 or size >= 1e16 else repr(value).removesuffix(".0")
+            plain = (
+                f"{value:.400f}".rstrip("0").rstrip(".")
+                if size < 1e-4 or size >= 1e16
+                else repr(value).removesuffix(".0")
+            )
             return _shortest_plain(value) if size and (size < 1e-4 or size >= 1e16) else plain
         return repr(value)
     if isinstance(value, str):
@@ -88,14 +94,20 @@ def test_floats_print_as_the_server_prints_them(value: float, text: str) -> None
 
 
 def test_only_what_must_be_escaped_is_escaped() -> None:
-    assert decode(json_bytes({'a"b': "c\\d\n\t\b\f\r\x01\x1f\x7f/é🙂"})) == ['{"a\\"b": "c\\\\d\\n\\t\\b\\f\\r\\u0001\\u001f\x7f/é🙂"}']
+    assert decode(json_bytes({'a"b': "c\\d\n\t\b\f\r\x01\x1f\x7f/é🙂"})) == [
+        '{"a\\"b": "c\\\\d\\n\\t\\b\\f\\r\\u0001\\u001f\x7f/é🙂"}'
+    ]
 
 
 def test_a_slice_of_an_array_and_values_in_several_chunks_are_read() -> None:
     array = pa.array([json_bytes("x" * 100), None, json_bytes([1]), json_bytes({})], pa.binary())
     assert json_text(array.slice(1), subject="test").to_pylist() == [None, "[1]", "{}"]
     large = pa.array([json_bytes("y" * (5 << 20)), json_bytes([2]), None] * 3, pa.binary())
-    assert [None if text is None else len(text) for text in json_text(large, subject="test").to_pylist()] == [(5 << 20) + 2, 3, None] * 3
+    assert [None if text is None else len(text) for text in json_text(large, subject="test").to_pylist()] == [
+        (5 << 20) + 2,
+        3,
+        None,
+    ] * 3
 
 
 def _container(kind: int, entries: bytes, count: int, rest: bytes = b"") -> bytes:
@@ -146,7 +158,11 @@ def test_values_that_share_their_bytes_cannot_multiply_the_output() -> None:
     """Thirty levels of arrays whose two entries both point at the next array would be a billion values."""
     raw = bytes(0)
     for _ in range(30):
-        raw = struct.pack("<II", 2, 18 + len(raw)) + struct.pack("<BI", 3, 18) * 2 + raw if raw else struct.pack("<II", 0, 8)
+        raw = (
+            struct.pack("<II", 2, 18 + len(raw)) + struct.pack("<BI", 3, 18) * 2 + raw
+            if raw
+            else struct.pack("<II", 0, 8)
+        )
     start = time.monotonic()
     with pytest.raises(ObjectDamaged, match="more values"):
         decode(b"\x03" + raw)

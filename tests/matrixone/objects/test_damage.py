@@ -43,9 +43,20 @@ def flipped(data: bytes, chance: random.Random) -> bytes:
 
 
 def many_types() -> bytes:
-    """A small object of our own with each kind of column, not compressed, so that a flipped bit hits the structures themselves."""
+    """A small object of our own with each kind of column, not compressed, so that a flipped bit hits the structures
+    themselves."""
     rows = 9
-    texts = [b"short", None, b"a value that stands in the area", b"", b"x" * 23, b"y" * 24, b"z" * 60, b"12 bytes....", b"13 bytes....."]
+    texts = [
+        b"short",
+        None,
+        b"a value that stands in the area",
+        b"",
+        b"x" * 23,
+        b"y" * 24,
+        b"z" * 60,
+        b"12 bytes....",
+        b"13 bytes.....",
+    ]
     json = [json_bytes({"k": [1, {"n": None}], "s": "text " * 6})] * 8 + [None]
     columns = {
         oid: (oid, column_entry(oid, bytes(size * rows), rows))
@@ -96,7 +107,9 @@ def main(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_damaged_objects_give_rows_or_typed_errors_in_bounded_memory(seed: int) -> None:
     command = [sys.executable, "-c", f"from tests.matrixone.objects.test_damage import main; main({seed})"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -127,7 +140,9 @@ def test_a_recorded_object_cut_anywhere_is_refused(recordings: Path) -> None:
 def test_damage_on_the_way_through_a_table_is_a_typed_error(recordings: Path) -> None:
     """Visibility over damaged data objects and tombstones: rows or typed errors there, too."""
     chance = random.Random(3)
-    folder = next(iter(sorted((recordings / "dml").glob("snapshot-*"))[-1:]), None) or next(recordings.glob("*/snapshot-*"))
+    folder = next(iter(sorted((recordings / "dml").glob("snapshot-*"))[-1:]), None) or next(
+        recordings.glob("*/snapshot-*")
+    )
     snapshot = Snapshot(folder)
 
     class Damaged(Snapshot):

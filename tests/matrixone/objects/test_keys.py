@@ -102,7 +102,22 @@ def test_any_bytes_are_a_key_or_damage(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["3a", "3a 18 01", "3a 1d 01", "46", "46 02", "46 01 31", "46 01 00 ff", "50 14", "52 00", "53 00", "99", "3c 13 fe", "44 00"]
+    "raw",
+    [
+        "3a",
+        "3a 18 01",
+        "3a 1d 01",
+        "46",
+        "46 02",
+        "46 01 31",
+        "46 01 00 ff",
+        "50 14",
+        "52 00",
+        "53 00",
+        "99",
+        "3c 13 fe",
+        "44 00",
+    ],
 )
 def test_what_is_cut_short_or_unknown_is_damage(raw: str) -> None:
     with pytest.raises(ObjectDamaged):

@@ -25,14 +25,20 @@ def timestamps(*physical: int) -> tuple[int, bytes]:
 
 
 FILE = object_file(
-    [(2, {0: ints(1, 2), 2: (61, varlena_entry(61, [b"a", None]))}), (1, {0: ints(3), 2: (61, varlena_entry(61, [b"c"]))})], sort_key=0
+    [
+        (2, {0: ints(1, 2), 2: (61, varlena_entry(61, [b"a", None]))}),
+        (1, {0: ints(3), 2: (61, varlena_entry(61, [b"c"]))}),
+    ],
+    sort_key=0,
 )
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_an_object_is_read_block_by_block_and_column_by_column(version: int, compressed: bool) -> None:
-    file = ObjectFile(object_file([(2, {0: ints(1, 2)}), (1, {0: ints(3)})], meta_version=version, compressed=compressed, sort_key=0))
+    file = ObjectFile(
+        object_file([(2, {0: ints(1, 2)}), (1, {0: ints(3)})], meta_version=version, compressed=compressed, sort_key=0)
+    )
     assert file.object_id == OBJECT_ID
     assert (file.rows, [block.rows for block in file.blocks], file.appendable, file.sort_key) == (3, [2, 1], False, 0)
     assert file.schema_version == 7
@@ -108,7 +114,9 @@ def test_a_stream_that_inflates_to_less_than_it_says_is_damage() -> None:
     length = int(sound.blocks[0].columns["length"][0])
     # A literal-only LZ4 block of a few bytes in the place of the column: valid, and far too short.
     file[64 : 64 + length] = (
-        bytes([(length - 1) << 4]) + bytes(range(1, length)) if length <= 15 else bytes([0xF0, length - 17]) + bytes(range(1, length - 1))
+        bytes([(length - 1) << 4]) + bytes(range(1, length))
+        if length <= 15
+        else bytes([0xF0, length - 17]) + bytes(range(1, length - 1))
     )
     with pytest.raises(ObjectDamaged, match="inflate"):
         ObjectFile(bytes(file)).column(0, Column("a", 0, INT))

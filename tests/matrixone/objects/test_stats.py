@@ -62,7 +62,9 @@ def test_any_bytes_are_stats_or_damage(raw: bytes) -> None:
 @pytest.mark.parametrize("kind", [pa.binary(), pa.binary(STATS_SIZE)])
 def test_columns_of_many_stats_say_what_each_says(kind: pa.DataType) -> None:
     wrong_name = RAW[:20] + b"X" + RAW[21:]
-    array = pa.array([wrong_name, RAW, stats_bytes(FILE, rows=2**32 - 1, blocks=7, flags=1), wrong_name], kind).slice(1, 3)
+    array = pa.array([wrong_name, RAW, stats_bytes(FILE, rows=2**32 - 1, blocks=7, flags=1), wrong_name], kind).slice(
+        1, 3
+    )
     batch = stats_columns(array)
     assert batch.column("name").to_pylist() == ["00010203-0405-0607-0809-0a0b0c0d0e0f_00001"] * 3
     assert batch.column("rows").to_pylist() == [3, 2**32 - 1, 3]
@@ -75,12 +77,16 @@ def test_columns_of_many_stats_say_what_each_says(kind: pa.DataType) -> None:
 
 
 @given(
-    changes=st.dictionaries(st.sampled_from([20, 60, 61, 65, 73, 77, 145, 153]), st.sampled_from([0, 1, 2, 255]), max_size=3),
+    changes=st.dictionaries(
+        st.sampled_from([20, 60, 61, 65, 73, 77, 145, 153]), st.sampled_from([0, 1, 2, 255]), max_size=3
+    ),
     rows=st.sampled_from([0, 1, 65_536, 65_537, 2**32 - 1]),
     blocks=st.sampled_from([0, 1, 2, 65_536, 65_537, 2**32 - 1]),
     flags=st.integers(0, 7),
 )
-def test_what_is_sound_in_many_is_what_can_be_read_alone(changes: dict[int, int], rows: int, blocks: int, flags: int) -> None:
+def test_what_is_sound_in_many_is_what_can_be_read_alone(
+    changes: dict[int, int], rows: int, blocks: int, flags: int
+) -> None:
     raw = bytearray(stats_bytes(FILE, rows=rows, blocks=blocks, flags=flags))
     for place, value in changes.items():
         raw[place] = value
@@ -100,7 +106,13 @@ def test_columns_of_stats_refuse_any_other_length(array: pa.Array) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "../" + "a" * 39, "00010203-0405-0607-0809-0A0b0c0d0e0f_00001", "00010203-0405-0607-0809-0a0b0c0d0e0f_00001\n", "x" * 42],
+    [
+        "",
+        "../" + "a" * 39,
+        "00010203-0405-0607-0809-0A0b0c0d0e0f_00001",
+        "00010203-0405-0607-0809-0a0b0c0d0e0f_00001\n",
+        "x" * 42,
+    ],
 )
 def test_only_names_of_objects_become_paths(name: str) -> None:
     with pytest.raises(BadObjectName):

@@ -22,7 +22,9 @@ FIRST_DAY = datetime.date(1, 1, 1)
 FIRST_MOMENT = datetime.datetime(1, 1, 1)
 
 
-def column(oid: int, width: int = 0, scale: int = 0, labels: tuple[str, ...] = (), name: str = "c", *, hidden: bool = False) -> Column:
+def column(
+    oid: int, width: int = 0, scale: int = 0, labels: tuple[str, ...] = (), name: str = "c", *, hidden: bool = False
+) -> Column:
     return Column(name, 0, SqlType(oid, width, scale), hidden=hidden, labels=labels)
 
 
@@ -39,14 +41,30 @@ def fixed(what: Column, cells: Sequence[bytes | None]) -> pa.Array:
     size = SIZES[what.type.oid]
     slots = b"".join(b"\xff" * size if cell is None else cell for cell in cells)
     nulls = nulls_bytes([cell is None for cell in cells])
-    return read(column_entry(what.type.oid, slots, len(cells), nulls=nulls, width=what.type.width, scale=what.type.scale), len(cells), what)
+    return read(
+        column_entry(what.type.oid, slots, len(cells), nulls=nulls, width=what.type.width, scale=what.type.scale),
+        len(cells),
+        what,
+    )
 
 
 def integers(size: int, *, signed: bool) -> st.SearchStrategy[int]:
     return st.integers(-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) if signed else st.integers(0, (1 << 8 * size) - 1)
 
 
-_NUMBERS = {20: True, 21: True, 22: True, 23: True, 25: False, 26: False, 27: False, 28: False, 11: False, 55: True, 51: True}
+_NUMBERS = {
+    20: True,
+    21: True,
+    22: True,
+    23: True,
+    25: False,
+    26: False,
+    27: False,
+    28: False,
+    11: False,
+    55: True,
+    51: True,
+}
 
 
 @settings(max_examples=200, deadline=None)
@@ -54,7 +72,10 @@ _NUMBERS = {20: True, 21: True, 22: True, 23: True, 25: False, 26: False, 27: Fa
 def test_whole_numbers_keep_their_value(data: st.DataObject, oid: int) -> None:
     size, signed = SIZES[oid], _NUMBERS[oid]
     values = data.draw(st.lists(st.none() | integers(size, signed=signed), max_size=30))
-    array = fixed(column(oid, 64, -1), [None if value is None else value.to_bytes(size, "little", signed=signed) for value in values])
+    array = fixed(
+        column(oid, 64, -1),
+        [None if value is None else value.to_bytes(size, "little", signed=signed) for value in values],
+    )
     if oid == 51:
         array = array.cast(pa.int64())
     assert [None if value is None else int(value) for value in array.to_pylist()] == values
@@ -78,9 +99,16 @@ def test_decimals_keep_every_digit(kind: tuple[int, int], scale: int, data: st.D
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 30), st.lists(st.none() | st.integers(-(10**65) + 1, 10**65 - 1) | st.integers(-50, 50), max_size=20))
-def test_decimals_beyond_38_digits_are_text_with_all_their_fraction_digits(scale: int, values: list[int | None]) -> None:
-    array = fixed(column(34, 65, scale), [None if value is None else value.to_bytes(32, "little", signed=True) for value in values])
+@given(
+    st.integers(0, 30), st.lists(st.none() | st.integers(-(10**65) + 1, 10**65 - 1) | st.integers(-50, 50), max_size=20)
+)
+def test_decimals_beyond_38_digits_are_text_with_all_their_fraction_digits(
+    scale: int, values: list[int | None]
+) -> None:
+    array = fixed(
+        column(34, 65, scale),
+        [None if value is None else value.to_bytes(32, "little", signed=True) for value in values],
+    )
     for text, value in zip(array.to_pylist(), values, strict=True):
         if value is None:
             assert text is None
@@ -100,7 +128,10 @@ def test_dates_count_from_the_first_day_of_year_one(values: list[datetime.date |
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.none() | st.datetimes(), max_size=20))
 def test_moments_count_microseconds_from_there(values: list[datetime.datetime | None]) -> None:
-    cells = [None if value is None else struct.pack("<q", (value - FIRST_MOMENT) // datetime.timedelta(microseconds=1)) for value in values]
+    cells = [
+        None if value is None else struct.pack("<q", (value - FIRST_MOMENT) // datetime.timedelta(microseconds=1))
+        for value in values
+    ]
     assert fixed(column(52, 6, 6), cells).to_pylist() == values
     utc = fixed(column(53, 6, 6), cells)
     assert utc.type.tz == "UTC"
@@ -139,7 +170,13 @@ def test_bool_float_uuid_and_raw_types() -> None:
 
 def test_an_enum_is_its_label_and_zero_is_empty_text() -> None:
     what = column(66, labels=("red", "größe", "blue"))
-    assert fixed(what, [b"\x01\x00", None, b"\x03\x00", b"\x00\x00", b"\x02\x00"]).to_pylist() == ["red", None, "blue", "", "größe"]
+    assert fixed(what, [b"\x01\x00", None, b"\x03\x00", b"\x00\x00", b"\x02\x00"]).to_pylist() == [
+        "red",
+        None,
+        "blue",
+        "",
+        "größe",
+    ]
     with pytest.raises(ObjectDamaged, match="outside the range"):
         fixed(what, [b"\x04\x00"])
     with pytest.raises(ObjectMismatch, match="no labels"):
@@ -153,7 +190,8 @@ def test_a_set_is_its_members_in_the_order_of_the_labels(size: int, data: st.Dat
     masks = data.draw(st.lists(st.none() | st.integers(0, (1 << size) - 1), max_size=20))
     array = fixed(column(28, labels=labels), [None if mask is None else struct.pack("<Q", mask) for mask in masks])
     assert array.to_pylist() == [
-        None if mask is None else ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1) for mask in masks
+        None if mask is None else ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
+        for mask in masks
     ]
     if size < 64:
         with pytest.raises(ObjectDamaged, match="outside the range"):
@@ -192,7 +230,9 @@ def test_vectors_are_lists_of_floats(values: list[list[float] | None]) -> None:
 
 def test_vectors_in_one_piece_of_the_area_are_lists_too() -> None:
     values = np.arange(100 * 16, dtype="<f4").reshape(100, 16)
-    assert read(varlena_entry(224, [row.tobytes() for row in values]), 100, column(224, 16)).to_pylist() == values.tolist()
+    assert (
+        read(varlena_entry(224, [row.tobytes() for row in values]), 100, column(224, 16)).to_pylist() == values.tolist()
+    )
     with pytest.raises(ObjectDamaged, match="multiple"):
         read(varlena_entry(225, [bytes(12)]), 1, column(225, 1))
 

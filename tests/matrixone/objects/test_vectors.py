@@ -68,7 +68,9 @@ def test_values_that_share_an_area_beyond_two_gigabytes_are_refused_before_anyth
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.booleans(), max_size=200), st.sampled_from((1, 2)), st.integers(0, 300))
 def test_null_bitmaps_may_be_shorter_or_longer_than_the_rows(null: list[bool], version: int, bits: int) -> None:
-    entry = column_entry(INT32, bytes(4 * len(null)), len(null), nulls=nulls_bytes(null, version=version, bits=bits), version=version)
+    entry = column_entry(
+        INT32, bytes(4 * len(null)), len(null), nulls=nulls_bytes(null, version=version, bits=bits), version=version
+    )
     vector = parse(entry, INT32, len(null))
     mask = vector.null_mask()
     expected = [is_null and row < bits for row, is_null in enumerate(null)]
@@ -121,7 +123,9 @@ def test_what_does_not_agree_is_damage_and_what_is_unknown_is_unsupported() -> N
 
 @given(st.binary(max_size=80), st.data())
 def test_gathered_values_are_the_named_ranges(data: bytes, draw: st.DataObject) -> None:
-    ranges = draw.draw(st.lists(st.tuples(st.integers(0, len(data)), st.integers(0, len(data))).map(sorted), max_size=20))
+    ranges = draw.draw(
+        st.lists(st.tuples(st.integers(0, len(data)), st.integers(0, len(data))).map(sorted), max_size=20)
+    )
     starts, lengths = np.array([a for a, _ in ranges], np.int64), np.array([b - a for a, b in ranges], np.int64)
     assert gather(pa.py_buffer(data), starts, lengths).to_pylist() == [data[a:b] for a, b in ranges]
 

@@ -42,7 +42,9 @@ class Store:
         flags: int,
         zonemap: bytes,
     ):
-        stats = ObjectStats.parse(stats_bytes(file, rows=rows, blocks=blocks, flags=flags, object_id=object_id, zonemap=zonemap))
+        stats = ObjectStats.parse(
+            stats_bytes(file, rows=rows, blocks=blocks, flags=flags, object_id=object_id, zonemap=zonemap)
+        )
         self.files[stats.name] = file
         return ListedObject(stats, Timestamp(created), None if deleted is None else Timestamp(deleted), tombstone)
 
@@ -59,7 +61,10 @@ class Store:
         for values in blocks:
             columns = {0: (22, column_entry(22, struct.pack(f"<{len(values)}i", *values), len(values)))}
             if times is not None:
-                columns[1] = (100, column_entry(100, b"".join(struct.pack("<Iq", 0, time) for time in times), len(values)))
+                columns[1] = (
+                    100,
+                    column_entry(100, b"".join(struct.pack("<Iq", 0, time) for time in times), len(values)),
+                )
             written.append((len(values), columns))
         flags = 0 if times is None else APPENDABLE
         file = object_file(written, object_id=object_id, appendable=times is not None)
@@ -96,7 +101,15 @@ class Store:
         if zonemap is None:
             zonemap = rowids[0].ljust(30, b"\x00") + b"\x18" + rowids[-1].ljust(30, b"\x00") + b"\x18\x80\x65"
         return self.add(
-            file, object_id, rows=len(rowids), blocks=1, created=created, deleted=deleted, tombstone=True, flags=flags, zonemap=zonemap
+            file,
+            object_id,
+            rows=len(rowids),
+            blocks=1,
+            created=created,
+            deleted=deleted,
+            tombstone=True,
+            flags=flags,
+            zonemap=zonemap,
         )
 
     def rows(self, objects: Sequence[ListedObject], at: int, **options: object) -> list[int]:
@@ -135,14 +148,21 @@ def test_tombstones_of_objects_that_are_gone_are_ignored() -> None:
 
 def test_deleted_rows_are_sorted_and_named_once() -> None:
     store = Store()
-    listed = [store.tombstone(0, [(FIRST, 1, 5), (FIRST, 2, 0)]), store.tombstone(1, [(FIRST, 0, 9), (FIRST, 1, 5)], flags=CN)]
+    listed = [
+        store.tombstone(0, [(FIRST, 1, 5), (FIRST, 2, 0)]),
+        store.tombstone(1, [(FIRST, 0, 9), (FIRST, 1, 5)], flags=CN),
+    ]
     assert deleted_rows(listed, store.open, Timestamp(5))[FIRST].tolist() == [9, 1 << 32 | 5, 2 << 32]
 
 
 def test_tombstones_whose_zone_map_lies_apart_are_not_opened() -> None:
     store = Store()
     other = bytes(15) + b"\x09\x00\x00"
-    listed = [store.tombstone(0, [(FIRST, 0, 0)]), store.tombstone(1, [(SECOND, 0, 0)]), store.tombstone(2, [(other, 0, 0)])]
+    listed = [
+        store.tombstone(0, [(FIRST, 0, 0)]),
+        store.tombstone(1, [(SECOND, 0, 0)]),
+        store.tombstone(2, [(other, 0, 0)]),
+    ]
     assert list(deleted_rows(listed, store.open, Timestamp(5), of={SECOND})) == [SECOND]
     assert len(store.opened) == 1
     unknown = store.tombstone(3, [(SECOND, 0, 4)], zonemap=bytes(64))

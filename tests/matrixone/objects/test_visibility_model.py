@@ -1,4 +1,5 @@
-"""Any objects and tombstones, of every kind that the format knows, against a model of plain Python: which rows exist at a time."""
+"""Any objects and tombstones, of every kind that the format knows, against a model of plain Python: which rows exist
+at a time."""
 
 import struct
 from collections.abc import Sequence
@@ -33,7 +34,9 @@ class Data:
 
     @property
     def id(self) -> bytes:
-        return bytes(15) + bytes([self.number % 2]) + (255 + self.number // 2).to_bytes(2, "little")  # not in the order of bytes
+        return (
+            bytes(15) + bytes([self.number % 2]) + (255 + self.number // 2).to_bytes(2, "little")
+        )  # not in the order of bytes
 
     def value(self, block: int, row: int) -> int:
         return self.number << 32 | block << 16 | row
@@ -47,7 +50,9 @@ class Tombstone:
     blocks: list[list[tuple[int, int, int, Timestamp]]]
     created: Timestamp
     deleted: Timestamp | None
-    kind: str  # "appendable", "merged", "four columns" as older releases had it; "from a CN", with times that say nothing or without
+    # "appendable", "merged", "four columns" as older releases had it; "from a CN", with times that say nothing or
+    # without
+    kind: str
 
 
 def ended(draw: st.DrawFn, created: Timestamp) -> Timestamp | None:
@@ -66,9 +71,14 @@ def tables(draw: st.DrawFn) -> tuple[list[Data], list[Tombstone]]:
     places += [(9, 0, 0), (9, 70, 1)]  # of an object that nobody lists
     tombstones = []
     for number in range(draw(st.integers(0, 4))):
-        kind, created = draw(st.sampled_from(["appendable", "merged", "four columns", "from a CN", "plain from a CN"])), draw(TIMES)
+        kind, created = (
+            draw(st.sampled_from(["appendable", "merged", "four columns", "from a CN", "plain from a CN"])),
+            draw(TIMES),
+        )
         rows = draw(st.lists(st.tuples(st.sampled_from(places), TIMES), min_size=1, max_size=8))
-        ordered = sorted(((*place, time) for place, time in rows), key=lambda row: (row[0] % 2, row[0] // 2, row[1], row[2]))
+        ordered = sorted(
+            ((*place, time) for place, time in rows), key=lambda row: (row[0] % 2, row[0] // 2, row[1], row[2])
+        )
         cut = len(ordered) if kind == "appendable" else draw(st.integers(0, len(ordered)))
         blocks = [ordered[:cut], ordered[cut:]] if kind != "appendable" else [ordered]
         tombstones.append(Tombstone(number, blocks, created, ended(draw, created), kind))
@@ -99,7 +109,9 @@ def expected(data: Sequence[Data], tombstones: Sequence[Tombstone], at: Timestam
 
 
 def times_entry(times: Sequence[Timestamp]) -> tuple[int, bytes]:
-    return 100, column_entry(100, b"".join(struct.pack("<Iq", time.logical, time.physical) for time in times), len(times))
+    return 100, column_entry(
+        100, b"".join(struct.pack("<Iq", time.logical, time.physical) for time in times), len(times)
+    )
 
 
 class Files:
@@ -125,19 +137,28 @@ class Files:
         blocks = []
         for rows in tombstone.blocks:
             rowids = [self.ids[target] + struct.pack("<HI", block, row) for target, block, row, _ in rows]
-            columns = {0: (101, column_entry(101, b"".join(rowids), len(rows))), 1: (23, column_entry(23, bytes(8 * len(rows)), len(rows)))}
+            columns = {
+                0: (101, column_entry(101, b"".join(rowids), len(rows))),
+                1: (23, column_entry(23, bytes(8 * len(rows)), len(rows))),
+            }
             if tombstone.kind == "four columns":
                 columns |= {2: columns[0], 3: times_entry([time for *_, time in rows])}
             elif tombstone.kind != "plain from a CN":
                 columns[2] = times_entry([LATER if "CN" in tombstone.kind else time for *_, time in rows])
             blocks.append((len(rows), columns))
         flags = APPENDABLE if tombstone.kind == "appendable" else CN if "CN" in tombstone.kind else 0
-        return self._listed(b"T" * 16 + tombstone.number.to_bytes(2, "little"), blocks, tombstone, flags, tombstone=True)
+        return self._listed(
+            b"T" * 16 + tombstone.number.to_bytes(2, "little"), blocks, tombstone, flags, tombstone=True
+        )
 
-    def _listed(self, object_id: bytes, blocks: list, thing: Data | Tombstone, flags: int, *, tombstone: bool) -> ListedObject:
+    def _listed(
+        self, object_id: bytes, blocks: list, thing: Data | Tombstone, flags: int, *, tombstone: bool
+    ) -> ListedObject:
         file = object_file(blocks, object_id=object_id, appendable=bool(flags & APPENDABLE))
         stats = ObjectStats.parse(
-            stats_bytes(file, rows=sum(rows for rows, _ in blocks), blocks=len(blocks), flags=flags, object_id=object_id)
+            stats_bytes(
+                file, rows=sum(rows for rows, _ in blocks), blocks=len(blocks), flags=flags, object_id=object_id
+            )
         )
         self.files[stats.name] = file
         return ListedObject(stats, thing.created, thing.deleted, tombstone)
@@ -170,7 +191,8 @@ def test_deletions_are_counted_as_they_are_found(table: tuple[list[Data], list[T
     everything = count_deletions(listed, files.open, LATER, of=ids)
     before = count_deletions([entry for entry in listed if entry.takes_part(since)], files.open, since, of=ids)
     after = count_deletions(listed, files.open, LATER, of=ids, since=since)
-    # A merged tombstone keeps its rows' own times, which may be older than the object: what it had before it was there counts as before.
+    # A merged tombstone keeps its rows' own times, which may be older than the object: what it had before it was there
+    # counts as before.
     assert all(everything.get(id_, 0) >= after.get(id_, 0) for id_ in ids)
     assert all(before.get(id_, 0) + after.get(id_, 0) <= everything.get(id_, 0) for id_ in ids)
     dead = deleted_rows(listed, files.open, LATER, of=ids)

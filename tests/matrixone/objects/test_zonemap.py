@@ -11,7 +11,12 @@ from tests.support.recorded import snapshots
 
 
 def zonemap(oid: int, low: bytes, high: bytes, *, flags: int = 0x80, high_flags: int = 0) -> bytes:
-    return low.ljust(30, b"\x99") + bytes([len(low)]) + high.ljust(30, b"\x99") + bytes([len(high) | high_flags, flags, oid])
+    return (
+        low.ljust(30, b"\x99")
+        + bytes([len(low)])
+        + high.ljust(30, b"\x99")
+        + bytes([len(high) | high_flags, flags, oid])
+    )
 
 
 def test_numbers_are_read_by_their_type() -> None:
@@ -57,7 +62,12 @@ def test_any_bytes_are_a_zone_map_or_none(raw: bytes) -> None:
 def test_recorded_tombstones_lie_inside_their_zone_maps(recordings: Path) -> None:
     seen = 0
     for snapshot in snapshots(recordings):
-        for listed in (entry for entries in (snapshot.objects.values() if snapshot.listed else ()) for entry in entries if entry.tombstone):
+        for listed in (
+            entry
+            for entries in (snapshot.objects.values() if snapshot.listed else ())
+            for entry in entries
+            if entry.tombstone
+        ):
             file = snapshot.open_object(listed.stats.name)
             bounds = rowid_range(listed.stats.sort_key_zonemap)
             assert bounds is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.retry import Retry
@@ -21,7 +21,7 @@ AT_ONCE = Retry(attempts=5, first_pause=0.0, longest_pause=0.0, jitter=0.0)
 class Upstream:
     """An emulator, where it is, and the ticket that it accepts."""
 
-    def __init__(self, emulator: Emulator, stack: ExitStack) -> None:
+    def __init__(self, emulator: RecordedUpstream, stack: ExitStack) -> None:
         self.emulator = emulator
         recorded = emulator.recording
         self.database = recorded.publication.database
@@ -33,7 +33,9 @@ class Upstream:
         return Endpoint(**(values | changes))
 
     def connect(self, *, password: str | None = PASSWORD, retry: Retry = AT_ONCE, **changes: Any) -> Session:
-        return self._stack.enter_context(Session.connect(self.endpoint(**changes), password, retry=retry, read_timeout=20))
+        return self._stack.enter_context(
+            Session.connect(self.endpoint(**changes), password, retry=retry, read_timeout=20)
+        )
 
     def sent(self, kind: str) -> int:
         """How many statements of this kind arrived."""
@@ -54,7 +56,9 @@ def play(recordings: Path) -> Iterator[Callable[..., Upstream]]:
     with ExitStack() as stack:
 
         def start(scenario: str, **options: Any) -> Upstream:
-            emulator = stack.enter_context(Emulator(folder_of(recordings, scenario), password=PASSWORD, **options))
+            emulator = stack.enter_context(
+                RecordedUpstream(folder_of(recordings, scenario), password=PASSWORD, **options)
+            )
             return Upstream(emulator, stack)
 
         yield start

@@ -33,7 +33,9 @@ def test_every_recorded_catalog_is_read_whole(recordings: Path):
     for snapshot in snapshots(recordings):
         catalog = _catalog(snapshot)
         listed = list(snapshot.answer("mo_tables").select("rel_id", "relname"))
-        assert sorted((table.id, table.name) for table in catalog.tables) == sorted((int(i or b""), (n or b"").decode()) for i, n in listed)
+        assert sorted((table.id, table.name) for table in catalog.tables) == sorted(
+            (int(i or b""), (n or b"").decode()) for i, n in listed
+        )
         assert {table.database for table in catalog.tables} == {catalog.database}
         read += 1
     assert read
@@ -41,7 +43,10 @@ def test_every_recorded_catalog_is_read_whole(recordings: Path):
 
 def test_ddl_and_columns_of_every_recorded_table_name_the_same_columns(recordings: Path):
     for snapshot in snapshots(recordings):
-        given = {int(number or b""): (ddl or b"").decode() for number, ddl in snapshot.answer("ddl").select("tableid", "tablesql")}
+        given = {
+            int(number or b""): (ddl or b"").decode()
+            for number, ddl in snapshot.answer("ddl").select("tableid", "tablesql")
+        }
         for table in _catalog(snapshot).tables:
             assert table.ddl == given.get(table.id, "")
             assert bool(table.ddl) == (table.kind in (Kind.TABLE, Kind.PARTITION)), table.name
@@ -49,7 +54,9 @@ def test_ddl_and_columns_of_every_recorded_table_name_the_same_columns(recording
                 lines = [line.strip() for line in table.ddl.splitlines()]
                 declared = [line[1:].split("` ", 1)[0] for line in lines if line.startswith("`")]
                 assert declared == [column.name for column in table.user_columns]
-                assert [" NOT NULL" in line for line in lines if line.startswith("`")] == [not c.nullable for c in table.user_columns]
+                assert [" NOT NULL" in line for line in lines if line.startswith("`")] == [
+                    not c.nullable for c in table.user_columns
+                ]
 
 
 def test_expected_rows_of_every_recorded_table_have_the_catalogs_columns(recordings: Path):
@@ -96,7 +103,11 @@ def test_partitions_are_told_from_the_table_that_they_make_up(recordings: Path):
 
 
 def test_types_are_decoded(recordings: Path):
-    (table,) = [table for table in _catalog(_snapshot(recordings, "all_types/snapshot-001")).tables if table.name == "every_type"]
+    (table,) = [
+        table
+        for table in _catalog(_snapshot(recordings, "all_types/snapshot-001")).tables
+        if table.name == "every_type"
+    ]
     columns = {column.name: column for column in table.columns}
     assert columns["i64"] == Column("i64", columns["i64"].seqnum, SqlType(23, 64, -1))
     assert columns["d256"].type == SqlType(34, 60, 5)
@@ -128,7 +139,14 @@ def test_labels_follow_the_ddl_as_long_as_it_is_the_text_that_is_stored():
 
 def _rows(**changes: dict[str, bytes]) -> tuple[Answer, Answer, Answer, Answer]:
     """A database with one table, with an enum whose members stand in the DDL text only."""
-    tables = {"rel_id": b"7", "relname": b"t", "reldatabase": b"d", "relkind": b"r", "rel_comment": b"", "partitioned": b"0"}
+    tables = {
+        "rel_id": b"7",
+        "relname": b"t",
+        "reldatabase": b"d",
+        "relkind": b"r",
+        "rel_comment": b"",
+        "partitioned": b"0",
+    }
     columns = {
         "att_relname_id": b"7",
         "attname": b"e",
@@ -184,7 +202,9 @@ def test_dropped_columns_are_left_out_and_a_table_with_none_is_refused():
         tables_from_rows(*_rows(columns={"attisdropped": b"1"}), at=AT)
 
 
-@pytest.mark.parametrize("change", [{"attr_seqnum": b"x"}, {"att_is_hidden": b"2"}, {"attname": b"\xff"}, {"atttyp": b"short"}])
+@pytest.mark.parametrize(
+    "change", [{"attr_seqnum": b"x"}, {"att_is_hidden": b"2"}, {"attname": b"\xff"}, {"atttyp": b"short"}]
+)
 def test_a_malformed_cell_is_refused(change: dict[str, bytes]):
     with pytest.raises(BadAnswer):
         tables_from_rows(*_rows(columns=change), at=AT)
@@ -233,12 +253,16 @@ def test_ddl_comes_table_by_table_where_one_table_spoils_the_whole(play: Callabl
 
 
 @pytest.mark.recordings
-def test_a_table_whose_ddl_the_server_cannot_write_stays_without_and_keeps_no_other(play: Callable[..., Any], recordings: Path):
+def test_a_table_whose_ddl_the_server_cannot_write_stays_without_and_keeps_no_other(
+    play: Callable[..., Any], recordings: Path
+):
     upstream = play("keys")
     session = upstream.connect()
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     at = snapshot_timestamp(session, "xr_1", upstream.publication)
-    upstream.emulator.inject(FailStatement("get_ddl", text="internal error: panic runtime error: index out of range", times=2))
+    upstream.emulator.inject(
+        FailStatement("get_ddl", text="internal error: panic runtime error: index out of range", times=2)
+    )
     tables = read_catalog(session, upstream.publication, upstream.database, "xr_1", at).tables
     expected = _catalog(Snapshot(recordings / "keys" / "snapshot-001")).tables
     differing = [(found, table) for found, table in zip(tables, expected, strict=True) if found != table]
@@ -247,7 +271,9 @@ def test_a_table_whose_ddl_the_server_cannot_write_stays_without_and_keeps_no_ot
 
 def test_a_ddl_text_that_is_no_text_is_left_out():
     database, tables, columns, ddl = _rows()
-    (table,) = tables_from_rows(database, tables, columns, replace(ddl, rows=[(*ddl.rows[0][:-1], b"CREATE TABLE \xff")]), at=AT).tables
+    (table,) = tables_from_rows(
+        database, tables, columns, replace(ddl, rows=[(*ddl.rows[0][:-1], b"CREATE TABLE \xff")]), at=AT
+    ).tables
     assert table.ddl == ""
     assert table.columns
 
@@ -260,7 +286,11 @@ def test_hidden_index_tables_are_found_through_their_table(play: Callable[..., A
     at = snapshot_timestamp(session, "xr_1", upstream.publication)
     catalog = read_catalog(session, upstream.publication, upstream.database, "xr_1", at)
     hidden = {table.name for table in catalog.tables if table.kind is Kind.INDEX}
-    owned = [index_tables(session, upstream.publication, table.id, "xr_1") for table in catalog.tables if table.kind is Kind.TABLE]
+    owned = [
+        index_tables(session, upstream.publication, table.id, "xr_1")
+        for table in catalog.tables
+        if table.kind is Kind.TABLE
+    ]
     assert {name for names in owned for name in names} == hidden
     assert len(hidden) == sum(map(len, owned))
 

@@ -38,7 +38,10 @@ def test_the_account_is_sys_where_the_uri_has_none():
 
 
 def test_the_masked_form_shows_everything_but_the_password():
-    assert parse_uri("mysql://acct#user:secret@host:6001?ssl-mode=required")[0].masked() == "mysql://acct#user:***@host:6001"
+    assert (
+        parse_uri("mysql://acct#user:secret@host:6001?ssl-mode=required")[0].masked()
+        == "mysql://acct#user:***@host:6001"
+    )
     assert parse_uri("mysql://user:secret@[::1]")[0].masked() == "mysql://user:***@[::1]:6001"
 
 
@@ -101,12 +104,22 @@ _NAMES = st.text(st.characters(exclude_characters="#:?@%", exclude_categories=("
 _HOSTS = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True) | st.ip_addresses().map(str)
 _PATHS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
 _TLS = st.sampled_from([Tls(), Tls("disabled"), Tls("required"), Tls("verify_ca")]) | st.builds(
-    Tls, mode=st.sampled_from(["required", "verify_ca", "verify_identity"]), ca=_PATHS, cert=_PATHS, key=_PATHS | st.none()
+    Tls,
+    mode=st.sampled_from(["required", "verify_ca", "verify_identity"]),
+    ca=_PATHS,
+    cert=_PATHS,
+    key=_PATHS | st.none(),
 )
 _ENDPOINTS = st.builds(
     Endpoint, host=_HOSTS, port=st.integers(1, 65535), account=_NAMES, user=_NAMES, role=_NAMES | st.none(), tls=_TLS
 ) | st.builds(
-    Endpoint, host=_HOSTS, port=st.integers(1, 65535), account=st.just("sys"), user=_NAMES, tls=_TLS, account_named=st.just(False)
+    Endpoint,
+    host=_HOSTS,
+    port=st.integers(1, 65535),
+    account=st.just("sys"),
+    user=_NAMES,
+    tls=_TLS,
+    account_named=st.just(False),
 )
 
 

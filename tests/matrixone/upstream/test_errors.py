@@ -26,15 +26,30 @@ def _error(number: int, text: str) -> pymysql.err.MySQLError:
             LIST,
             "NotPermitted",
         ),
-        (20101, "internal error: account sys does not have permission to access publication acc1.p1", LIST, "NotPermitted"),
+        (
+            20101,
+            "internal error: account sys does not have permission to access publication acc1.p1",
+            LIST,
+            "NotPermitted",
+        ),
         (20101, "internal error: account 'acc3' is not allowed to access publication 'p1'", SELECT, "NotPermitted"),
         (20101, "internal error: do not have privilege to execute the statement", CREATE, "NotPermitted"),
         (20101, "internal error: publication acc1.p1 does not exist", LIST, "PublicationMissing"),
-        (20101, "internal error: failed to query snapshot: find 0 snapshot records by name(s), expect only 1", LIST, "SnapshotGone"),
+        (
+            20101,
+            "internal error: failed to query snapshot: find 0 snapshot records by name(s), expect only 1",
+            LIST,
+            "SnapshotGone",
+        ),
         (20101, "internal error: failed to resolve against snapshot 'x'", LIST, "SnapshotGone"),
         (20101, "internal error: snapshot s does not exist", "DROP SNAPSHOT s", "SnapshotGone"),
         (22101, "stale read, min TS is 5-0, receive 3-0", LIST, "StaleRead"),
-        (20405, "file 01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000 is not found", "__++__internal_get_object", "ObjectGone"),
+        (
+            20405,
+            "file 01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000 is not found",
+            "__++__internal_get_object",
+            "ObjectGone",
+        ),
         (1105, "internal error: panic not implemented: \ngoroutine 1 [running]", LIST, "PartitionedTable"),
         (20101, "internal error: external table is not supported", "__++__internal_get_ddl", "UnsupportedTable"),
         (20101, "internal error: cluster table is not supported", "__++__internal_get_ddl", "UnsupportedTable"),
@@ -75,7 +90,9 @@ def test_number_and_text_decide_the_class(number: int, text: str, statement: str
 
 
 def test_each_class_is_transient_terminal_or_unknown():
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.UpstreamError)]
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.UpstreamError)
+    ]
     for kind in kinds:
         if kind is not errors.UpstreamError:
             assert sum(issubclass(kind, way) for way in (Transient, Terminal, Unknown)) == 1, kind
@@ -109,7 +126,10 @@ def test_a_certificate_that_fails_is_terminal_and_a_hang_up_is_not():
 
 
 def test_an_error_without_a_number_counts_as_a_connection_out_of_step():
-    assert isinstance(classify(pymysql.err.InternalError("Packet sequence number wrong - got 4 expected 2"), LIST), errors.ConnectionLost)
+    assert isinstance(
+        classify(pymysql.err.InternalError("Packet sequence number wrong - got 4 expected 2"), LIST),
+        errors.ConnectionLost,
+    )
 
 
 def test_passwords_in_statements_and_texts_are_masked():

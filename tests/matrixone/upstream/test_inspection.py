@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from matrixone.upstream.errors import StatementUnknown
-from matrixone.upstream.inspection import ClockReading, DatabaseTables, current_role, read_clock, read_tables, server_version
+from matrixone.upstream.inspection import (
+    ClockReading,
+    DatabaseTables,
+    current_role,
+    read_clock,
+    read_tables,
+    server_version,
+)
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer
 
@@ -19,7 +26,9 @@ class Told:
     """Stands in for a session: gives one answer."""
 
     def __init__(self, *rows: tuple[Any, ...], columns: tuple[str, ...] = ("x",)) -> None:
-        self.answer = Answer(columns, (), [tuple(cell if cell is None else str(cell).encode() for cell in row) for row in rows])
+        self.answer = Answer(
+            columns, (), [tuple(cell if cell is None else str(cell).encode() for cell in row) for row in rows]
+        )
 
     def read(self, statement: str) -> Answer:
         return self.answer
@@ -49,13 +58,23 @@ def test_a_clock_that_cannot_be_read_is_none(session: Any) -> None:
 
 def test_what_a_server_does_not_answer_is_none() -> None:
     refusing: Any = Refusing()
-    assert (server_version(refusing), current_role(refusing), read_tables(refusing, PUBLICATION, "db")) == (None, None, None)
+    assert (server_version(refusing), current_role(refusing), read_tables(refusing, PUBLICATION, "db")) == (
+        None,
+        None,
+        None,
+    )
     assert read_tables(Told((1,), columns=("rel_id",)), PUBLICATION, "db") is None  # type: ignore[arg-type]
 
 
 def test_tables_are_told_apart() -> None:
     columns = ("rel_id", "relname", "relkind", "partitioned")
-    rows = [(1, "t", "r", 0), (2, "p", "r", 1), (3, "v", "v", 0), (4, "e", "e", 0), (5, "__mo_index_secondary_x", "i", 0)]
+    rows = [
+        (1, "t", "r", 0),
+        (2, "p", "r", 1),
+        (3, "v", "v", 0),
+        (4, "e", "e", 0),
+        (5, "__mo_index_secondary_x", "i", 0),
+    ]
     told: Any = Told(*rows, columns=columns)
     assert read_tables(told, PUBLICATION, "db") == DatabaseTables((1, 2), ("p",), (("e", "e"), ("v", "v")))
 

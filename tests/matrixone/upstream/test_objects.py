@@ -23,7 +23,15 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer
 from matrixone.upstream.snapshots import create_snapshot
 from tests.support.recorded import cell
-from wire.faults import CutObject, CutObjectList, FailStatement, MissingObject, WrongChunkLength, WrongTotalChunks, WrongTotalSize
+from wire.faults import (
+    CutObject,
+    CutObjectList,
+    FailStatement,
+    MissingObject,
+    WrongChunkLength,
+    WrongTotalChunks,
+    WrongTotalSize,
+)
 
 pytestmark = pytest.mark.recordings
 
@@ -34,7 +42,9 @@ def _snapshot(upstream: Any, session: Any, name: str) -> None:
 
 
 def _list(upstream: Any, session: Any, name: str, against: str | None = None) -> pa.Table:
-    return pa.Table.from_batches(object_list(session, name, upstream.publication, against=against), schema=OBJECT_LIST_SCHEMA)
+    return pa.Table.from_batches(
+        object_list(session, name, upstream.publication, against=against), schema=OBJECT_LIST_SCHEMA
+    )
 
 
 def _recorded(path: Path) -> list[dict[str, Any]]:
@@ -60,7 +70,9 @@ def _recorded(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("scenario", ["dml", "keys", "ddl", "all_types", "other_account", "many_tables"])
-def test_lists_and_differences_over_the_wire_are_the_recorded_ones(play: Callable[..., Any], recordings: Path, scenario: str):
+def test_lists_and_differences_over_the_wire_are_the_recorded_ones(
+    play: Callable[..., Any], recordings: Path, scenario: str
+):
     upstream = play(scenario)
     session = upstream.connect()
     folders = sorted((recordings / scenario).glob("snapshot-*"))
@@ -139,7 +151,9 @@ class Scripted:
     def read_row(self, _sql: str, *, longest: int) -> dict[str, memoryview | None]:
         answer = self._answers.pop(0)
         (row,) = answer.rows
-        return {name: None if cell is None else memoryview(cell) for name, cell in zip(answer.columns, row, strict=True)}
+        return {
+            name: None if cell is None else memoryview(cell) for name, cell in zip(answer.columns, row, strict=True)
+        }
 
 
 PUBLICATION = Publication("p", "sys", 0)
@@ -206,14 +220,20 @@ def _objects(upstream: Any, session: Any) -> list[ObjectStats]:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1000, 65_536, 104_857_600])
-def test_objects_arrive_as_they_were_recorded_whatever_the_chunks(play: Callable[..., Any], recordings: Path, chunk_bytes: int):
+def test_objects_arrive_as_they_were_recorded_whatever_the_chunks(
+    play: Callable[..., Any], recordings: Path, chunk_bytes: int
+):
     upstream = play("dml", chunk_bytes=chunk_bytes)
     session = upstream.connect()
     for stats in _objects(upstream, session):
         chunks = list(get_object(session, upstream.publication, stats.name, stats.size))
         assert b"".join(chunks) == (recordings / "dml" / "objects" / stats.name).read_bytes()
         assert all(len(chunk) <= chunk_bytes for chunk in chunks)
-    assert not [statement for statement in upstream.emulator.log() if statement.kind == "get_object" and statement.text.endswith(" 0")]
+    assert not [
+        statement
+        for statement in upstream.emulator.log()
+        if statement.kind == "get_object" and statement.text.endswith(" 0")
+    ]
 
 
 def test_a_connection_cut_inside_a_chunk_is_mended(play: Callable[..., Any], recordings: Path):
@@ -249,7 +269,9 @@ def test_a_connection_that_is_always_cut_ends_in_an_error(play: Callable[..., An
         WrongChunkLength(5_000),
     ],
 )
-def test_a_lie_about_sizes_is_found_out_and_never_is_too_much_yielded(play: Callable[..., Any], lie: Any, chunk_bytes: int):
+def test_a_lie_about_sizes_is_found_out_and_never_is_too_much_yielded(
+    play: Callable[..., Any], lie: Any, chunk_bytes: int
+):
     upstream = play("dml", chunk_bytes=chunk_bytes)
     session = upstream.connect()
     stats = max(_objects(upstream, session), key=lambda stats: stats.size)
@@ -287,7 +309,9 @@ def test_an_object_that_was_collected_is_said_so(play: Callable[..., Any]):
         list(get_object(session, upstream.publication, stats.name, stats.size))
 
 
-@pytest.mark.parametrize("name", ["", "x", "../../etc/passwd", "ckp/meta_0-0_1-0.ckp", "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000 1"])
+@pytest.mark.parametrize(
+    "name", ["", "x", "../../etc/passwd", "ckp/meta_0-0_1-0.ckp", "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000 1"]
+)
 def test_a_name_that_is_no_objects_name_is_never_sent(name: str):
     session: Any = Scripted()
     with pytest.raises(BadObjectName):
@@ -326,7 +350,14 @@ def test_a_chunk_without_its_numbers_is_refused(number: bytes | None):
 
 
 def test_the_columns_of_a_chunk_may_come_in_any_order_and_case_and_with_others():
-    cells = {"Is_Complete": b"1", "total_chunks": b"1", "further": None, "CHUNK_INDEX": b"1", "Data": b"abc", "total_size": b"3"}
+    cells = {
+        "Is_Complete": b"1",
+        "total_chunks": b"1",
+        "further": None,
+        "CHUNK_INDEX": b"1",
+        "Data": b"abc",
+        "total_size": b"3",
+    }
     session: Any = Scripted(Answer(tuple(cells), (1, 3, 3, 3, 252, 8), [tuple(cells.values())]))
     assert b"".join(get_object(session, PUBLICATION, OBJECT, 3)) == b"abc"
 

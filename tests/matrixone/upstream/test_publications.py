@@ -93,8 +93,9 @@ def test_a_database_that_is_not_published_is_refused_with_the_statement_to_run(p
     upstream = play("other_account")
     with pytest.raises(NotCovered) as raised:
         check_admission(upstream.connect(), upstream.publication, "elsewhere", None)
-    assert "As admin of account acc1: CREATE PUBLICATION `pub_other_account_elsewhere` DATABASE `elsewhere` ACCOUNT sys." in str(
-        raised.value
+    assert (
+        "As admin of account acc1: CREATE PUBLICATION `pub_other_account_elsewhere` DATABASE `elsewhere` ACCOUNT sys."
+        in str(raised.value)
     )
 
 
@@ -207,14 +208,17 @@ class Speaking:
 
 
 @pytest.mark.parametrize(
-    ("account", "role"), [("sys", b"moadmin"), ("sys", b"MOADMIN"), ("acc1", b"accountadmin"), ("sys", b""), ("sys", None)]
+    ("account", "role"),
+    [("sys", b"moadmin"), ("sys", b"MOADMIN"), ("acc1", b"accountadmin"), ("sys", b""), ("sys", None)],
 )
 def test_the_admin_role_and_an_unknown_one_are_let_through(account: str, role: bytes | None):
     session: Any = Speaking(account, role)
     check_admission(session, Publication("p", "sys", 0), "d", "t")
 
 
-@pytest.mark.parametrize(("account", "role", "wanted"), [("sys", b"public", "moadmin"), ("acc1", b"moadmin", "accountadmin")])
+@pytest.mark.parametrize(
+    ("account", "role", "wanted"), [("sys", b"public", "moadmin"), ("acc1", b"moadmin", "accountadmin")]
+)
 def test_another_role_is_refused_before_the_first_snapshot(account: str, role: bytes, wanted: str):
     session: Any = Speaking(account, role)
     with pytest.raises(NotPermitted) as raised:
@@ -241,7 +245,8 @@ def test_an_offer_covers_what_it_names(database: str, tables: str, asked: tuple[
 
 
 @pytest.mark.parametrize(
-    ("accounts", "admitted"), [("all", True), ("ALL", True), ("sys", True), ("a, SYS", True), ("a,b", False), ("", False)]
+    ("accounts", "admitted"),
+    [("all", True), ("ALL", True), ("sys", True), ("a, SYS", True), ("a,b", False), ("", False)],
 )
 def test_an_offer_admits_whom_it_names(accounts: str, admitted: bool):
     assert Offer(Publication("p", "a", 1), "d", "*", accounts).admits("sys") == admitted
@@ -259,7 +264,11 @@ def test_the_only_publication_that_fits_is_chosen(play: Callable[..., Any], scen
         (wanted.name, wanted.publisher),
     ):
         chosen = choose_publication(session, upstream.database, None, name, publisher)
-        assert (chosen.name.lower(), chosen.publisher, chosen.publisher_id) == (wanted.name, wanted.publisher, wanted.publisher_id)
+        assert (chosen.name.lower(), chosen.publisher, chosen.publisher_id) == (
+            wanted.name,
+            wanted.publisher,
+            wanted.publisher_id,
+        )
 
 
 def test_one_that_does_not_cover_it_is_refused_with_what_to_alter(play: Callable[..., Any]):

@@ -49,7 +49,9 @@ def test_cells_arrive_as_bytes_whatever_their_type(play: Callable[..., Any]):
 
 
 @pytest.mark.recordings
-def test_a_wrong_password_is_refused_at_once_and_appears_nowhere(play: Callable[..., Any], caplog: pytest.LogCaptureFixture):
+def test_a_wrong_password_is_refused_at_once_and_appears_nowhere(
+    play: Callable[..., Any], caplog: pytest.LogCaptureFixture
+):
     upstream = play("dml")
     caplog.set_level(logging.DEBUG)
     start = time.monotonic()
@@ -152,7 +154,9 @@ def certificate(tmp_path: Path) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "upstream.test")])
     now = datetime.now(UTC)
-    built = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1))
+    built = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1)
+    )
     built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName("upstream.test")]), critical=False)
     built = built.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     path = tmp_path / "upstream.pem"
@@ -170,7 +174,10 @@ def test_the_mode_says_how_much_of_the_certificate_is_checked(play: Callable[...
         session = upstream.connect(tls=tls)
         assert session.query("SELECT 1").rows == [(b"1",)]
         assert session.encrypted
-    for tls in (Tls("verify_ca"), Tls("verify_identity", ca=str(certificate))):  # an unknown authority; 127.0.0.1 is not upstream.test
+    for tls in (
+        Tls("verify_ca"),
+        Tls("verify_identity", ca=str(certificate)),
+    ):  # an unknown authority; 127.0.0.1 is not upstream.test
         with pytest.raises(TlsFailed):
             upstream.connect(tls=tls)
 
@@ -178,7 +185,12 @@ def test_the_mode_says_how_much_of_the_certificate_is_checked(play: Callable[...
 def test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it():
     received = []
     handshake = (
-        b"\x0a8.0.30\x00\x01\x00\x00\x00" + b"a" * 8 + b"\x00\xff\xf7\x21\x02\x00\xff\x81\x15" + b"\x00" * 10 + b"b" * 12 + b"\x00"
+        b"\x0a8.0.30\x00\x01\x00\x00\x00"
+        + b"a" * 8
+        + b"\x00\xff\xf7\x21\x02\x00\xff\x81\x15"
+        + b"\x00" * 10
+        + b"b" * 12
+        + b"\x00"
         b"mysql_native_password\x00"
     )
     switch = b"\xfemysql_clear_password\x00"
@@ -273,7 +285,9 @@ def test_an_answer_longer_than_allowed_is_cut_off(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     with pytest.raises(AnswerTooLong, match="longer"):
-        session.query(statements.select_columns(0, upstream.database, upstream.emulator.recording.snapshots[0].ts), longest=100)
+        session.query(
+            statements.select_columns(0, upstream.database, upstream.emulator.recording.snapshots[0].ts), longest=100
+        )
     assert session.query("SELECT 1", longest=1000).rows == [(b"1",)]
 
 

@@ -46,7 +46,9 @@ def read(content: bytes, longest: int = ENOUGH) -> Cells:
     return read_single_row(io.BufferedReader(io.BytesIO(content)), longest)  # pyright: ignore[reportArgumentType]
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=20), st.none() | st.binary(max_size=70_000), min_size=1, max_size=8))
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=20), st.none() | st.binary(max_size=70_000), min_size=1, max_size=8)
+)
 @example({"data": b"", "n": None})
 def test_the_cells_come_by_their_columns_names(cells: dict[str, bytes | None]):
     found = read(answer(list(cells), row(*cells.values())))

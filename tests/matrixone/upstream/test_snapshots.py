@@ -53,7 +53,10 @@ def test_a_snapshot_is_made_read_and_dropped(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     create_snapshot(session, "XR_u_0_0", upstream.publication, upstream.database)
-    assert snapshot_timestamp(session, "xr_u_0_0", upstream.publication).physical == upstream.emulator.recording.snapshots[0].ts
+    assert (
+        snapshot_timestamp(session, "xr_u_0_0", upstream.publication).physical
+        == upstream.emulator.recording.snapshots[0].ts
+    )
     assert upstream.emulator.status().snapshots == ("xr_u_0_0",)
     drop_snapshot(session, "xr_u_0_0", upstream.publication)
     drop_snapshot(session, "xr_u_0_0", upstream.publication)
@@ -83,13 +86,17 @@ def test_a_snapshot_of_that_name_is_kept(play: Callable[..., Any]):
 
 def test_losing_the_race_for_a_name_counts_as_made(play: Callable[..., Any]):
     upstream = play("dml")
-    upstream.emulator.inject(FailStatement("create_snapshot", 1062, "Duplicate entry 'xr_1' for key 'sname'", after_effect=True))
+    upstream.emulator.inject(
+        FailStatement("create_snapshot", 1062, "Duplicate entry 'xr_1' for key 'sname'", after_effect=True)
+    )
     create_snapshot(upstream.connect(), "xr_1", upstream.publication, upstream.database)
     assert upstream.emulator.status().snapshots == ("xr_1",)
 
 
 @pytest.mark.parametrize("after_effect", [True, False])
-def test_a_connection_lost_while_a_snapshot_is_made_or_dropped_is_mended_by_asking_again(play: Callable[..., Any], after_effect: bool):
+def test_a_connection_lost_while_a_snapshot_is_made_or_dropped_is_mended_by_asking_again(
+    play: Callable[..., Any], after_effect: bool
+):
     upstream = play("dml")
     session = upstream.connect()
     upstream.emulator.inject(CutStatement("create_snapshot", after_effect=after_effect))
@@ -159,21 +166,40 @@ def test_a_database_of_many_tables_is_flushed_by_one_statement(play: Callable[..
     upstream = play("keys")
     session = upstream.connect()
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
-    wait_until_flushed(session, "xr_1", upstream.publication, requests=flush_requests(upstream.connect, many(upstream)), timeout_seconds=0)
+    wait_until_flushed(
+        session,
+        "xr_1",
+        upstream.publication,
+        requests=flush_requests(upstream.connect, many(upstream)),
+        timeout_seconds=0,
+    )
     assert upstream.sent("mo_ctl") == 1
-    wait_until_flushed(session, "xr_1", upstream.publication, requests=flush_requests(upstream.connect, many(upstream)), timeout_seconds=0)
+    wait_until_flushed(
+        session,
+        "xr_1",
+        upstream.publication,
+        requests=flush_requests(upstream.connect, many(upstream)),
+        timeout_seconds=0,
+    )
     assert upstream.sent("mo_ctl") == 1, "what is flushed is not asked for"
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(20101, "internal error: unknown command"), (1064, "SQL syntax error"), (1305, "unknown function")]
+    ("number", "text"),
+    [(20101, "internal error: unknown command"), (1064, "SQL syntax error"), (1305, "unknown function")],
 )
 def test_a_checkpoint_that_is_refused_is_made_up_for_table_by_table(play: Callable[..., Any], number: int, text: str):
     upstream = play("keys")
     session = upstream.connect()
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     upstream.emulator.inject(FailStatement("mo_ctl", number, text))
-    wait_until_flushed(session, "xr_1", upstream.publication, requests=flush_requests(upstream.connect, many(upstream)), timeout_seconds=0)
+    wait_until_flushed(
+        session,
+        "xr_1",
+        upstream.publication,
+        requests=flush_requests(upstream.connect, many(upstream)),
+        timeout_seconds=0,
+    )
     assert upstream.sent("mo_ctl") == 1 + len(many(upstream))
 
 
@@ -198,7 +224,15 @@ def test_a_role_that_may_not_flush_waits_with_growing_pauses(play: Callable[...,
         return asked[-1]
 
     with pytest.raises(NotFlushedYet):
-        wait_until_flushed(session, "xr_1", upstream.publication, requests=[request], timeout_seconds=30, clock=clock, sleep=clock.sleep)
+        wait_until_flushed(
+            session,
+            "xr_1",
+            upstream.publication,
+            requests=[request],
+            timeout_seconds=30,
+            clock=clock,
+            sleep=clock.sleep,
+        )
     assert asked == [False]
     assert clock.pauses[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert max(clock.pauses) == 5.0
@@ -219,7 +253,9 @@ def test_a_snapshot_that_goes_away_ends_the_wait(play: Callable[..., Any]):
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     clock = Clock(on_sleep=lambda: upstream.emulator.drop_snapshot("xr_1"))
     with pytest.raises(SnapshotGone):
-        wait_until_flushed(session, "xr_1", upstream.publication, requests=(), timeout_seconds=9, clock=clock, sleep=clock.sleep)
+        wait_until_flushed(
+            session, "xr_1", upstream.publication, requests=(), timeout_seconds=9, clock=clock, sleep=clock.sleep
+        )
 
 
 def test_a_table_that_cannot_be_flushed_is_passed_over(play: Callable[..., Any]):

@@ -36,7 +36,9 @@ def test_internal_commands_begin_with_their_prefix_and_end_without_a_semicolon()
     assert all(command == expected for command, expected in commands.items())
 
 
-@pytest.mark.parametrize("name", ["", "-", "two words", "tab\t", "quo'te", 'quo"te', "back`quote", "no\u00a0break", "line\n"])
+@pytest.mark.parametrize(
+    "name", ["", "-", "two words", "tab\t", "quo'te", 'quo"te', "back`quote", "no\u00a0break", "line\n"]
+)
 def test_a_name_that_no_internal_command_can_carry_is_refused(name: str):
     for build in (
         lambda: statements.snapshot_timestamp(name, "a", "p"),

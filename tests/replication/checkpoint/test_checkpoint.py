@@ -159,7 +159,9 @@ def test_c1_what_was_frozen_before_a_forced_return_is_not_flushed_after_it(check
 # ---- C2
 
 
-def test_c2_a_finished_table_goes_along_with_the_global_point_without_a_row_of_its_own(checkpoint: Checkpoint, engine: sa.Engine) -> None:
+def test_c2_a_finished_table_goes_along_with_the_global_point_without_a_row_of_its_own(
+    checkpoint: Checkpoint, engine: sa.Engine
+) -> None:
     save(checkpoint, 1, A, B)
     flush(checkpoint, A, B)
     save(checkpoint, 2, A)
@@ -168,7 +170,9 @@ def test_c2_a_finished_table_goes_along_with_the_global_point_without_a_row_of_i
     assert checkpoint.reached(B) == at(2)
 
 
-def test_c2_an_unfinished_table_holds_the_global_point_while_others_move(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c2_an_unfinished_table_holds_the_global_point_while_others_move(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1, A, B)
     flush(checkpoint, A, B)
     save(checkpoint, 2, A, B)
@@ -189,7 +193,9 @@ def test_c2_a_table_that_fails_at_its_first_point_holds_the_global_point_where_i
     assert checkpoint.flushed_table_points()[A].info is None, "how it looked there nobody said"
 
 
-def test_c2_a_table_that_has_caught_up_frees_the_global_point(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c2_a_table_that_has_caught_up_frees_the_global_point(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1, A)
     flush(checkpoint)
     later = fresh()
@@ -222,7 +228,9 @@ def test_c2_an_unfinished_table_that_is_at_the_very_point_can_be_finished(checkp
     save(checkpoint, 2, A)
     flush(checkpoint)
     checkpoint.rollback()
-    checkpoint.save_table_point(A, at(1), schema="db", name=f"t{A}")  # as it is; that it will be acknowledged is all that is new
+    checkpoint.save_table_point(
+        A, at(1), schema="db", name=f"t{A}"
+    )  # as it is; that it will be acknowledged is all that is new
     assert flush(checkpoint, A) == at(1)
     assert checkpoint.unfinished_tables() == set()
 
@@ -251,7 +259,9 @@ def test_c3_a_snapshot_is_of_its_moment(checkpoint: Checkpoint) -> None:
     assert flush(checkpoint, A, B) == at(2)
 
 
-def test_c3_tables_come_in_batches_of_100_and_the_global_point_last_in_one_transaction(checkpoint: Checkpoint, engine: sa.Engine) -> None:
+def test_c3_tables_come_in_batches_of_100_and_the_global_point_last_in_one_transaction(
+    checkpoint: Checkpoint, engine: sa.Engine
+) -> None:
     seen = []
     for name in ("begin", "commit", "rollback"):
         sa.event.listen(engine, name, lambda connection, name=name: seen.append(name))
@@ -287,7 +297,9 @@ def test_c3_an_extra_that_fails_undoes_all_and_the_snapshot_can_be_flushed_again
         assert connection.scalar(sa.text("SELECT count(*) FROM kept")) == 1
 
 
-def test_c3_a_failure_after_the_tables_undoes_them(checkpoint: Checkpoint, engine: sa.Engine, fresh: Callable[[], Checkpoint]) -> None:
+def test_c3_a_failure_after_the_tables_undoes_them(
+    checkpoint: Checkpoint, engine: sa.Engine, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1, A)
     with engine.begin() as connection:
         connection.exec_driver_sql(
@@ -328,7 +340,9 @@ def test_c3_a_snapshot_that_is_not_there_is_told(checkpoint: Checkpoint) -> None
     assert flush(checkpoint, A) == at(2), "what was saved stays saved"
 
 
-def test_c3_schemas_are_stored_without_moving_a_location(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c3_schemas_are_stored_without_moving_a_location(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1, A)
     flush(checkpoint, A)
     save(checkpoint, 2, A)
@@ -354,7 +368,9 @@ def test_c3_a_row_keeps_the_time_of_its_making(checkpoint: Checkpoint, engine: s
     assert row_of(engine, 0).is_global
 
 
-def test_c3_tables_that_are_gone_lose_their_point_in_the_same_transaction(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c3_tables_that_are_gone_lose_their_point_in_the_same_transaction(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1, A, B)
     flush(checkpoint, A)
     save(checkpoint, 2)
@@ -374,7 +390,11 @@ def test_c4_rollback_takes_back_what_was_not_flushed(checkpoint: Checkpoint) -> 
     checkpoint.save_safe_mode_exit_point(at(9))
     frozen = checkpoint.snapshot()
     checkpoint.rollback()
-    assert (checkpoint.table_points(), checkpoint.global_point(), checkpoint.safe_mode_exit_point()) == (before, at(1), None)
+    assert (checkpoint.table_points(), checkpoint.global_point(), checkpoint.safe_mode_exit_point()) == (
+        before,
+        at(1),
+        None,
+    )
     assert frozen is not None
     with pytest.raises(CheckpointSnapshotMissing):
         checkpoint.flush(frozen, {A, B})
@@ -399,7 +419,9 @@ def test_c5_a_table_is_skipped_up_to_what_it_has_and_not_up_to_what_was_begun(ch
 # ---- C6
 
 
-def test_c6_points_are_deleted_by_table_by_schema_and_all(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c6_points_are_deleted_by_table_by_schema_and_all(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1, A, B, C)
     checkpoint.save_table_point(21, at(1), schema="DB", name="t")
     flush(checkpoint, A, B, C, 21)
@@ -438,7 +460,9 @@ def test_c6_another_id_keeps_its_points(checkpoint: Checkpoint, engine: sa.Engin
     ],
     ids=["table", "schema", "all", "clear", "schemas", "names"],
 )
-def test_c6_memory_follows_only_after_the_store(delete: Callable[[Checkpoint], None], checkpoint: Checkpoint, engine: sa.Engine) -> None:
+def test_c6_memory_follows_only_after_the_store(
+    delete: Callable[[Checkpoint], None], checkpoint: Checkpoint, engine: sa.Engine
+) -> None:
     save(checkpoint, 1, A)
     flush(checkpoint, A)
     before = (checkpoint.table_points(), checkpoint.flushed_table_points(), checkpoint.global_point())
@@ -480,7 +504,9 @@ def test_c7_safe_mode_ends_when_the_stored_global_point_has_reached_its_end(
     assert fresh().safe_mode_exit_point() is None
 
 
-def test_c7_the_exit_point_is_stored_alone_without_moving_the_global_point(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c7_the_exit_point_is_stored_alone_without_moving_the_global_point(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save(checkpoint, 1)
     flush(checkpoint)
     save(checkpoint, 2)
@@ -519,12 +545,20 @@ def test_c8_a_start_that_is_configured_after_load_counts_if_nothing_is_stored(ch
 
 def test_c8_nothing_is_said_before_it_was_read(engine: sa.Engine) -> None:
     checkpoint = Checkpoint(engine, ID)
-    for use in (checkpoint.global_point, checkpoint.snapshot, checkpoint.rollback, checkpoint.clear, lambda: save(checkpoint, 1, A)):
+    for use in (
+        checkpoint.global_point,
+        checkpoint.snapshot,
+        checkpoint.rollback,
+        checkpoint.clear,
+        lambda: save(checkpoint, 1, A),
+    ):
         with pytest.raises(CheckpointNotLoaded):
             use()
 
 
-def test_c8_a_commit_without_an_answer_is_looked_up(checkpoint: Checkpoint, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c8_a_commit_without_an_answer_is_looked_up(
+    checkpoint: Checkpoint, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(checkpoint, 1, A)
     frozen = checkpoint.snapshot()
     assert frozen is not None
@@ -538,7 +572,9 @@ def test_c8_a_commit_without_an_answer_is_looked_up(checkpoint: Checkpoint, engi
     assert (checkpoint.flushed_global_point(), checkpoint.reached(A)) == (at(1), at(1))
 
 
-def test_c8_a_flush_is_outdated_after_a_while_and_by_a_clock_that_went_back(checkpoint: Checkpoint, clock: Clock) -> None:
+def test_c8_a_flush_is_outdated_after_a_while_and_by_a_clock_that_went_back(
+    checkpoint: Checkpoint, clock: Clock
+) -> None:
     assert checkpoint.last_flush_outdated(30), "it never flushed"
     save(checkpoint, 1)
     flush(checkpoint)
@@ -559,7 +595,9 @@ class Tracker:
 
 def test_c8_table_schemas_are_what_was_flushed(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
     table = a_table(A, "t", columns="ab")
-    checkpoint.save_table_point(A, at(1), schema="db", name="t", info={**table.to_json(), "erased": {"storage_policy": "cold"}})
+    checkpoint.save_table_point(
+        A, at(1), schema="db", name="t", info={**table.to_json(), "erased": {"storage_policy": "cold"}}
+    )
     checkpoint.save_table_point(B, at(1), schema="db", name="u")
     assert checkpoint.table_schema(A) is None
     save(checkpoint, 1)
@@ -590,7 +628,9 @@ def test_c8_a_description_that_was_damaged_is_told(text: str, checkpoint: Checkp
 
 
 @pytest.mark.parametrize("bound", ["engine", "connection"])
-def test_c8_a_killed_connection_is_a_flush_that_never_was_and_the_next_goes_over_a_new_one(bound: str, mariadb: MariaDb) -> None:
+def test_c8_a_killed_connection_is_a_flush_that_never_was_and_the_next_goes_over_a_new_one(
+    bound: str, mariadb: MariaDb
+) -> None:
     name = f"checkpoint_{bound}"
     mariadb.create_database(name)
     engine = create_engine(f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/{name}")
@@ -621,7 +661,9 @@ def _row(table_id: int) -> dict[str, object]:
 # ---- C9
 
 
-def test_c9_letter_case_is_repaired_without_losing_a_point(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c9_letter_case_is_repaired_without_losing_a_point(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     table = a_table(A, "orders")
     checkpoint.save_table_point(A, at(1), schema="db", name="orders", info=table.to_json())
     save_table(checkpoint, 1, B, "right")
@@ -652,7 +694,9 @@ def test_c9_a_name_of_which_it_is_not_certain_stays(checkpoint: Checkpoint) -> N
     assert [point.name for point in checkpoint.table_points().values()] == ["tt", "TT", "xX"]
 
 
-def test_c9_two_tables_that_swap_their_names_keep_their_points(checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]) -> None:
+def test_c9_two_tables_that_swap_their_names_keep_their_points(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint]
+) -> None:
     save_table(checkpoint, 1, A, "a")
     save_table(checkpoint, 2, B, "b")
     flush(checkpoint, A, B)

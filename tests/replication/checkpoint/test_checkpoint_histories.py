@@ -1,9 +1,9 @@
-"""Generated histories of a checkpoint: saved, frozen, flushed (well, in part, failed, killed, with a lost answer), rolled back, crashed,
-deleted. In memory, in SQLite and in MariaDB.
+"""Generated histories of a checkpoint: saved, frozen, flushed (well, in part, failed, killed, with a lost answer),
+rolled back, crashed, deleted. In memory, in SQLite and in MariaDB.
 
-Three accounts are kept beside it. *Locations*, by the rules as they are written down. *Work*: what the upstream has changed and when,
-against what was done, which a table of the target tells that is written in the flush's own transaction; no point may claim more than that.
-And what another process reads.
+Three accounts are kept beside it. *Locations*, by the rules as they are written down. *Work*: what the upstream has
+changed and when, against what was done, which a table of the target tells that is written in the flush's own
+transaction; no point may claim more than that. And what another process reads.
 """
 
 import contextlib
@@ -116,12 +116,13 @@ class Histories(RuleBasedStateMachine):
     def now(self) -> Location:
         return Location(self.lsn, 10 * self.lsn)
 
-    # The rules are few and each has its ways: they are drawn alike, and a history in which nothing is flushed shows little.
+    # The rules are few and each has its ways: they are drawn alike, and a history in which nothing is flushed shows
+    # little.
 
     @rule(changed=MOST, retried=MOST, stops=st.sampled_from((False, False, False, True)))
     def save(self, changed: set[int], retried: set[int], stops: bool) -> None:
-        """The upstream changes tables. Each that has changed since it was saved is saved, and those unfinished ones that are tried again;
-        then the global point, unless the caller stops before.
+        """The upstream changes tables. Each that has changed since it was saved is saved, and those unfinished ones
+        that are tried again; then the global point, unless the caller stops before.
         """
         self.lsn += 1
         for table in changed:
@@ -130,7 +131,9 @@ class Histories(RuleBasedStateMachine):
             begun = max(self.account.saved.get(table, NOWHERE), self.checkpoint.reached(table)).lsn
             behind = any(lsn > begun for lsn in self.changes[table]) or table in (retried & self.account.unfinished)
             if behind and self.now >= self.account.saved_all:
-                self.checkpoint.save_table_point(table, self.now, schema="db", name=f"t{self.lsn}", info={"lsn": self.lsn})
+                self.checkpoint.save_table_point(
+                    table, self.now, schema="db", name=f"t{self.lsn}", info={"lsn": self.lsn}
+                )
                 self.account.saved[table] = self.now
                 self.account.touched.add(table)
                 if stops:
@@ -164,12 +167,14 @@ class Histories(RuleBasedStateMachine):
     def flush(self, data: st.DataObject, failed: set[int], gone: set[int]) -> None:
         number = self.some_snapshot(data)
         acks = set(TABLES) - failed - gone
-        assert self.checkpoint.flush(number, acks, [self.work(number, acks)], gone=gone) == self.flushed(number, acks, gone)
+        assert self.checkpoint.flush(number, acks, [self.work(number, acks)], gone=gone) == self.flushed(
+            number, acks, gone
+        )
 
     @rule(data=st.data(), way=st.sampled_from(("fails", "is killed", "has no answer")), failed=SOME)
     def flush_badly(self, data: st.DataObject, way: str, failed: set[int]) -> None:
-        """Failed after the work was written, by an error or because the server ended the connection: nothing of it has been. Or committed,
-        and the connection was lost before the answer came.
+        """Failed after the work was written, by an error or because the server ended the connection: nothing of it has
+        been. Or committed, and the connection was lost before the answer came.
         """
         number = self.some_snapshot(data)
         acks = set(TABLES) - failed
@@ -183,7 +188,9 @@ class Histories(RuleBasedStateMachine):
             self.restart()
         else:
             with pytest.raises((Broken, StateUnavailable)):
-                self.checkpoint.flush(number, acks, [self.work(number, acks), self.kill if way == "is killed" else self.fail])
+                self.checkpoint.flush(
+                    number, acks, [self.work(number, acks), self.kill if way == "is killed" else self.fail]
+                )
 
     def flushed(self, number: int, acks: set[int], gone: set[int]) -> Location:
         for table, lsn in self.worked(number, acks).items():
@@ -205,7 +212,9 @@ class Histories(RuleBasedStateMachine):
         def write(connection: sa.Connection) -> None:
             for row in rows:
                 connection.execute(_done.delete().where(_done.c.run == self.id, _done.c.table_id == row["table_id"]))
-                connection.execute(_done.insert().values({**row, "lsn": max(row["lsn"], self.done.get(row["table_id"], -1))}))
+                connection.execute(
+                    _done.insert().values({**row, "lsn": max(row["lsn"], self.done.get(row["table_id"], -1))})
+                )
 
         return write
 
@@ -222,7 +231,10 @@ class Histories(RuleBasedStateMachine):
         if what == "interrupt":
             self.interrupt(data.draw(st.sampled_from(("rollback", "crash", "load", "discard"))))
         elif what == "drop":
-            self.drop(data.draw(st.sampled_from(("table", "table", "table", "schema", "all", "clear"))), data.draw(st.sampled_from(TABLES)))
+            self.drop(
+                data.draw(st.sampled_from(("table", "table", "table", "schema", "all", "clear"))),
+                data.draw(st.sampled_from(TABLES)),
+            )
         else:
             way = data.draw(st.sampled_from(("force", "restate", "safe mode", "safe mode")))
             self.set_otherwise(way, data.draw(st.integers(0, 3)), data.draw(st.booleans()))
@@ -301,7 +313,10 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def no_unfinished_table_is_before_the_global_point(self) -> None:
         flushed = self.checkpoint.flushed_table_points()
-        assert all(self.checkpoint.flushed_global_point() <= flushed[table].location for table in self.checkpoint.unfinished_tables())
+        assert all(
+            self.checkpoint.flushed_global_point() <= flushed[table].location
+            for table in self.checkpoint.unfinished_tables()
+        )
 
     @invariant()
     def no_table_is_said_to_have_what_was_not_done(self) -> None:
@@ -326,7 +341,11 @@ def losing_the_answer(engine: sa.Engine) -> Iterator[None]:
 
     def do_commit(connection) -> None:
         commit(connection)
-        raise sqlite3.OperationalError("lost") if engine.dialect.name == "sqlite" else pymysql.err.OperationalError(2013, "lost")
+        raise (
+            sqlite3.OperationalError("lost")
+            if engine.dialect.name == "sqlite"
+            else pymysql.err.OperationalError(2013, "lost")
+        )
 
     engine.dialect.do_commit = do_commit
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.delta.delta import WORK_ROWS, TableAt, table_delta
+from replication.delta.delta import SPLIT_ROWS, TableAt, table_delta
 from replication.delta.split import DeltaShape
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
@@ -60,20 +60,20 @@ def truth() -> Callable[[Mirror, TableAt | None, DeltaShape], Rows]:
     return rows
 
 
-@pytest.mark.parametrize("work_rows", [WORK_ROWS, 3000, 1])
+@pytest.mark.parametrize("split_rows", [SPLIT_ROWS, 3000, 1])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_delta_is_what_changed_between_two_snapshots(
-    recordings: Path, recorded_mirror: RecordedMirror, truth: Callable[..., Rows], scenario: str, work_rows: int
+    recordings: Path, recorded_mirror: RecordedMirror, truth: Callable[..., Rows], scenario: str, split_rows: int
 ) -> None:
     mirror = recorded_mirror(scenario)
     compared = 0
     for pair in pairs(mirror, recordings / scenario):
-        delta = table_delta(mirror, pair.before, pair.after, work_rows=work_rows)
+        delta = table_delta(mirror, pair.before, pair.after, split_rows=split_rows)
         change = together(delta.parts(), delta.shape)
         before = truth(mirror, pair.before, delta.shape)
         try:
             assert_is_delta(change, before, truth(mirror, pair.after, delta.shape))
-            if work_rows == WORK_ROWS:
+            if split_rows == SPLIT_ROWS:
                 names = [column.name for column in delta.table.user_columns]
                 assert_rows_equal(applied(change, before).select(names), pair.snapshot.expected(pair.after.ref.name))
         except AssertionError as error:

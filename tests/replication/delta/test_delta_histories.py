@@ -1,4 +1,5 @@
-"""Row deltas over random histories of a living upstream: between any two points they are exactly what changed in its rows."""
+"""Row deltas over random histories of a simulated upstream: between any two points they are exactly what changed in
+its rows."""
 
 import os
 from itertools import combinations
@@ -9,7 +10,7 @@ import pytest
 from replication.delta.delta import TableAt, table_delta
 from tests.histories.history import History
 from tests.support.delta_truth import Rows, assert_is_delta, together
-from tests.support.simulated_mirror import LivingMirror
+from tests.support.simulated_mirror import SimulatedMirror
 
 FIRST, COUNT = int(os.environ.get("SEED", "1")), int(os.environ.get("HISTORIES", "40"))
 ROUNDS, STEPS = 4, 14
@@ -18,20 +19,27 @@ ROUNDS, STEPS = 4, 14
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_delta_is_what_changed_between_two_points_of_a_history(seed: int, tmp_path: Path) -> None:
     history = History(seed)
-    living = LivingMirror(history.storage, tmp_path / "mirror")
+    simulated = SimulatedMirror(history.storage, tmp_path / "mirror")
     for _ in range(ROUNDS):
         for _ in range(history.rng.randint(0, STEPS)):
             history.step()
-        living.take_points(*[history._transaction] * history.rng.choice((0, 0, 1, 2)))
-        history.done.append(f"points up to {living.points[-1].at}")
+        simulated.take_points(*[history._transaction] * history.rng.choice((0, 0, 1, 2)))
+        history.done.append(f"points up to {simulated.points[-1].at}")
     try:
-        for former, later in combinations(living.points, 2):
+        for former, later in combinations(simulated.points, 2):
             for table_id, ref in later.tables.items():
                 before = TableAt.of(former, table_id) if table_id in former.tables else None
-                delta = table_delta(living.mirror, before, TableAt.of(later, table_id), work_rows=history.rng.choice((1, 50, 1 << 20)))
+                delta = table_delta(
+                    simulated.mirror,
+                    before,
+                    TableAt.of(later, table_id),
+                    split_rows=history.rng.choice((1, 50, 1 << 20)),
+                )
                 key = tuple(delta.shape.delete_schema.names)
-                rows = Rows(living.rows(later, table_id, delta.shape.columns), key)
-                old = Rows(living.rows(former, table_id, delta.shape.columns) if before else rows.table.slice(0, 0), key)
+                rows = Rows(simulated.rows(later, table_id, delta.shape.columns), key)
+                old = Rows(
+                    simulated.rows(former, table_id, delta.shape.columns) if before else rows.table.slice(0, 0), key
+                )
                 history.done.append(f"delta of {ref.qualified_name} from {former.at} to {later.at}")
                 assert_is_delta(together(delta.parts(), delta.shape), old, rows)
     except Exception:

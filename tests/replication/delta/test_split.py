@@ -23,7 +23,7 @@ from matrixone.objects.writing.writer import WrittenObject, write_data, write_to
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
 from replication.delta.delta import TableAt, table_delta
 from replication.delta.keys import KeyRange, TableWithoutKey, Zone, key_zone, partners, row_key, same
-from replication.delta.split import DeltaPart, run_work
+from replication.delta.split import DeltaPart, run_split
 from replication.errors import MirrorDamaged
 from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path, object_path
 from replication.mirror.local_store import LocalStore
@@ -54,16 +54,34 @@ class Scene:
     def __post_init__(self) -> None:
         self.mirror = Mirror(LocalStore(self.root))
 
-    def rows(self, rows: Iterable[Row], committed: Iterable[int] | None, *, appendable: bool = False, table: Table | None = None) -> bytes:
+    def rows(
+        self,
+        rows: Iterable[Row],
+        committed: Iterable[int] | None,
+        *,
+        appendable: bool = False,
+        table: Table | None = None,
+    ) -> bytes:
         """A data object; its stats."""
         table = table or self.table
         batch = pa.RecordBatch.from_arrays(
-            [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), arrow_schema(table.columns).types, strict=True)],
+            [
+                pa.array(values, kind)
+                for values, kind in zip(zip(*rows, strict=True), arrow_schema(table.columns).types, strict=True)
+            ],
             schema=arrow_schema(table.columns),
         )
         commits = None if committed is None else [np.array([(0, at) for at in committed], TIMESTAMP_DTYPE)]
         return self._put(
-            write_data(table, [batch], name=self._name(), appendable=appendable, by_cn=False, commit_ts=commits, primary_key=K.seqnum)
+            write_data(
+                table,
+                [batch],
+                name=self._name(),
+                appendable=appendable,
+                by_cn=False,
+                commit_ts=commits,
+                primary_key=K.seqnum,
+            )
         )
 
     def tombstones(self, target: bytes, deleted: Iterable[tuple[int, int, int]]) -> bytes:
@@ -73,7 +91,9 @@ class Scene:
         rowids["object"], rowids["row"] = np.void(ObjectStats.parse(target).object_id), numbers
         raw = pa.Array.from_buffers(pa.binary(ROWID_SIZE), len(rowids), [None, pa.py_buffer(rowids)])
         commits = [np.array([(0, at) for at in times], TIMESTAMP_DTYPE)]
-        made = write_tombstones([raw], [pa.array(keys, pa.int32())], K, name=self._name(), appendable=False, by_cn=False, commit_ts=commits)
+        made = write_tombstones(
+            [raw], [pa.array(keys, pa.int32())], K, name=self._name(), appendable=False, by_cn=False, commit_ts=commits
+        )
         return self._put(made)
 
     def point(self, *objects: bytes, tombstones: Iterable[bytes] = (), table: Table | None = None) -> None:
@@ -164,7 +184,9 @@ def test_a_row_deleted_and_written_again_with_the_same_values_is_no_change(scene
     data = scene.rows([(1, "a"), (2, "b"), (3, "c")], [10, 10, 10])
     scene.point(data)
     scene.point(
-        data, scene.rows([(1, "a"), (2, "B")], [150, 150]), tombstones=[scene.tombstones(data, [(0, 1, 150), (1, 2, 150), (2, 3, 150)])]
+        data,
+        scene.rows([(1, "a"), (2, "B")], [150, 150]),
+        tombstones=[scene.tombstones(data, [(0, 1, 150), (1, 2, 150), (2, 3, 150)])],
     )
     assert scene.delta() == ([(2, "B")], [(3,)])
 
@@ -267,7 +289,7 @@ def test_what_stayed_as_it_was_is_not_opened(scene: Scene, monkeypatch: pytest.M
     assert ObjectStats.parse(touched).name in opened
     opened.clear()
     delta = table_delta(scene.mirror, TableAt(scene.refs[1], NOW), TableAt(scene.refs[1], Timestamp(300)))
-    assert (delta.works(), list(delta.parts()), delta.bytes, opened) == ([], [], 0, [])
+    assert (delta.splits(), list(delta.parts()), delta.bytes, opened) == ([], [], 0, [])
 
 
 def test_of_a_merge_by_the_transaction_node_only_keys_and_times_are_read(scene: Scene, watch: Watch) -> None:
@@ -295,10 +317,10 @@ def test_an_initial_load_streams_every_row_once_in_bounded_parts(recorded_mirror
     mirror = recorded_mirror("wide_and_large")
     point = mirror.point()
     ref = max(point.tables.values(), key=lambda ref: ref.rows)
-    delta = table_delta(mirror, None, TableAt.of(point, ref.table_id), work_rows=1)
-    works = [pickle.loads(pickle.dumps(work)) for work in delta.works()]
-    assert len(works) > 1
-    parts = [part for work in works for part in run_work(mirror.store.url, work)]
+    delta = table_delta(mirror, None, TableAt.of(point, ref.table_id), split_rows=1)
+    splits = [pickle.loads(pickle.dumps(split)) for split in delta.splits()]
+    assert len(splits) > 1
+    parts = [part for split in splits for part in run_split(mirror.store.url, split)]
     assert max(part.rows for part in parts) < 50_000
     assert not any(part.deletes.num_rows for part in parts)
     keys = [column.name for column in delta.shape.key.columns]
@@ -333,7 +355,12 @@ OTHER_NAN = np.array([0x7FF8_0000_0000_0001], np.uint64).view(np.float64)[0]
 @pytest.mark.parametrize(
     ("kind", "left", "right", "expected"),
     [
-        (pa.float64(), [NAN, 0.0, None, 1.5, OTHER_NAN], [NAN, -0.0, None, None, NAN], [True, False, True, False, True]),
+        (
+            pa.float64(),
+            [NAN, 0.0, None, 1.5, OTHER_NAN],
+            [NAN, -0.0, None, None, NAN],
+            [True, False, True, False, True],
+        ),
         (pa.float32(), [NAN, 0.0, 1.5], [NAN, -0.0, 1.5], [True, False, True]),
         (
             pa.list_(pa.float32()),
@@ -347,7 +374,9 @@ OTHER_NAN = np.array([0x7FF8_0000_0000_0001], np.uint64).view(np.float64)[0]
         (pa.bool_(), [True, None], [True, None], [True, True]),
     ],
 )
-def test_values_are_equal_by_their_bits(kind: pa.DataType, left: list[Any], right: list[Any], expected: list[bool]) -> None:
+def test_values_are_equal_by_their_bits(
+    kind: pa.DataType, left: list[Any], right: list[Any], expected: list[bool]
+) -> None:
     assert same(pa.array(left, kind), pa.array(right, kind)).tolist() == expected
     sliced = pa.array([left[0], *left], kind).slice(1), pa.array([right[0], right[0], *right], kind).slice(2)
     assert same(*sliced).tolist() == expected
@@ -375,7 +404,10 @@ def test_keys_of_every_type_find_their_partner(oid: int, keys: pa.Array) -> None
     order = np.arange(len(keys))[::-1].copy()
     one, rest = keys.take(pa.array(order[:1])), keys.take(pa.array(order[1:]))
     assert partners([keys], [one, rest], column, "t").tolist() == order.tolist()
-    assert partners([keys.slice(1)], [keys.slice(0, 1), keys.slice(1)], column, "t").tolist() == [-1, *range(len(keys) - 1)]
+    assert partners([keys.slice(1)], [keys.slice(0, 1), keys.slice(1)], column, "t").tolist() == [
+        -1,
+        *range(len(keys) - 1),
+    ]
     assert partners([], [keys], column, "t").tolist() == [-1] * len(keys)
     for two in (([keys, keys], [keys]), ([keys], [keys, keys])):
         with pytest.raises(ObjectMismatch, match="same key"):
@@ -389,14 +421,21 @@ def test_ranges_leave_out_what_lies_beyond_and_only_that() -> None:
     assert [keys.excludes(zone) for zone in (Zone(1, 9), Zone(1, 10), Zone(19, 30), Zone(20, 30), Zone(1, None), None)] == [
         True, False, False, True, False, False,
     ]  # fmt: skip
-    assert [keys.holds(zone) for zone in (Zone(10, 19), Zone(9, 19), Zone(10, 20), Zone(10, None), None)] == [True] + [False] * 4
+    assert [keys.holds(zone) for zone in (Zone(10, 19), Zone(9, 19), Zone(10, 20), Zone(10, None), None)] == [True] + [
+        False
+    ] * 4
     assert KeyRange().holds(None)
     assert keys.mask(pa.array([9, 10, 19, 20], pa.int32()), K).tolist() == [False, True, True, False]
 
 
 @pytest.mark.parametrize(("length", "flag", "bounded"), [(30, 0, False), (30, 0x80, False), (29, 0, True)])
 def test_a_zone_whose_greatest_key_was_cut_short_may_have_no_end(length: int, flag: int, bounded: bool) -> None:
-    raw = b"a".ljust(30, b"\0") + bytes([1]) + (b"\xff" * length).ljust(30, b"\0") + bytes([length | flag, 0x80, types.VARBINARY])
+    raw = (
+        b"a".ljust(30, b"\0")
+        + bytes([1])
+        + (b"\xff" * length).ljust(30, b"\0")
+        + bytes([length | flag, 0x80, types.VARBINARY])
+    )
     zone = key_zone(raw, Column("k", 0, SqlType(types.VARBINARY, 100, 0)))
     assert zone is not None
     assert (zone.low, zone.high) == (b"a", b"\xff" * length if bounded else None)
@@ -406,7 +445,7 @@ def test_a_zone_whose_greatest_key_was_cut_short_may_have_no_end(length: int, fl
 def test_parts_are_joined_until_they_are_worth_it(scene: Scene) -> None:
     scene.point()
     scene.point(*(scene.rows([(key, "a")], [150]) for key in range(4)))
-    delta = table_delta(scene.mirror, TableAt(scene.refs[0], THEN), TableAt(scene.refs[1], NOW), work_rows=1)
-    assert len(delta.works()) == 4
+    delta = table_delta(scene.mirror, TableAt(scene.refs[0], THEN), TableAt(scene.refs[1], NOW), split_rows=1)
+    assert len(delta.splits()) == 4
     parts: list[DeltaPart] = list(delta.parts())
     assert [part.rows for part in parts] == [4]

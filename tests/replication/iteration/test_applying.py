@@ -33,7 +33,9 @@ def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: boo
     mirror = Mirror(LocalStore(tmp_path))
     times = [Timestamp(1), committed]
     raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
-    file = object_file([(2, {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))})], appendable=True)
+    file = object_file(
+        [(2, {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))})], appendable=True
+    )
     stats = stats_bytes(file, rows=2, blocks=1, flags=0x01)
     mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
     rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]

@@ -42,7 +42,11 @@ def test_another_definition_of_the_same_table_is_altered() -> None:
 
 TABLES = st.dictionaries(
     st.integers(1, 8), st.tuples(st.sampled_from("pqr"), st.integers(1, 4), st.sampled_from(["a", "ab"])), max_size=6
-).map(lambda found: [a_table(key, name, logical_id=logical, columns=columns) for key, (name, logical, columns) in found.items()])
+).map(
+    lambda found: [
+        a_table(key, name, logical_id=logical, columns=columns) for key, (name, logical, columns) in found.items()
+    ]
+)
 
 
 @given(before=TABLES, after=TABLES)

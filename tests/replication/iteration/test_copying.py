@@ -1,4 +1,5 @@
-"""Copying what the ledger knows already: the mirror's points are made of certain bytes, and nothing else may take their place."""
+"""Copying what the ledger knows already: the mirror's points are made of certain bytes, and nothing else may take
+their place."""
 
 import hashlib
 import threading
@@ -26,7 +27,8 @@ TRUE = {name: hashlib.sha256(content).digest() for name, content in UPSTREAM.ite
 
 
 class Engine:
-    """Copies out of UPSTREAM what is not there; what is there it takes for sound, as an engine does that finds a flipped bit of a value."""
+    """Copies out of UPSTREAM what is not there; what is there it takes for sound, as an engine does that finds a
+    flipped bit of a value."""
 
     def __init__(self, store: LocalStore) -> None:
         self.store, self.fetched = store, []
@@ -39,7 +41,15 @@ class Engine:
                 self.fetched.append(name)
                 self.store.put(object_path(name), [UPSTREAM[name]])
             content = self.store.read(object_path(name)).to_pybytes()
-            rows.append({"name": name, "size": len(content), "sha256": hashlib.sha256(content).digest(), "fetched": fetch, "failure": None})
+            rows.append(
+                {
+                    "name": name,
+                    "size": len(content),
+                    "sha256": hashlib.sha256(content).digest(),
+                    "fetched": fetch,
+                    "failure": None,
+                }
+            )
         yield pa.RecordBatch.from_pylist(rows, schema=COPY_OUTPUT)
 
 
@@ -75,7 +85,9 @@ def test_other_bytes_upstream_under_a_known_name_are_an_error_and_leave_nothing(
     assert report.failed.schema == report.rows.schema == COPY_OUTPUT
 
 
-def test_an_error_of_one_share_ends_the_others_with_the_object_that_they_are_at(monkeypatch: pytest.MonkeyPatch, store: LocalStore) -> None:
+def test_an_error_of_one_share_ends_the_others_with_the_object_that_they_are_at(
+    monkeypatch: pytest.MonkeyPatch, store: LocalStore
+) -> None:
     failed, copied = threading.Event(), []
 
     def endless(job: CopyJob, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,7 +133,9 @@ def test_what_an_earlier_run_left_is_kept_if_it_is_the_object_and_fetched_if_it_
     assert store.read(object_path(NAME)).to_pybytes() == FILE
 
 
-def test_an_object_whose_columns_do_not_inflate_never_gets_its_name(monkeypatch: pytest.MonkeyPatch, store: LocalStore) -> None:
+def test_an_object_whose_columns_do_not_inflate_never_gets_its_name(
+    monkeypatch: pytest.MonkeyPatch, store: LocalStore
+) -> None:
     damaged = FILE[:64] + bytes(200) + FILE[264:]
     with pytest.raises(ObjectDamaged):
         _copied(monkeypatch, store, damaged)

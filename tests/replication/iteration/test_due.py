@@ -13,7 +13,10 @@ from replication.state.log import IterationState, LogRow
 from tests.replication.values import a_subscription
 
 CREATED = 1_000_000.0
-ZERO, HALF = "00000000-0000-4000-8000-000000000000", "80000000-0000-4000-8000-000000000000"  # task ids: their share of spread and jitter
+ZERO, HALF = (
+    "00000000-0000-4000-8000-000000000000",
+    "80000000-0000-4000-8000-000000000000",
+)  # task ids: their share of spread and jitter
 
 
 def a_row(began: float | None = None, task_id: str = ZERO, **columns: object) -> LogRow:

@@ -50,7 +50,9 @@ def test_a_clock_that_is_set_changes_nothing_within_a_process(step: float, clock
     assert meter.read("task", Context(current=TAKEN)) == Lag(pytest.approx(15), pytest.approx(0.2, abs=1e-3))
     again = replace(TAKEN, name="xr_a_1_0", taken_at=clocks.wall, physical=round(clocks.wall * 1e9))
     clocks.pass_by(1)
-    assert meter.read("task", Context(current=again)).seconds == pytest.approx(1), "a new snapshot was taken by the new time"
+    assert meter.read("task", Context(current=again)).seconds == pytest.approx(1), (
+        "a new snapshot was taken by the new time"
+    )
 
 
 def test_a_clock_that_was_set_back_between_processes_is_told(clocks: Clocks) -> None:
@@ -76,7 +78,9 @@ def test_before_the_first_point_there_is_none(clocks: Clocks) -> None:
     assert clocks.meter().read("task", Context(open=TAKEN)) == Lag(None), "an open iteration has verified nothing"
 
 
-@pytest.mark.parametrize(("ours", "told"), [(0.9, None), (-0.9, None), (2.5, "2.5 s behind ours"), (-90.0, "90.0 s ahead of ours")])
+@pytest.mark.parametrize(
+    ("ours", "told"), [(0.9, None), (-0.9, None), (2.5, "2.5 s behind ours"), (-90.0, "90.0 s ahead of ours")]
+)
 def test_clocks_that_differ_by_more_than_a_second_are_told(ours: float, told: str | None, clocks: Clocks) -> None:
     ref = replace(TAKEN, physical=round((NOON - ours) * 1e9))
     lag = clocks.meter().read("task", Context(current=ref))

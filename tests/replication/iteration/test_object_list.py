@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream.objects import OBJECT_LIST_SCHEMA
 from replication.errors import BadObjectList
-from replication.iteration.object_list import check_known, deduplicate, diff_objects, of_two_minds, read_list, validate
+from replication.iteration.object_list import (
+    check_known,
+    conflicting_objects,
+    deduplicate,
+    diff_objects,
+    read_list,
+    validate,
+)
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest
 
 NAMES = {"db": {"t": 1, "u": 2, "out_of_scope": None}}
@@ -20,7 +27,13 @@ AT = Timestamp(1000)
 
 
 def stats_of(
-    number: int, *, size: int = 500, rows: int = 10, blocks: int = 1, appendable: bool = False, meta_end: int | None = None
+    number: int,
+    *,
+    size: int = 500,
+    rows: int = 10,
+    blocks: int = 1,
+    appendable: bool = False,
+    meta_end: int | None = None,
 ) -> bytes:
     """154 bytes of an object whose id is made of a number."""
     meta_end = size - 64 if meta_end is None else meta_end
@@ -46,7 +59,9 @@ def a_list(rows: Sequence[Row]) -> list[pa.RecordBatch]:
     database, table, stats, create, delete, tombstone = map(list, columns)
     zeros = [0] * len(rows)
     gone = [None if value is None else 0 for value in delete]
-    values = dict(zip(OBJECT_LIST_SCHEMA.names, [database, table, stats, create, zeros, delete, gone, tombstone], strict=True))
+    values = dict(
+        zip(OBJECT_LIST_SCHEMA.names, [database, table, stats, create, zeros, delete, gone, tombstone], strict=True)
+    )
     return [pa.RecordBatch.from_pydict(values, schema=OBJECT_LIST_SCHEMA)]
 
 
@@ -95,14 +110,16 @@ def test_conflicting_stats_are_an_error() -> None:
 
 def test_tables_that_share_an_object_have_to_agree_about_it() -> None:
     shared = [live(1), live(1, table="u"), live(2)]
-    assert of_two_minds(listed(shared), {}) == []
-    assert of_two_minds(listed(shared), {f"{UUID(int=1)}_00000": 500, f"{UUID(int=9)}_00000": 7}) == []
-    assert of_two_minds(listed(shared), {f"{UUID(int=2)}_00000": 499}) == [f"{UUID(int=2)}_00000"], (
+    assert conflicting_objects(listed(shared), {}) == []
+    assert conflicting_objects(listed(shared), {f"{UUID(int=1)}_00000": 500, f"{UUID(int=9)}_00000": 7}) == []
+    assert conflicting_objects(listed(shared), {f"{UUID(int=2)}_00000": 499}) == [f"{UUID(int=2)}_00000"], (
         "another table's points have it otherwise"
     )
     for about in ({"size": 501}, {"rows": 11}, {"appendable": True}):
-        assert of_two_minds(listed([live(1), live(1, table="u", **about), live(2)]), {}) == [f"{UUID(int=1)}_00000"]
-    assert of_two_minds(LISTED_SCHEMA.empty_table(), {}) == []
+        assert conflicting_objects(listed([live(1), live(1, table="u", **about), live(2)]), {}) == [
+            f"{UUID(int=1)}_00000"
+        ]
+    assert conflicting_objects(LISTED_SCHEMA.empty_table(), {}) == []
 
 
 @pytest.mark.parametrize(
@@ -166,7 +183,9 @@ HISTORY = st.dictionaries(st.integers(1, 30), st.tuples(st.integers(1, 9), st.in
 
 @settings(deadline=None, max_examples=60)
 @given(history=HISTORY, first=st.integers(1, 9), second=st.integers(1, 9))
-def test_a_difference_and_a_full_list_lead_to_the_same_state(history: dict[int, tuple[int, int]], first: int, second: int) -> None:
+def test_a_difference_and_a_full_list_lead_to_the_same_state(
+    history: dict[int, tuple[int, int]], first: int, second: int
+) -> None:
     old, new = sorted((first, second))
     lives = {number: (birth, birth + length) for number, (birth, length) in history.items()}
 

@@ -24,7 +24,9 @@ T, U = a_table(1, "t"), a_table(2, "u")
 
 
 def rows(*objects: tuple[int, str, int]) -> pa.Table:
-    values = [{"table_id": table_id, "name": name, "size": size, "stats": b"s" * size} for table_id, name, size in objects]
+    values = [
+        {"table_id": table_id, "name": name, "size": size, "stats": b"s" * size} for table_id, name, size in objects
+    ]
     return pa.Table.from_pylist(values, LISTED_SCHEMA)
 
 
@@ -37,13 +39,21 @@ LISTED = Listed(ObjectDiff(rows((1, "a", 10), (1, "b", 20), (2, "c", 5)), rows((
 
 
 def plan(**changed) -> Plan:
-    given = {"subscription": a_subscription(), "ref": REF, "catalog": catalog([T, U], [T, U]), "listed": LISTED} | changed
+    given = {
+        "subscription": a_subscription(),
+        "ref": REF,
+        "catalog": catalog([T, U], [T, U]),
+        "listed": LISTED,
+    } | changed
     return make_plan(**given, objects=3, size=35)
 
 
 def test_a_plan_names_tables_objects_and_bytes() -> None:
     found = plan()
-    assert [(entry.table, entry.added, entry.removed, entry.bytes) for entry in found.tables] == [("db.t", 2, 1, 30), ("db.u", 1, 0, 5)]
+    assert [(entry.table, entry.added, entry.removed, entry.bytes) for entry in found.tables] == [
+        ("db.t", 2, 1, 30),
+        ("db.u", 1, 0, 5),
+    ]
     assert (found.objects, found.bytes, found.changes, found.destructive) == (3, 35, (), ())
 
 
@@ -74,7 +84,9 @@ def test_what_decides_changes_the_id(changed: dict) -> None:
     assert plan(**changed).id != plan().id
 
 
-@pytest.mark.parametrize("settings", [Settings(sync_interval=5), Settings(retain=3), Settings(max_mb_s=1.0), Settings(resync_limit=9)])
+@pytest.mark.parametrize(
+    "settings", [Settings(sync_interval=5), Settings(retain=3), Settings(max_mb_s=1.0), Settings(resync_limit=9)]
+)
 def test_how_it_is_done_does_not(settings: Settings) -> None:
     assert plan(subscription=replace(a_subscription(), settings=settings)).id == plan().id
 

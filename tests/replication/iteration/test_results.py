@@ -9,7 +9,7 @@ import pytest
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
-from replication.iteration.results import Listed, Resync, Work, sweep_work
+from replication.iteration.results import Listed, Resync, StepResults, sweep_results
 from replication.iteration.steps import Step, step_under_way
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
@@ -34,11 +34,11 @@ LISTED = Listed(ObjectDiff(rows(1, 2), rows(3)), rows(4), frozenset({2}), {7: FA
 
 
 def test_what_was_listed_is_found_again(mirror: Mirror) -> None:
-    work = Work(mirror, REF, None)
+    work = StepResults(mirror, REF, None)
     assert work.listed() is None
     assert step_under_way(REF, mirror.store) is Step.OBJECT_LIST
     work.keep_listed(LISTED)
-    assert Work(mirror, REF, None).listed() == LISTED
+    assert StepResults(mirror, REF, None).listed() == LISTED
     assert step_under_way(REF, mirror.store) is Step.COPY
     assert step_under_way(None, mirror.store) is None
     assert step_under_way(replace(REF, physical=None), mirror.store) is Step.CATALOG
@@ -46,17 +46,24 @@ def test_what_was_listed_is_found_again(mirror: Mirror) -> None:
 
 @pytest.mark.parametrize(
     ("ref", "resync"),
-    [(REF, Resync()), (REF, Resync("db.t")), (replace(REF, physical=1001), None), (replace(REF, name="xr_other_4_1"), None)],
+    [
+        (REF, Resync()),
+        (REF, Resync("db.t")),
+        (replace(REF, physical=1001), None),
+        (replace(REF, name="xr_other_4_1"), None),
+    ],
 )
 def test_results_of_another_question_are_not_taken(ref: SnapshotRef, resync: Resync | None, mirror: Mirror) -> None:
-    Work(mirror, REF, None).keep_listed(LISTED)
-    assert Work(mirror, ref, resync).listed() is None
+    StepResults(mirror, REF, None).keep_listed(LISTED)
+    assert StepResults(mirror, ref, resync).listed() is None
 
 
 def test_what_was_copied_is_void_with_the_list_that_it_was_copied_for(mirror: Mirror) -> None:
-    work = Work(mirror, REF, None)
+    work = StepResults(mirror, REF, None)
     values = [("a", 5, bytes(32), True, None), ("b", 6, None, False, FAILURE.to_text())]
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), COPY_OUTPUT, strict=True)]
+    columns = [
+        pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), COPY_OUTPUT, strict=True)
+    ]
     report = CopyReport.of(pa.Table.from_arrays(columns, schema=COPY_OUTPUT))
     work.keep_listed(LISTED)
     work.keep_copied(report)
@@ -73,9 +80,11 @@ def test_what_was_copied_is_void_with_the_list_that_it_was_copied_for(mirror: Mi
 OTHERWISE = '{"is_of": [1, "xr_abc_4_1", 1000, ""], "failures": {"x": 1}, "rebuilt": [], "base_lost": ""}'
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "nothing", OTHERWISE, OTHERWISE.replace('{"x": 1}', "{}").replace("[]", "[1.5]")])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "nothing", OTHERWISE, OTHERWISE.replace('{"x": 1}', "{}").replace("[]", "[1.5]")]
+)
 def test_results_that_are_not_as_they_were_written_are_told(text: str, mirror: Mirror) -> None:
-    work = Work(mirror, REF, None)
+    work = StepResults(mirror, REF, None)
     work.keep_listed(LISTED)
     mirror.store.delete(f"{REF.work}/about.json")
     mirror.store.put(f"{REF.work}/about.json", [text.encode()])
@@ -88,12 +97,12 @@ def test_a_table_that_fails_leaves_no_trace_in_what_is_applied() -> None:
     assert rest.diff.added.column("table_id").to_pylist() == [1]
     assert rest.diff.removed.column("table_id").to_pylist() == [3]
     assert rest.refetched.num_rows == 0
-    assert (rest.rebuilt, rest.mended) == (frozenset(), set())
+    assert (rest.rebuilt, rest.repaired) == (frozenset(), set())
     assert set(rest.failures) == {2, 4, 7}
 
 
 def test_only_results_of_earlier_iterations_are_swept(mirror: Mirror) -> None:
     for folder in ("work/3-0", "work/4-0", "work/4-1", "work/4-2", "work/5-0", "work/10-0"):
         mirror.store.put(f"{folder}/x", [b"x"])
-    sweep_work(mirror, REF)
+    sweep_results(mirror, REF)
     assert sorted(mirror.store.names("work")) == ["work/10-0/x", "work/4-1/x", "work/4-2/x", "work/5-0/x"]

@@ -11,7 +11,7 @@ import pytest
 from matrixone.objects.content import Content
 from replication.errors import StoreFailed
 from replication.iteration.copying import Pace
-from replication.iteration.write_queue import AHEAD_BYTES, SMALL_BYTES, TOGETHER, Landing
+from replication.iteration.write_queue import AHEAD_BYTES, SMALL_BYTES, TOGETHER, WriteQueue
 from replication.mirror.local_store import LocalStore
 from replication.mirror.store import Stored
 
@@ -28,8 +28,11 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def test_objects_land_whole_and_in_order(store: LocalStore) -> None:
-    with Landing(store) as landing:
-        futures = [landing.put(f"o{number}", number + len(LARGE) + 1, [b"a" * number, LARGE, b"b"], accept) for number in range(3)]
+    with WriteQueue(store) as landing:
+        futures = [
+            landing.put(f"o{number}", number + len(LARGE) + 1, [b"a" * number, LARGE, b"b"], accept)
+            for number in range(3)
+        ]
         assert [future.result().size for future in futures] == [number + len(LARGE) + 1 for number in range(3)]
     assert store.read("o2").to_pybytes() == b"aa" + LARGE + b"b"
 
@@ -51,7 +54,7 @@ def test_no_more_is_read_ahead_than_may_be(store: LocalStore, monkeypatch: pytes
             read.append(number)
             yield LARGE
 
-    with Landing(store) as landing:
+    with WriteQueue(store) as landing:
         reader = threading.Thread(target=landing.put, args=("o", 4 * len(LARGE), chunks(), accept))
         reader.start()
         writing.wait(30)
@@ -69,7 +72,7 @@ def test_a_reader_that_fails_leaves_nothing_and_its_error_is_raised(store: Local
         yield LARGE
         raise RuntimeError("line down")
 
-    with Landing(store) as landing:
+    with WriteQueue(store) as landing:
         with pytest.raises(RuntimeError, match="line down"):
             landing.put("o", 1000 * len(LARGE), chunks(), accept)
         following = landing.put("next", 1, [b"x"], accept)
@@ -91,13 +94,15 @@ def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: p
             read.append(number)
             yield LARGE
 
-    with Landing(store) as landing, pytest.raises(OSError, match="no space left"):
+    with WriteQueue(store) as landing, pytest.raises(OSError, match="no space left"):
         landing.put("o", 1000 * len(LARGE), chunks(), accept).result(30)
     assert len(read) < 10
 
 
-def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Landing(store) as landing:
+def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WriteQueue(store) as landing:
 
         def at_once(*_: object, **__: object) -> Future[Stored]:
             failed: Future[Stored] = Future()
@@ -110,7 +115,9 @@ def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(store
                 landing.put("bad", 2 * AHEAD_BYTES, [bytes(AHEAD_BYTES + 1), bytes(AHEAD_BYTES - 1)], accept).result(30)
         following: list[Future[Stored]] = []
         chunks = [LARGE, LARGE]
-        reader = threading.Thread(target=lambda: following.append(landing.put("good", 2 * len(LARGE), chunks, accept)), daemon=True)
+        reader = threading.Thread(
+            target=lambda: following.append(landing.put("good", 2 * len(LARGE), chunks, accept)), daemon=True
+        )
         reader.start()
         reader.join(30)
         assert not reader.is_alive(), "what failed still counts as read ahead"
@@ -121,13 +128,13 @@ def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:
     def refuse(content: Content) -> None:
         raise ValueError("damaged")
 
-    with Landing(store) as landing, pytest.raises(ValueError, match="damaged"):
+    with WriteQueue(store) as landing, pytest.raises(ValueError, match="damaged"):
         landing.put("o", 1, [b"x"], refuse).result(30)
     assert store.size("o") is None
 
 
 def test_small_objects_wait_for_others_until_they_are_flushed(store: LocalStore) -> None:
-    with Landing(store) as landing:
+    with WriteQueue(store) as landing:
         futures = [landing.put(f"o{number}", 3, [b"a", b"bc"], accept) for number in range(TOGETHER + 1)]
         assert [future.result(30).size for future in futures[:TOGETHER]] == [3] * TOGETHER
         assert store.size(f"o{TOGETHER}") is None
@@ -139,7 +146,7 @@ def test_small_objects_wait_for_others_until_they_are_flushed(store: LocalStore)
 
 
 def test_a_large_object_does_not_keep_small_ones_waiting(store: LocalStore) -> None:
-    with Landing(store) as landing:
+    with WriteQueue(store) as landing:
         small = landing.put("small", 1, [b"x"], accept)
         landing.put("large", len(LARGE), [LARGE], accept)
         assert small.result(30).size == 1
@@ -150,7 +157,7 @@ def test_small_objects_that_cannot_be_written_each_raise_it(store: LocalStore, m
         raise StoreFailed("no space left", subject="disk")
 
     monkeypatch.setattr(LocalStore, "put_together", full)
-    with Landing(store) as landing:
+    with WriteQueue(store) as landing:
         futures = [landing.put(f"o{number}", 1, [b"x"], accept) for number in range(3)]
         landing.flush()
         for future in futures:
@@ -169,7 +176,7 @@ def test_the_check_sees_the_whole_content_before_the_name_appears(store: LocalSt
         assert store.size("o") is None
         seen.append(found.slice(0, found.size).to_pybytes())
 
-    with Landing(store) as landing:
+    with WriteQueue(store) as landing:
         step = size // parts
         landing.put("o", size, [content[at : at + step] for at in range(0, size, step)], check)
     assert seen == [content] == [store.read("o").to_pybytes()]

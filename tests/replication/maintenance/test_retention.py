@@ -1,4 +1,5 @@
-"""What retention lets go, against a model: whatever a point that stays, a reader within the grace, or a target needs is never deleted."""
+"""What retention lets go, against a model: whatever a point that stays, a reader within the grace, or a target needs
+is never deleted."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from replication.mirror.layout import LEDGER_SCHEMA, ledger_path, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from replication.mirror.points import Behind, Head, Point, TableRef
+from replication.mirror.points import Head, LaggingTable, Point, TableRef
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.ledger import Ledger
@@ -55,12 +56,17 @@ def name_of(number: int) -> str:
 
 
 class Replica:
-    """A mirror with its books, into which points are put as an iteration does; and what a person would say must be there."""
+    """A mirror with its books, into which points are put as an iteration does; and what a person would say must be
+    there."""
 
     def __init__(self, folder: Path, engine: sa.Engine) -> None:
         self.mirror = Mirror(LocalStore(folder))
         task_id = f"task-{next(TASKS)}"
-        self.history, self.ledger, self.quarantine = PointHistory(engine, task_id), Ledger(engine, task_id), Quarantine(engine, task_id)
+        self.history, self.ledger, self.quarantine = (
+            PointHistory(engine, task_id),
+            Ledger(engine, task_id),
+            Quarantine(engine, task_id),
+        )
         self.engine, self.now, self.lsn = engine, START, 0
         self.tables: dict[int, TablePoint] = {}
         self.objects: Tables = {}
@@ -77,26 +83,45 @@ class Replica:
         numbers = sorted({number for _, number in added})
         for number in numbers:
             self.mirror.store.put(object_path(name_of(number)), [b"object"])
-        copied = pa.table([list(map(name_of, numbers)), [6] * len(numbers), [bytes(32)] * len(numbers)], schema=LEDGER_SCHEMA)
+        copied = pa.table(
+            [list(map(name_of, numbers)), [6] * len(numbers), [bytes(32)] * len(numbers)], schema=LEDGER_SCHEMA
+        )
         path = ledger_path(self.lsn, 1) if numbers else ""
         if path:
             self.mirror.write_arrow(path, copied)
         points = []
         for table_id, objects in changed.items():
             table = a_table(table_id, f"t{table_id}")
-            points.append(write_table(self.mirror, self.lsn, 1, table, rows_of({(table_id, number) for number in objects})))
+            points.append(
+                write_table(self.mirror, self.lsn, 1, table, rows_of({(table_id, number) for number in objects}))
+            )
         points += [TablePoint(self.tables[table_id].table, None, self.lsn) for table_id in gone]
         at = Timestamp(1_795_000_000_000_000_000 + self.lsn)
-        late = {table_id: Behind("db", f"t{table_id}", max(self.contents, default=None)) for table_id in behind & self.tables.keys() - gone}
+        late = {
+            table_id: LaggingTable("db", f"t{table_id}", max(self.contents, default=None))
+            for table_id in behind & self.tables.keys() - gone
+        }
         with transaction(self.engine) as connection:
-            self.ledger.record(connection, self.lsn, copied, ObjectDiff(rows_of(added), rows_of(removed)), wanted.keys(), gone)
+            self.ledger.record(
+                connection, self.lsn, copied, ObjectDiff(rows_of(added), rows_of(removed)), wanted.keys(), gone
+            )
             self.quarantine.write_behind(connection, self.lsn, late)
-            self.history.write(connection, GlobalPoint(self.lsn, at, f"xr_{self.lsn}", self.now, path, len(points), 0, 0), points)
-        self.tables = {key: value for key, value in (self.tables | {p.table.id: p for p in points}).items() if value.ref is not None}
-        refs: dict[int, TableRef] = {table_id: point.ref for table_id, point in self.tables.items() if point.ref is not None}
+            self.history.write(
+                connection, GlobalPoint(self.lsn, at, f"xr_{self.lsn}", self.now, path, len(points), 0, 0), points
+            )
+        self.tables = {
+            key: value
+            for key, value in (self.tables | {p.table.id: p for p in points}).items()
+            if value.ref is not None
+        }
+        refs: dict[int, TableRef] = {
+            table_id: point.ref for table_id, point in self.tables.items() if point.ref is not None
+        }
         base = max((lsn for lsn in self.contents if lsn not in self.dropped), default=None)
         self.mirror.publish(
-            Point(self.lsn, at, f"xr_{self.lsn}", self.now, path, refs), {point.table.id: point.ref for point in points}, base
+            Point(self.lsn, at, f"xr_{self.lsn}", self.now, path, refs),
+            {point.table.id: point.ref for point in points},
+            base,
         )
         self.objects, self.contents[self.lsn], self.committed[self.lsn] = wanted, dict(wanted), self.now
         self.lsn += 1
@@ -109,7 +134,13 @@ class Replica:
     def sweep(self, rule: Retention, needed: list[int]) -> Swept:
         with patch.object(retention, "needed_points", lambda *_: needed):
             swept = retention.sweep(
-                self.history, self.ledger, self.quarantine, self.mirror, rule, self.now.timestamp(), confirm=lambda: None
+                self.history,
+                self.ledger,
+                self.quarantine,
+                self.mirror,
+                rule,
+                self.now.timestamp(),
+                confirm=lambda: None,
             )
         for lsn in self.contents.keys() - {point.lsn for point in self.history.global_points()}:
             self.dropped.setdefault(lsn, self.now)
@@ -124,7 +155,9 @@ class Replica:
             return set(present)
         late = self.quarantine.behind(present[-1]).values()
         start = self.now - timedelta(seconds=rule.seconds)
-        ends = {lsn: self.committed[later] for lsn, later in itertools.pairwise(present)}  # until when a point was the newest
+        ends = {
+            lsn: self.committed[later] for lsn, later in itertools.pairwise(present)
+        }  # until when a point was the newest
         return {
             lsn
             for place, lsn in enumerate(reversed(present))
@@ -140,9 +173,9 @@ class Replica:
             point = self.mirror.point(lsn)
             assert point.lsn == lsn
             shown = {ref.table_id: self.mirror.manifest(ref) for ref in point.tables.values()}
-            assert {key: {entry.stats.name for entry in manifest.listed_objects()} for key, manifest in shown.items()} == {
-                key: set(map(name_of, objects)) for key, objects in self.contents[lsn].items()
-            }
+            assert {
+                key: {entry.stats.name for entry in manifest.listed_objects()} for key, manifest in shown.items()
+            } == {key: set(map(name_of, objects)) for key, objects in self.contents[lsn].items()}
         graced = {lsn for lsn, when in self.dropped.items() if (self.now - when).total_seconds() < GRACE_SECONDS}
         files = self.files("objects")
         for lsn in kept | graced:
@@ -154,7 +187,9 @@ class Replica:
     def check_no_leak(self) -> None:
         """After all grace: nothing but what points that stay need."""
         kept = {lsn for lsn in self.contents if lsn not in self.dropped}
-        assert self.files("objects") == {name_of(n) for lsn in kept for objects in self.contents[lsn].values() for n in objects}
+        assert self.files("objects") == {
+            name_of(n) for lsn in kept for objects in self.contents[lsn].values() for n in objects
+        }
         refs = {ref.manifest for lsn in kept for ref in self.mirror.point(lsn).tables.values()}
         assert set(self.mirror.store.names("manifests")) == refs
         assert self.ledger.waiting() == 0
@@ -174,7 +209,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> sa.Engine:
     data=st.data(),
 )
 def test_nothing_that_is_needed_is_deleted_and_nothing_else_stays(
-    events: list, rule: Retention, behind: set[int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, engine: sa.Engine
+    events: list,
+    rule: Retention,
+    behind: set[int],
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+    engine: sa.Engine,
 ) -> None:
     replica = Replica(tmp_path_factory.mktemp("mirror"), engine)
     for event in events:

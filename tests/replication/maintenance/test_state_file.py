@@ -31,9 +31,16 @@ def a_document() -> dict[str, Any]:
     subscription = a_subscription()
     mine, stamp = {"task_id": subscription.task_id}, NOW.replace(tzinfo=None)
     refs = [SnapshotRef(f"xr_{subscription.uid}_{lsn}_0", lsn, 0, 10 + lsn, 20.0 + lsn) for lsn in range(3)]
-    context = Context(open=refs[2], current=refs[1], previous=refs[0], to_drop=(f"xr_{subscription.uid}_1_1",), attempts=1)
+    context = Context(
+        open=refs[2], current=refs[1], previous=refs[0], to_drop=(f"xr_{subscription.uid}_1_1",), attempts=1
+    )
     row = replace(
-        subscription.to_row(NOW), iteration_lsn=2, watermark=11, context=context.to_text(), iteration_state=1, error_message="R:1:2:3:X"
+        subscription.to_row(NOW),
+        iteration_lsn=2,
+        watermark=11,
+        context=context.to_text(),
+        iteration_state=1,
+        error_message="R:1:2:3:X",
     )
     CcprLog(engine).insert(row)
     counts = {"tables_changed": 1, "objects_copied": 1, "bytes_copied": 7}
@@ -56,11 +63,17 @@ def a_document() -> dict[str, Any]:
                 "ledger": f"ledger/{lsn}-1.arrow",
             }
             connection.execute(points.insert().values(mine | point | counts))
-            connection.execute(table_points.insert().values(mine | table | {"lsn": lsn, "manifest": f"manifests/1/{lsn}-1.arrow"}))
+            connection.execute(
+                table_points.insert().values(mine | table | {"lsn": lsn, "manifest": f"manifests/1/{lsn}-1.arrow"})
+            )
         for name in NAMES:
             connection.execute(objects.insert().values(mine | {"object_name": name, "size": 7, "sha256": bytes(32)}))
         for name in NAMES[1:]:
-            connection.execute(references.insert().values(mine | {"object_name": name, "table_id": 1, "from_lsn": 0, "until_lsn": None}))
+            connection.execute(
+                references.insert().values(
+                    mine | {"object_name": name, "table_id": 1, "from_lsn": 0, "until_lsn": None}
+                )
+            )
         connection.execute(garbage.insert().values(mine | {"path": f"objects/{NAMES[0]}", "due_at": 5}))
     return export_state(engine, subscription.name, NOW)
 
@@ -82,8 +95,22 @@ anything = st.recursive(
     | st.sampled_from([-1, 0, 1, 2, 3, 2**31, 2**63, -(2**63), 10**400])
     | st.floats()
     | st.text(st.characters(), max_size=20)
-    | st.sampled_from(["", "..", "../../etc/passwd", "\ud800", "\0", "x" * 6000, "2026-11-21T00:00:00", "2026-11-21T00:00:00+01:00", "R:1"])
-    | st.sampled_from(["manifests/1/0-1.arrow", f"objects/{NAMES[1]}", "xr_000000000000_0_0", "points/000000000001.json", "{}", "[]"]),
+    | st.sampled_from(
+        [
+            "",
+            "..",
+            "../../etc/passwd",
+            "\ud800",
+            "\0",
+            "x" * 6000,
+            "2026-11-21T00:00:00",
+            "2026-11-21T00:00:00+01:00",
+            "R:1",
+        ]
+    )
+    | st.sampled_from(
+        ["manifests/1/0-1.arrow", f"objects/{NAMES[1]}", "xr_000000000000_0_0", "points/000000000001.json", "{}", "[]"]
+    ),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )

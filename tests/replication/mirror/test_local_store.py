@@ -1,4 +1,5 @@
-"""The local store's own, beside the contract that all stores keep (test_store_contract): what lies on the disk, names, URLs."""
+"""The local store's own, beside the contract that all stores keep (test_store_contract): what lies on the disk, names,
+URLs."""
 
 import os
 from pathlib import Path
@@ -39,7 +40,9 @@ def test_what_a_killed_writer_left_is_swept(store: LocalStore) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_no_name_appears_before_its_file_is_on_the_disk(store: LocalStore, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+def test_no_name_appears_before_its_file_is_on_the_disk(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
     synced: set[int] = set()
     placed: list[str] = []
     rename, fsync = Path.rename, os.fsync
@@ -64,7 +67,9 @@ def test_no_name_appears_before_its_file_is_on_the_disk(store: LocalStore, monke
     assert placed == ["a", "b"]
 
 
-def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fsync, calls = os.fsync, 0
 
     def full(descriptor: int) -> None:

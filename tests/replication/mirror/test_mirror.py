@@ -27,7 +27,8 @@ def a_ref(table_id: int, lsn: int) -> TableRef:
 
 
 def publish_all(mirror: Mirror, history: list[dict[int, bool] | None]) -> dict[int, dict[int, TableRef]]:
-    """Publish a point for each entry (None: idle); an entry says which tables change (True) or go (False). The tables at each point."""
+    """Publish a point for each entry (None: idle); an entry says which tables change (True) or go (False). The tables
+    at each point."""
     tables: dict[int, TableRef] = {}
     states: dict[int, dict[int, TableRef]] = {}
     base = None
@@ -134,7 +135,9 @@ def test_a_time_without_a_zone_is_one_of_utc_wherever_the_reader_is(tmp_path: Pa
     mirror = Mirror(LocalStore(tmp_path))
     first, hour = 1_795_000_000_000_000_000, 3_600_000_000_000
     for lsn in range(4):
-        mirror.publish(Point(lsn, Timestamp(first + lsn * hour), f"xr_a_{lsn}_0", NOW, "", {}), {}, lsn - 1 if lsn else None)
+        mirror.publish(
+            Point(lsn, Timestamp(first + lsn * hour), f"xr_a_{lsn}_0", NOW, "", {}), {}, lsn - 1 if lsn else None
+        )
     mirror.publish_head(Head(0, 3, 4, first + 3 * hour))
     at = datetime.fromtimestamp(first / 1e9, UTC) + timedelta(hours=2, microseconds=1)
     assert mirror.point(at).lsn == 2

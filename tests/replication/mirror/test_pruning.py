@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from emulator.engine.storage import Storage
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects import types
 from matrixone.objects.layout import COLUMN_META_DTYPE, Block
 from matrixone.objects.reader import ObjectFile
@@ -35,14 +35,22 @@ from tests.support.spark_fixtures import RecordedMirror
 
 def zone(oid: int, low: bytes, high: bytes, *, initialised: bool = True, unbounded: bool = False) -> bytes:
     high_length = bytes([len(high) | (0x80 if unbounded else 0)])
-    return low.ljust(30, b"\x77") + bytes([len(low)]) + high.ljust(30, b"\x77") + high_length + bytes([0x80 if initialised else 0, oid])
+    return (
+        low.ljust(30, b"\x77")
+        + bytes([len(low)])
+        + high.ljust(30, b"\x77")
+        + high_length
+        + bytes([0x80 if initialised else 0, oid])
+    )
 
 
 def numbers(oid: int, form: str, low: int, high: int) -> bytes:
     return zone(oid, struct.pack(form, low), struct.pack(form, high))
 
 
-def excluded(column: Column, filter_: Filter, zonemap: bytes, *, rows: int = 10, nulls: int = 0, oid: int | None = None) -> bool:
+def excluded(
+    column: Column, filter_: Filter, zonemap: bytes, *, rows: int = 10, nulls: int = 0, oid: int | None = None
+) -> bool:
     metas = np.zeros(column.seqnum + 1, COLUMN_META_DTYPE)
     metas[column.seqnum]["oid"] = column.type.oid if oid is None else oid
     metas[column.seqnum]["nulls"] = nulls
@@ -103,7 +111,9 @@ def test_texts_are_compared_by_bytes_within_what_30_bytes_can_tell() -> None:
         assert not excluded(TEXT, Compare("c", ">", "\U0010ffff" * 20), open_end)
         assert excluded(TEXT, Compare("c", "<", "b"), open_end)
     raw = Column("c", 0, SqlType(types.VARBINARY, 100, 0))
-    assert not excluded(raw, Compare("c", ">", b"\xff" * 30), zone(types.VARBINARY, b"b", b"\xff" * 30)), "may stand for anything greater"
+    assert not excluded(raw, Compare("c", ">", b"\xff" * 30), zone(types.VARBINARY, b"b", b"\xff" * 30)), (
+        "may stand for anything greater"
+    )
     assert not excluded(TEXT, Compare("c", "=", "\ud800"), bounds)
 
 
@@ -128,7 +138,9 @@ def test_texts_are_compared_by_bytes_within_what_30_bytes_can_tell() -> None:
     ],
     ids=lambda value: str(value.oid) if isinstance(value, SqlType) else "",
 )  # fmt: skip
-def test_every_comparable_type_is_compared_in_its_stored_form(kind: SqlType, inside: Any, outside: Any, low: bytes, high: bytes) -> None:
+def test_every_comparable_type_is_compared_in_its_stored_form(
+    kind: SqlType, inside: Any, outside: Any, low: bytes, high: bytes
+) -> None:
     column = Column("c", 0, kind)
     assert not excluded(column, Compare("c", "=", inside), zone(kind.oid, low, high))
     assert excluded(column, Compare("c", "=", outside), zone(kind.oid, low, high))
@@ -162,15 +174,20 @@ def test_a_hole_below_the_sort_key_makes_the_stats_tell_nothing() -> None:
 
 
 @pytest.mark.parametrize("added", ["int", "bigint", "varchar(20)", "timestamp(6)"])
-def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_at_its_number(tmp_path: Path, added: str) -> None:
+def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_at_its_number(
+    tmp_path: Path, added: str
+) -> None:
     """Rowids and commit times are never null, and have zone maps: neither says anything of the new column."""
     storage = Storage(cn_rows=100)
     storage.create_database("d")
     storage.create_table("d", "t", {"n": "int"}, primary_key=["n"])
     storage.create_publication("p", "d")
-    values = {"int": [5, None], "bigint": [5, None], "varchar(20)": ["v", None], "timestamp(6)": [datetime(2026, 1, 1, tzinfo=UTC), None]}[
-        added
-    ]
+    values = {
+        "int": [5, None],
+        "bigint": [5, None],
+        "varchar(20)": ["v", None],
+        "timestamp(6)": [datetime(2026, 1, 1, tzinfo=UTC), None],
+    }[added]
 
     def insert(**columns: list[Any]) -> None:
         with storage.begin() as transaction:
@@ -185,7 +202,7 @@ def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_
     storage.add_column("d", "t", "a", added, in_place=True)
     storage.add_column("d", "t", "b", added, in_place=True)  # one number stands for rowids, the other for commit times
     insert(n=[11, 12], a=values, b=values[::-1])
-    with LivingEmulator(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "d")) as workspace:
+    with SimulatedUpstream(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "d")) as workspace:
         iterate(workspace)
         url = workspace.mirror(NAME).store.url
 
@@ -236,7 +253,9 @@ def test_filters_give_the_same_rows_with_and_without_pruning(
         whole[read] = rows_of(read)
     everything = whole[read]
     columns = [column for column in read.columns if kind_of(everything, column.name) is not None]
-    filters = tuple(a_filter(everything, data.draw(st.sampled_from(columns)), data) for _ in range(data.draw(st.integers(1, 3))))
+    filters = tuple(
+        a_filter(everything, data.draw(st.sampled_from(columns)), data) for _ in range(data.draw(st.integers(1, 3)))
+    )
     pruned = rows_of(replace(read, filters=filters))
     assert satisfying(pruned, filters).equals(satisfying(everything, filters)), filters
 
@@ -258,7 +277,9 @@ def a_filter(rows: pa.Table, column: Column, data: st.DataObject) -> Filter:
     if kind in ("null", "not null") or values.null_count == len(values):
         return IsNull(column.name) if kind == "null" else IsNotNull(column.name)
     known = values.drop_null()
-    picked = [near(known[data.draw(st.integers(0, len(known) - 1))].as_py(), data) for _ in range(3 if kind == "in" else 1)]
+    picked = [
+        near(known[data.draw(st.integers(0, len(known) - 1))].as_py(), data) for _ in range(3 if kind == "in" else 1)
+    ]
     return IsIn(column.name, tuple(picked)) if kind == "in" else Compare(column.name, kind, picked[0])  # pyright: ignore[reportArgumentType]
 
 
@@ -379,7 +400,9 @@ def test_read_table_skips_by_its_filters_and_keeps_the_rows_they_are_true_of(
 
 @pytest.mark.spark
 @pytest.mark.recordings
-def test_filters_mean_the_same_to_spark_whatever_the_zone_of_its_session(spark: SparkSession, recorded_mirror: RecordedMirror) -> None:
+def test_filters_mean_the_same_to_spark_whatever_the_zone_of_its_session(
+    spark: SparkSession, recorded_mirror: RecordedMirror
+) -> None:
     mirror = recorded_mirror("all_types")
     url, seen = mirror.store.url, set()
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")

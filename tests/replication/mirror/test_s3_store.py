@@ -37,7 +37,8 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://", "s3:///x", "s3://b/../c", "s3://b/x?colour=red", "s3://b/x#y", "s3://b:80/x", "s3://b/x?scheme=ftp"]
+    "url",
+    ["s3://", "s3:///x", "s3://b/../c", "s3://b/x?colour=red", "s3://b/x#y", "s3://b:80/x", "s3://b/x?scheme=ftp"],
 )
 def test_what_is_no_url_of_a_bucket_is_refused(url: str) -> None:
     with pytest.raises(BadName):
@@ -52,7 +53,12 @@ def test_the_url_is_kept_in_one_form() -> None:
 
 def test_a_server_that_does_not_answer_is_a_failure_to_try_again(s3_credentials: None) -> None:
     store = open_store("s3://bucket/x?endpoint_override=http://127.0.0.1:1&region=us-east-1")
-    for act in (lambda: store.read("a"), lambda: store.put("a", [b"x"]), lambda: list(store.names("a")), lambda: store.size("a")):
+    for act in (
+        lambda: store.read("a"),
+        lambda: store.put("a", [b"x"]),
+        lambda: list(store.names("a")),
+        lambda: store.size("a"),
+    ):
         with pytest.raises(StoreFailed, match=r"s3://bucket/x/a.*AWS_ACCESS_KEY_ID"):
             act()
 
@@ -82,7 +88,12 @@ def test_a_mirror_on_s3_is_read_by_the_process_and_by_spark(
     local, store = recorded_mirror("dml"), open_store(s3_url)
     snapshot = Snapshot(recordings / "dml/snapshot-004")
     names = {listed.stats.name for listed in snapshot.objects["acc"]}
-    for name in [*local.store.names("points"), *local.store.names("manifests"), "head.json", *(f"objects/{name}" for name in names)]:
+    for name in [
+        *local.store.names("points"),
+        *local.store.names("manifests"),
+        "head.json",
+        *(f"objects/{name}" for name in names),
+    ]:
         store.put(name, [local.store.read(name).to_pybytes()])
 
     mirror = Mirror(open_store(store.url))

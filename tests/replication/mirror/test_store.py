@@ -8,7 +8,7 @@ import pytest
 
 from matrixone.objects.content import Content
 from replication.errors import BadName, MirrorDamaged
-from replication.iteration.write_queue import Landing
+from replication.iteration.write_queue import WriteQueue
 from replication.mirror.local_store import LocalStore
 from replication.mirror.open_store import open_store
 from replication.mirror.store import Store
@@ -16,7 +16,9 @@ from replication.mirror.store import Store
 
 @pytest.fixture(params=["local", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return LocalStore(tmp_path / "mirror") if request.param == "local" else open_store(request.getfixturevalue("s3_url"))
+    return (
+        LocalStore(tmp_path / "mirror") if request.param == "local" else open_store(request.getfixturevalue("s3_url"))
+    )
 
 
 def refuse(content: Content) -> None:
@@ -26,7 +28,11 @@ def refuse(content: Content) -> None:
 
 def test_what_is_put_is_read_with_its_checksum(store: Store) -> None:
     seen: list[bytes] = []
-    stored = store.put("objects/a", [b"one", b"", b"two"], check=lambda content: seen.append(content.slice(0, content.size).to_pybytes()))
+    stored = store.put(
+        "objects/a",
+        [b"one", b"", b"two"],
+        check=lambda content: seen.append(content.slice(0, content.size).to_pybytes()),
+    )
     assert store.read("objects/a").to_pybytes() == b"onetwo" == seen[0]
     assert (stored.size, stored.sha256) == (6, hashlib.sha256(b"onetwo").digest())
     assert (store.size("objects/a"), store.size("objects/b"), store.size("objects")) == (6, None, store.size("objects"))
@@ -47,7 +53,9 @@ def test_a_file_of_several_parts_is_whole(store: Store) -> None:
 def test_what_is_put_together_is_as_if_put_one_by_one(store: Store) -> None:
     contents = [(f"objects/{number}", bytes([number]) * number) for number in range(20)]
     stored = store.put_together(contents)
-    assert [(value.size, value.sha256) for value in stored] == [(len(data), hashlib.sha256(data).digest()) for _, data in contents]
+    assert [(value.size, value.sha256) for value in stored] == [
+        (len(data), hashlib.sha256(data).digest()) for _, data in contents
+    ]
     assert {name: store.read(name).to_pybytes() for name in store.names("objects")} == dict(contents)
     assert store.put_together([]) == []
     with pytest.raises(BadName):
@@ -110,7 +118,9 @@ def test_deleting_leaves_the_neighbours(store: Store) -> None:
     assert list(store.names("objects")) == ["objects/b"]
 
 
-@pytest.mark.parametrize("act", [Store.read, Store.size, Store.delete, Store.delete_folder], ids=lambda act: act.__name__)
+@pytest.mark.parametrize(
+    "act", [Store.read, Store.size, Store.delete, Store.delete_folder], ids=lambda act: act.__name__
+)
 @pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", "a/.", "..", "a\0b", "a b", "a\\b", "é", "a/"])
 def test_a_name_that_is_no_plain_path_is_refused(store: Store, act: Callable, name: str) -> None:
     with pytest.raises(BadName):
@@ -126,7 +136,10 @@ def test_the_url_opens_the_same_store(store: Store) -> None:
 
 
 def test_objects_land_from_another_thread(store: Store) -> None:
-    with Landing(store) as landing:
-        landed = [landing.put(f"objects/{number}", 3 * number, [b"x" * number] * 3, lambda content: None) for number in range(20)]
+    with WriteQueue(store) as landing:
+        landed = [
+            landing.put(f"objects/{number}", 3 * number, [b"x" * number] * 3, lambda content: None)
+            for number in range(20)
+        ]
     assert [stored.result().size for stored in landed] == [3 * number for number in range(20)]
     assert len(list(store.names("objects"))) == 20

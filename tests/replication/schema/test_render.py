@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
-from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind, KeyPart, format_create_table
+from matrixone.ddl.definition import (
+    ColumnDefinition,
+    ColumnType,
+    CreateTable,
+    Index,
+    IndexKind,
+    KeyPart,
+    format_create_table,
+)
 from matrixone.ddl.parser import create_table_of, parse_create_table
 from matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
 from replication.schema.dialects import Dialect
@@ -154,7 +162,10 @@ def test_the_remarks_tell_what_is_different():
         "index ft is made without its options: WITH PARSER ngram",
     ):
         assert told in remarks
-    assert target_table(parse_create_table("CREATE TABLE t (a int primary key, b varchar(9))"), Dialect.MARIADB).remarks == ()
+    assert (
+        target_table(parse_create_table("CREATE TABLE t (a int primary key, b varchar(9))"), Dialect.MARIADB).remarks
+        == ()
+    )
 
 
 def test_doris_has_the_key_first():
@@ -165,16 +176,30 @@ def test_doris_has_the_key_first():
     target = doris_table(source)
     assert for_sync(create_table(target.create), Dialect.DORIS, buckets=4).create == DORIS
     assert "the columns of the key come first" in target.remarks
-    assert [kind.type.name for kind in target.types] == ["varchar", "bigint", "varchar", "largeint", "datetime", "string", "array<float>"]
+    assert [kind.type.name for kind in target.types] == [
+        "varchar",
+        "bigint",
+        "varchar",
+        "largeint",
+        "datetime",
+        "string",
+        "array<float>",
+    ]
     with pytest.raises(TargetUnfit):
         doris_table(parse_create_table("CREATE TABLE t (f double primary key)"))
 
 
 def test_a_table_without_key_has_its_hidden_key_as_a_column():
     source = parse_create_table("CREATE TABLE t (a int)")
-    shown = {dialect: format_create_table(target_table(source, dialect).create) for dialect in (Dialect.MYSQL8, Dialect.MATRIXONE)}
+    shown = {
+        dialect: format_create_table(target_table(source, dialect).create)
+        for dialect in (Dialect.MYSQL8, Dialect.MATRIXONE)
+    }
     assert f"`{FAKE_KEY}` bigint unsigned NOT NULL AUTO_INCREMENT INVISIBLE" in shown[Dialect.MYSQL8]
-    assert "`__ccpr_key` bigint unsigned NOT NULL AUTO_INCREMENT,\n  PRIMARY KEY (`__ccpr_key`)" in shown[Dialect.MATRIXONE]
+    assert (
+        "`__ccpr_key` bigint unsigned NOT NULL AUTO_INCREMENT,\n  PRIMARY KEY (`__ccpr_key`)"
+        in shown[Dialect.MATRIXONE]
+    )
     assert "`__ccpr_key` largeint NOT NULL" in create_table(doris_table(source).create)
     with pytest.raises(TargetUnfit):
         target_table(parse_create_table(f"CREATE TABLE t ({FAKE_KEY.upper()} int)"), Dialect.MARIADB)
@@ -192,7 +217,10 @@ def test_a_table_without_key_has_its_hidden_key_as_a_column():
         ("CREATE TABLE `🙂` (a int)", "takes no name"),
         ("CREATE TABLE t (a int, primary key (b))", "no column"),
         ("CREATE TABLE t (a hologram)", "nobody knows"),
-        (f"CREATE TABLE t (id int, {', '.join(f'c{number} varchar(40)' for number in range(400))})", "402 columns do not fit"),
+        (
+            f"CREATE TABLE t (id int, {', '.join(f'c{number} varchar(40)' for number in range(400))})",
+            "402 columns do not fit",
+        ),
         (f"CREATE TABLE t (id int, {', '.join(f'c{number} double' for number in range(1020))})", "columns do not fit"),
     ],
 )
@@ -210,13 +238,18 @@ def test_the_longest_columns_leave_a_row_that_is_too_long():
 
 
 def test_a_column_can_be_asked_for_as_text():
-    target = target_table(parse_create_table("CREATE TABLE t (id int primary key, tm time(6))"), Dialect.MYSQL8, as_text={"tm"})
+    target = target_table(
+        parse_create_table("CREATE TABLE t (id int primary key, tm time(6))"), Dialect.MYSQL8, as_text={"tm"}
+    )
     assert target.create.column("tm").type == ColumnType("longtext")
 
 
 def test_renames_are_one_statement():
     live = CreateTable("t", (), "d")
-    assert rename_tables([("`a`", "`x`"), ("`b`", "`a`"), ("`x`", "`b`")]) == "RENAME TABLE `a` TO `x`, `b` TO `a`, `x` TO `b`"
+    assert (
+        rename_tables([("`a`", "`x`"), ("`b`", "`a`"), ("`x`", "`b`")])
+        == "RENAME TABLE `a` TO `x`, `b` TO `a`, `x` TO `b`"
+    )
     assert swap_in(live, "t new", "t old") == "RENAME TABLE `d`.`t` TO `d`.`t old`, `d`.`t new` TO `d`.`t`"
 
 
@@ -228,12 +261,15 @@ def test_any_table_has_a_target_or_a_reason(table: CreateTable, dialect: Dialect
     except TargetUnfit:
         return  # a name with a letter beyond the BMP, a key too long
     names = [column.name for column in target.create.columns]
-    assert sorted(names[: len(table.columns)]) == sorted(column.name for column in table.columns) or table.primary_key == ()
+    assert (
+        sorted(names[: len(table.columns)]) == sorted(column.name for column in table.columns)
+        or table.primary_key == ()
+    )
     assert len(target.types) == len(names)
     if dialect is Dialect.DORIS:
         text = create_table(target.create)
         synced = for_sync(text, dialect, buckets=3)
-        assert restore(synced.create, synced.erased, synced.suspended, dialect) == text
+        assert restore(synced.create, synced.stripped, synced.disabled, dialect) == text
     else:
         assert parse_create_table(for_sync(target.create, dialect).create).primary_key == target.create.primary_key
 
@@ -296,7 +332,8 @@ def test_every_recorded_table_is_made_in_mariadb_and_shown_as_it_was_asked_for(r
             create = parse_create_table(synced.create)
             columns_of(cursor, create)
             cursor.execute(
-                "SELECT table_comment FROM information_schema.tables WHERE table_schema = 'target' AND table_name = %s", [table.name]
+                "SELECT table_comment FROM information_schema.tables WHERE table_schema = 'target' AND table_name = %s",
+                [table.name],
             )
             assert cursor.fetchall() == ((create.comment,),)
             cursor.execute(
@@ -306,7 +343,7 @@ def test_every_recorded_table_is_made_in_mariadb_and_shown_as_it_was_asked_for(r
             )
             wanted = {index.name: "|".join(part.column for part in index.parts) for index in create.indexes}
             assert dict(cursor.fetchall()) == {**wanted, "PRIMARY": "|".join(create.primary_key)}
-            for statement in release(synced.create, synced.erased, synced.suspended, Dialect.MARIADB).statements:
+            for statement in release(synced.create, synced.stripped, synced.disabled, Dialect.MARIADB).statements:
                 cursor.execute(statement)
             cursor.execute(f"DROP TABLE {create.quoted_name}")
     assert len(made) > 10
@@ -315,10 +352,12 @@ def test_every_recorded_table_is_made_in_mariadb_and_shown_as_it_was_asked_for(r
 def test_every_type_is_made_in_mariadb_and_released(cursor: Cursor):
     target = target_table(parse_create_table(EVERY_TYPE), Dialect.MARIADB, database="target")
     synced = for_sync(target.create, Dialect.MARIADB)
-    cursor.execute(synced.create.replace("DEFAULT -1", "DEFAULT 1"))  # -1 is no tinyint unsigned: MatrixOne's own text would not run either
+    cursor.execute(
+        synced.create.replace("DEFAULT -1", "DEFAULT 1")
+    )  # -1 is no tinyint unsigned: MatrixOne's own text would not run either
     columns_of(cursor, parse_create_table(synced.create))
     cursor.execute("INSERT INTO every (id, d) VALUES (0, 1)")
-    for statement in release(synced.create, synced.erased, synced.suspended, Dialect.MARIADB).statements:
+    for statement in release(synced.create, synced.stripped, synced.disabled, Dialect.MARIADB).statements:
         cursor.execute(statement.replace("DEFAULT -1", "DEFAULT 1"))
     cursor.execute("INSERT INTO every (d, vc) VALUES (2, 'other')")
     cursor.execute("SELECT id, ABS(TIMESTAMPDIFF(SECOND, ts, UTC_TIMESTAMP())) < 60 FROM every ORDER BY id")
@@ -343,7 +382,9 @@ def test_the_longest_key_that_is_not_refused_is_one_that_mariadb_takes(cursor: C
 def test_the_widest_row_that_stays_in_the_row_is_one_that_mariadb_takes(cursor: Cursor):
     for count, length in ((8, 3000), (15, 1050), (60, 264), (1, 16000), (180, 60), (400, 4), (3, 16000)):
         columns = ", ".join(f"c{number} varchar({length})" for number in range(count))
-        target = target_table(parse_create_table(f"CREATE TABLE w (id int primary key, {columns})"), Dialect.MARIADB, database="target")
+        target = target_table(
+            parse_create_table(f"CREATE TABLE w (id int primary key, {columns})"), Dialect.MARIADB, database="target"
+        )
         cursor.execute(for_sync(target.create, Dialect.MARIADB).create)
         cursor.execute("DROP TABLE w")
 
@@ -352,7 +393,9 @@ INT = ColumnType("int")
 
 
 def catalog_table(ddl: CreateTable, seqnums: dict[str, int], number: int = 1) -> Table:
-    columns = tuple(Column(column.name, seqnums[column.name], column.type.sql_type or SqlType(22)) for column in ddl.columns)
+    columns = tuple(
+        Column(column.name, seqnums[column.name], column.type.sql_type or SqlType(22)) for column in ddl.columns
+    )
     return Table(number, 1, ddl.database, ddl.name, Kind.TABLE, columns)
 
 
@@ -362,7 +405,9 @@ def altered(cursor: Cursor, before: CreateTable, after: CreateTable, renames: di
     now = {renames.get(name, name): place for name, place in seqnums.items()}
     later = {column.name: now.get(column.name, 100 + place) for place, column in enumerate(after.columns)}
     synced = [
-        parse_create_table(for_sync(target_table(table, Dialect.MARIADB, database="target").create, Dialect.MARIADB).create)
+        parse_create_table(
+            for_sync(target_table(table, Dialect.MARIADB, database="target").create, Dialect.MARIADB).create
+        )
         for table in (before, after)
     ]
     alteration = alter_table(catalog_table(before, seqnums), catalog_table(after, later), *synced)
@@ -370,7 +415,9 @@ def altered(cursor: Cursor, before: CreateTable, after: CreateTable, renames: di
     cursor.execute(format_create_table(synced[0]))
     names = [column.name for column in synced[0].columns]
     quoted = ", ".join(f"`{name}`" for name in names)
-    cursor.execute(f"INSERT INTO {synced[0].quoted_name} ({quoted}) VALUES ({', '.join(map(str, range(7, 7 + len(names))))})")
+    cursor.execute(
+        f"INSERT INTO {synced[0].quoted_name} ({quoted}) VALUES ({', '.join(map(str, range(7, 7 + len(names))))})"
+    )
     for statement in (*alteration.before_rows, *alteration.after_rows):
         if statement in alteration.after_rows:
             cursor.execute(f"TRUNCATE TABLE {synced[1].quoted_name}")
@@ -390,7 +437,9 @@ def altered(cursor: Cursor, before: CreateTable, after: CreateTable, renames: di
     ((_, made),) = cursor.fetchall()
     cursor.execute(f"DROP TABLE {synced[1].quoted_name}")
     left, right = parse_create_table(shown), parse_create_table(made)
-    assert replace(left, indexes=tuple(sorted(left.indexes, key=repr))) == replace(right, indexes=tuple(sorted(right.indexes, key=repr)))
+    assert replace(left, indexes=tuple(sorted(left.indexes, key=repr))) == replace(
+        right, indexes=tuple(sorted(right.indexes, key=repr))
+    )
 
 
 A, B, C = (ColumnDefinition(name, INT) for name in "abc")
@@ -401,7 +450,19 @@ BASE = CreateTable("t", (K, A, B, C), "d", ("k",), (Index(IndexKind.KEY, "i", (K
 @pytest.mark.parametrize(
     ("after", "renames"),
     [
-        (replace(BASE, columns=(K, A, B, C, ColumnDefinition("n", ColumnType("varchar", (9,)), default="'it''s'", comment="new"))), {}),
+        (
+            replace(
+                BASE,
+                columns=(
+                    K,
+                    A,
+                    B,
+                    C,
+                    ColumnDefinition("n", ColumnType("varchar", (9,)), default="'it''s'", comment="new"),
+                ),
+            ),
+            {},
+        ),
         (replace(BASE, columns=(ColumnDefinition("n", ColumnType("datetime", (3,)), False), C, K, B, A)), {}),
         (
             replace(
@@ -413,15 +474,30 @@ BASE = CreateTable("t", (K, A, B, C), "d", ("k",), (Index(IndexKind.KEY, "i", (K
         ),
         (replace(BASE, columns=(K, replace(B, name="a"), C), indexes=()), {"b": "a", "a": "gone"}),
         (replace(BASE, columns=(replace(K, name="key"), A, B, C), primary_key=("key",)), {"k": "key"}),
-        (replace(BASE, columns=(K, replace(A, type=ColumnType("bigint"), default="3", comment="c"), B, replace(C, nullable=False))), {}),
+        (
+            replace(
+                BASE,
+                columns=(
+                    K,
+                    replace(A, type=ColumnType("bigint"), default="3", comment="c"),
+                    B,
+                    replace(C, nullable=False),
+                ),
+            ),
+            {},
+        ),
         (replace(BASE, name="u", comment="it's", indexes=(Index(IndexKind.UNIQUE, "i", (KeyPart("c"),)),)), {}),
         (
-            replace(BASE, columns=(K, replace(A, name="x y", type=ColumnType("bigint")), replace(C, name="a")), indexes=()),
+            replace(
+                BASE, columns=(K, replace(A, name="x y", type=ColumnType("bigint")), replace(C, name="a")), indexes=()
+            ),
             {"a": "x y", "c": "a", "b": "gone"},
         ),
     ],
 )
-def test_alterations_run_in_mariadb_and_give_the_table_that_was_wanted(cursor: Cursor, after: CreateTable, renames: dict[str, str]):
+def test_alterations_run_in_mariadb_and_give_the_table_that_was_wanted(
+    cursor: Cursor, after: CreateTable, renames: dict[str, str]
+):
     altered(cursor, BASE, after, renames)
 
 
@@ -456,7 +532,9 @@ def test_the_recorded_changes_run_in_mariadb(recordings: Path, cursor: Cursor):
 
 
 def test_mariadb_tells_texts_apart_by_their_bytes(cursor: Cursor):
-    target = target_table(parse_create_table("CREATE TABLE `c` (k varchar(9) primary key)"), Dialect.MARIADB, database="target")
+    target = target_table(
+        parse_create_table("CREATE TABLE `c` (k varchar(9) primary key)"), Dialect.MARIADB, database="target"
+    )
     cursor.execute(for_sync(target.create, Dialect.MARIADB).create)
     assert cursor.execute("INSERT INTO c VALUES ('a'), ('A'), ('a '), ('ä'), ('')") == 5
     cursor.execute("SELECT k FROM c ORDER BY k")

@@ -60,7 +60,7 @@ PROPERTIES (
 
 
 def through_json(synced: Synced) -> Synced:
-    return Synced(synced.create, json.loads(json.dumps(synced.erased)), json.loads(json.dumps(synced.suspended)))
+    return Synced(synced.create, json.loads(json.dumps(synced.stripped)), json.loads(json.dumps(synced.disabled)))
 
 
 def unordered(table: CreateTable) -> CreateTable:
@@ -68,7 +68,7 @@ def unordered(table: CreateTable) -> CreateTable:
 
 
 def restored(synced: Synced, dialect: Dialect) -> str:
-    return restore(synced.create, synced.erased, synced.suspended, dialect)
+    return restore(synced.create, synced.stripped, synced.disabled, dialect)
 
 
 def test_a_mysql_table_gives_up_what_acts_of_its_own_accord_and_what_points_elsewhere():
@@ -84,18 +84,23 @@ def test_a_mysql_table_gives_up_what_acts_of_its_own_accord_and_what_points_else
   KEY `over g` (`g`,`a`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='mine [ccpr: is_being_synced]'"""
     )
-    assert synced.erased == {
-        "options": [[3, "DATA DIRECTORY", "'/x'"], [4, "TABLESPACE", "`s`"], [5, "ENCRYPTION", "'Y'"], [6, "CONNECTION", "'mysql://o'"]]
+    assert synced.stripped == {
+        "options": [
+            [3, "DATA DIRECTORY", "'/x'"],
+            [4, "TABLESPACE", "`s`"],
+            [5, "ENCRYPTION", "'Y'"],
+            [6, "CONNECTION", "'mysql://o'"],
+        ]
     }
-    assert synced.suspended["options"] == [[1, "AUTO_INCREMENT", "7"]]
-    assert synced.suspended["auto_increment"] == ["id"]
-    assert synced.suspended["on_update"] == {"at": "current_timestamp(3)"}
-    assert synced.suspended["generated"] == {
+    assert synced.disabled["options"] == [[1, "AUTO_INCREMENT", "7"]]
+    assert synced.disabled["auto_increment"] == ["id"]
+    assert synced.disabled["on_update"] == {"at": "current_timestamp(3)"}
+    assert synced.disabled["generated"] == {
         "g": {"expression": "`a` * 2", "stored": False},
         "s": {"expression": "concat('n', `a`)", "stored": True},
     }
-    assert synced.suspended["checks"] == [["c", "`a` > 0"]]
-    assert synced.suspended["comment"] == "mine"
+    assert synced.disabled["checks"] == [["c", "`a` > 0"]]
+    assert synced.disabled["comment"] == "mine"
     assert parse_create_table(restored(through_json(synced), Dialect.MYSQL8)) == parse_create_table(MYSQL_TEXT)
 
 
@@ -106,8 +111,8 @@ def test_a_published_matrixone_table_loses_what_would_make_it_read_only_for_good
         "CREATE TABLE `t` (\n  `id` int NOT NULL,\n  PRIMARY KEY (`id`)\n) COMMENT='[ccpr: is_being_synced]'"
         ' PROPERTIES("k" = "v") CLUSTER BY (`id`)'
     )
-    assert synced.erased == {"properties": [[0, "from_publication", "true"]]}
-    assert synced.suspended == {"auto_increment": ["id"]}
+    assert synced.stripped == {"properties": [[0, "from_publication", "true"]]}
+    assert synced.disabled == {"auto_increment": ["id"]}
     assert restored(synced, Dialect.MATRIXONE) == text.format('PROPERTIES("k" = "v") ')
 
 
@@ -137,28 +142,39 @@ PROPERTIES (
 "_auto_bucket" = "true"
 );'''
     )
-    assert [edit["name"] for edit in synced.erased["edits"]] == ["storage_policy", "storage_policy", "colocate_with", "storage_policy"]
-    assert [edit["name"] for edit in synced.suspended["edits"]] == [
+    assert [edit["name"] for edit in synced.stripped["edits"]] == [
+        "storage_policy",
+        "storage_policy",
+        "colocate_with",
+        "storage_policy",
+    ]
+    assert [edit["name"] for edit in synced.disabled["edits"]] == [
         "buckets",
         "dynamic_partition.enable",
         "is_being_synced",
         "is_being_synced",
     ]
     assert restored(through_json(synced), Dialect.DORIS) == DORIS_TEXT
-    assert release(synced.create, synced.erased, synced.suspended, Dialect.DORIS).statements == (
+    assert release(synced.create, synced.stripped, synced.disabled, Dialect.DORIS).statements == (
         'ALTER TABLE `d`.`t` SET ("colocate_with" = "group")',
         'ALTER TABLE `d`.`t` SET ("dynamic_partition.enable" = "true")',
         'ALTER TABLE `d`.`t` SET ("storage_policy" = "cold")',
         "ALTER TABLE `d`.`t` MODIFY DISTRIBUTION DISTRIBUTED BY HASH(`k`) BUCKETS AUTO",
         'ALTER TABLE `d`.`t` SET ("is_being_synced" = "false")',
     )
-    assert release(synced.create, synced.erased, synced.suspended, Dialect.DORIS).left_out == ('"storage_policy" = "cold"',) * 2
+    assert (
+        release(synced.create, synced.stripped, synced.disabled, Dialect.DORIS).left_out
+        == ('"storage_policy" = "cold"',) * 2
+    )
 
 
 def test_a_doris_table_without_properties_gets_some():
     synced = for_sync("CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\n", Dialect.DORIS)
-    assert synced.create == 'CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\nPROPERTIES (\n"is_being_synced" = "true"\n)\n'
-    assert synced.erased == {}
+    assert (
+        synced.create
+        == 'CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\nPROPERTIES (\n"is_being_synced" = "true"\n)\n'
+    )
+    assert synced.stripped == {}
     assert restored(synced, Dialect.DORIS) == "CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\n"
 
 
@@ -170,7 +186,13 @@ def test_automatic_buckets_need_a_number():
 @settings(max_examples=150, deadline=None)
 @given(create_tables(), st.sampled_from([Dialect.MYSQL8, Dialect.MARIADB, Dialect.MATRIXONE]))
 def test_rewriting_and_restoring_gives_the_original(table: CreateTable, dialect: Dialect):
-    options = (*table.options, ("AUTO_INCREMENT", "7"), ("TABLESPACE", "`s`"), ("STATS_PERSISTENT", "0"), ("ENCRYPTION", "'Y'"))
+    options = (
+        *table.options,
+        ("AUTO_INCREMENT", "7"),
+        ("TABLESPACE", "`s`"),
+        ("STATS_PERSISTENT", "0"),
+        ("ENCRYPTION", "'Y'"),
+    )
     table = replace(table, options=options, properties=(*table.properties, ("from_publication", "true")))
     synced = through_json(for_sync(table, dialect))
     without = replace(table, properties=tuple(pair for pair in table.properties if pair[0] != "from_publication"))
@@ -201,7 +223,13 @@ _PROPERTIES = st.lists(_PROPERTY, max_size=5, unique_by=lambda pair: pair.split(
 
 
 @settings(max_examples=300, deadline=None)
-@given(_PROPERTIES, _PROPERTIES, st.sampled_from([", ", ",\n", ","]), st.sampled_from(["AUTO", "8"]), st.sampled_from(["", ";", " ;\n"]))
+@given(
+    _PROPERTIES,
+    _PROPERTIES,
+    st.sampled_from([", ", ",\n", ","]),
+    st.sampled_from(["AUTO", "8"]),
+    st.sampled_from(["", ";", " ;\n"]),
+)
 def test_rewriting_and_restoring_a_doris_text_gives_the_original(
     table: list[str], partition: list[str], comma: str, buckets: str, end: str
 ):
@@ -232,7 +260,11 @@ def test_a_mark_that_somebody_edited_is_reported():
     published = 'CREATE TABLE t (a int) COMMENT \'[ccpr: is_being_synced]\' PROPERTIES("from_publication" = "true")'
     assert mark_of(published, Dialect.MATRIXONE) is Mark.FOREIGN
     doris = 'CREATE TABLE t (k int) PROPERTIES ("is_being_synced" = "{}")'
-    assert [mark_of(doris.format(value), Dialect.DORIS) for value in ("true", "false", "maybe")] == [Mark.SET, Mark.MISSING, Mark.FOREIGN]
+    assert [mark_of(doris.format(value), Dialect.DORIS) for value in ("true", "false", "maybe")] == [
+        Mark.SET,
+        Mark.MISSING,
+        Mark.FOREIGN,
+    ]
     assert mark_of("CREATE TABLE t (k int)", Dialect.DORIS) is Mark.MISSING
 
 
@@ -244,7 +276,7 @@ def test_a_long_comment_makes_room_for_the_mark_and_comes_back():
 
 
 @pytest.mark.parametrize(
-    "suspended",
+    "disabled",
     [
         {"auto_increment": ["other"]},
         {"auto_increment": 3},
@@ -258,15 +290,15 @@ def test_a_long_comment_makes_room_for_the_mark_and_comes_back():
         {"comment": "\ud800"},
     ],
 )
-def test_what_is_stored_is_not_trusted(suspended: dict[str, Any]):
+def test_what_is_stored_is_not_trusted(disabled: dict[str, Any]):
     with pytest.raises(NotRestorable):
-        restore("CREATE TABLE t (a int)", {}, suspended, Dialect.MYSQL8)
+        restore("CREATE TABLE t (a int)", {}, disabled, Dialect.MYSQL8)
 
 
 def test_a_doris_text_that_was_edited_is_not_restored_blindly():
     synced = for_sync(DORIS_TEXT, Dialect.DORIS, buckets=16)
     with pytest.raises(NotRestorable):
-        restore(synced.create.replace("BUCKETS 16", "BUCKETS 32"), synced.erased, synced.suspended, Dialect.DORIS)
+        restore(synced.create.replace("BUCKETS 16", "BUCKETS 32"), synced.stripped, synced.disabled, Dialect.DORIS)
     for broken in ({"edits": [{}]}, {"edits": 3}, {"edits": [{"at": -5, "was": "", "now": ""}]}):
         with pytest.raises(NotRestorable):
             restore(synced.create, {}, broken, Dialect.DORIS)
@@ -277,8 +309,12 @@ def test_a_doris_text_that_was_edited_is_not_restored_blindly():
 
 def test_a_released_table_in_mariadb_is_what_its_statement_says(mariadb: MariaDb):
     mariadb.create_database("released")
-    text = MYSQL_TEXT.replace("`d`.`t`", "`t`").replace("DATA DIRECTORY='/x' TABLESPACE=`s` ENCRYPTION='Y' CONNECTION='mysql://o' ", "")
-    text = text.replace("`s` varchar(20) NOT NULL GENERATED", "`s` varchar(20) GENERATED")  # MariaDB has no NOT NULL there
+    text = MYSQL_TEXT.replace("`d`.`t`", "`t`").replace(
+        "DATA DIRECTORY='/x' TABLESPACE=`s` ENCRYPTION='Y' CONNECTION='mysql://o' ", ""
+    )
+    text = text.replace(
+        "`s` varchar(20) NOT NULL GENERATED", "`s` varchar(20) GENERATED"
+    )  # MariaDB has no NOT NULL there
     with closing(mariadb.connect("released")) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE parent (id int primary key)")
         cursor.execute("INSERT INTO parent VALUES (1), (2)")
@@ -288,12 +324,14 @@ def test_a_released_table_in_mariadb_is_what_its_statement_says(mariadb: MariaDb
         cursor.execute("DROP TABLE t")
         synced = for_sync(original, Dialect.MARIADB)
         cursor.execute(synced.create)
-        cursor.execute("INSERT INTO t (id, a, at, g, s) VALUES (0, 1, '2020-01-01 00:00:00.123', 2, 'n1'), (5, 2, NULL, 4, 'n2')")
+        cursor.execute(
+            "INSERT INTO t (id, a, at, g, s) VALUES (0, 1, '2020-01-01 00:00:00.123', 2, 'n1'), (5, 2, NULL, 4, 'n2')"
+        )
         cursor.execute("SELECT * FROM t ORDER BY id")
         rows = cursor.fetchall()
         cursor.execute("SHOW CREATE TABLE t")
         check_mark(cursor.fetchall()[0][1], Dialect.MARIADB, "table t")
-        for statement in release(synced.create, synced.erased, synced.suspended, Dialect.MARIADB).statements:
+        for statement in release(synced.create, synced.stripped, synced.disabled, Dialect.MARIADB).statements:
             cursor.execute(statement)
         cursor.execute("SELECT * FROM t ORDER BY id")
         assert cursor.fetchall() == rows

@@ -55,9 +55,15 @@ def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> Creat
         return renames.get(name, name)
 
     columns = [replace(column, name=renamed(column.name)) for column in columns if column.name not in gone]
-    indexes_ = [replace(i, parts=tuple(replace(part, column=renamed(part.column)) for part in i.parts)) for i in indexes_]
-    constraints = [c if isinstance(c, Check) else replace(c, columns=tuple(map(renamed, c.columns))) for c in constraints]
-    table = replace(table, primary_key=tuple(map(renamed, table.primary_key)), cluster_by=tuple(map(renamed, table.cluster_by)))
+    indexes_ = [
+        replace(i, parts=tuple(replace(part, column=renamed(part.column)) for part in i.parts)) for i in indexes_
+    ]
+    constraints = [
+        c if isinstance(c, Check) else replace(c, columns=tuple(map(renamed, c.columns))) for c in constraints
+    ]
+    table = replace(
+        table, primary_key=tuple(map(renamed, table.primary_key)), cluster_by=tuple(map(renamed, table.cluster_by))
+    )
 
     def put(column: ColumnDefinition, after: str | None) -> None:
         columns.insert(0 if after is None else [c.name for c in columns].index(after) + 1, column)
@@ -78,7 +84,8 @@ def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> Creat
                 put(moved, after)
             case ColumnAltered(_, after):
                 columns = [
-                    replace(c, **{name: getattr(after, name) for name in change.fields}) if c.name == after.name else c for c in columns
+                    replace(c, **{name: getattr(after, name) for name in change.fields}) if c.name == after.name else c
+                    for c in columns
                 ]
             case PrimaryKeyChanged(_, key):
                 table = replace(table, primary_key=key)
@@ -102,16 +109,22 @@ def unordered(table: CreateTable) -> CreateTable:
 
 def as_table(ddl: CreateTable, number: int = 1, seqnums: dict[str, int] | None = None) -> Table:
     columns = tuple(
-        Column(column.name, place if seqnums is None else seqnums[column.name], SqlType(22)) for place, column in enumerate(ddl.columns)
+        Column(column.name, place if seqnums is None else seqnums[column.name], SqlType(22))
+        for place, column in enumerate(ddl.columns)
     )
     return Table(number, 1, ddl.database, ddl.name, Kind.TABLE, columns)
 
 
-def diff(before: CreateTable, after: CreateTable, renames: dict[str, str] | None = None) -> tuple[DefinitionChange, ...]:
+def diff(
+    before: CreateTable, after: CreateTable, renames: dict[str, str] | None = None
+) -> tuple[DefinitionChange, ...]:
     """Of a table that keeps its id; `renames` says which new name was which."""
     seqnums = {column.name: place for place, column in enumerate(before.columns)}
     now = {new: seqnums[old] for old, new in (renames or {}).items()}
-    later = {c.name: now.get(c.name, 100 + place if c.name not in seqnums else seqnums[c.name]) for place, c in enumerate(after.columns)}
+    later = {
+        c.name: now.get(c.name, 100 + place if c.name not in seqnums else seqnums[c.name])
+        for place, c in enumerate(after.columns)
+    }
     return diff_tables(as_table(before, seqnums=seqnums), as_table(after, seqnums=later), before, after)
 
 
@@ -126,7 +139,9 @@ def test_changes_between_any_two_tables_lead_from_one_to_the_other(before: Creat
 @given(create_tables(max_columns=7), st.data())
 def test_changes_of_a_table_that_keeps_its_id_lead_to_what_it_became(before: CreateTable, data: st.DataObject):
     seqnums = {column.name: place for place, column in enumerate(before.columns)}
-    stays = [column for column in before.columns if column.name in before.primary_key or data.draw(st.booleans())] or [before.columns[0]]
+    stays = [column for column in before.columns if column.name in before.primary_key or data.draw(st.booleans())] or [
+        before.columns[0]
+    ]
     names = data.draw(st.lists(NAMES, min_size=len(stays), max_size=len(stays), unique_by=str.lower))
     if data.draw(st.booleans()):
         names = data.draw(st.permutations([column.name for column in stays]))  # names that were swapped
@@ -159,7 +174,9 @@ def test_a_table_does_not_differ_from_itself(table: CreateTable):
 
 
 def test_a_rename_takes_keys_and_indexes_along():
-    before = CreateTable("t", (A, B), primary_key=("a",), indexes=(Index(IndexKind.KEY, "i", (KeyPart("a"), KeyPart("b", 3))),))
+    before = CreateTable(
+        "t", (A, B), primary_key=("a",), indexes=(Index(IndexKind.KEY, "i", (KeyPart("a"), KeyPart("b", 3))),)
+    )
     after = CreateTable(
         "t",
         (replace(A, name="b"), replace(B, name="a")),
@@ -238,11 +255,17 @@ def test_the_recorded_changes_are_told(recordings: Path):
     def described(first: int, second: int, name: str, later: str | None = None) -> list[str]:
         before = Snapshot(recordings / "ddl" / f"snapshot-{first:03}").tables[name]
         after = Snapshot(recordings / "ddl" / f"snapshot-{second:03}").tables[later or name]
-        return [change.describe() for change in diff_tables(before, after, create_table_of(before), create_table_of(after))]
+        return [
+            change.describe() for change in diff_tables(before, after, create_table_of(before), create_table_of(after))
+        ]
 
     assert described(1, 2, "t1") == ["column c added"]
     assert described(2, 3, "t1") == ["column a dropped"]
-    assert described(3, 4, "t1") == ["column c renamed to price", "column b: varchar(20) becomes varchar(80)", "another comment"]
+    assert described(3, 4, "t1") == [
+        "column c renamed to price",
+        "column b: varchar(20) becomes varchar(80)",
+        "another comment",
+    ]
     assert described(4, 5, "t1") == ["column d added", "index ix added"]
     assert described(3, 4, "born", "reborn") == ["renamed from gd_schema.born to gd_schema.reborn"]
     assert described(4, 5, "reborn")[:2] == ["column k dropped", "column v dropped"]

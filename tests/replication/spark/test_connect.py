@@ -1,4 +1,5 @@
-"""A Spark Connect server from the pip package, on the loopback address only: reads and copies as a session of one's own does."""
+"""A Spark Connect server from the pip package, on the loopback address only: reads and copies as a session of one's
+own does."""
 
 import os
 import pickle
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from replication.iteration.copying import COPY_INPUT, CopyJob
@@ -62,7 +63,12 @@ def server(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, key_of_serv
     log = tmp_path / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "spark-internal"], env=environment, cwd=tmp_path, stdout=output, stderr=output, start_new_session=True
+            [*command, "spark-internal"],
+            env=environment,
+            cwd=tmp_path,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         _await(port, process, log)
@@ -84,7 +90,9 @@ def _await(port: int, process: subprocess.Popen, log: Path) -> None:
 
 def _listening(port: int) -> set[str]:
     """Local addresses that listen on a port, as the kernel writes them."""
-    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
     return {address for _, address, _, state, *_ in lines if state == "0A" and address.endswith(f":{port:04X}")}
 
 
@@ -92,13 +100,16 @@ def test_a_connect_server_reads_and_copies(
     server: int, key_of_server: Path, recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc_status", reason="the client of Spark Connect is not installed")
-    assert {address.rpartition(":")[0] for address in _listening(server)} <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert {address.rpartition(":")[0] for address in _listening(server)} <= {
+        "0100007F",
+        "0000000000000000FFFF00000100007F",
+    }
     snapshot = Snapshot(recordings / "dml/snapshot-002")
     listed = [entry.stats for entries in snapshot.objects.values() for entry in entries]
     columns = [[stats.name for stats in listed], [stats.size for stats in listed], [stats.raw for stats in listed]]
     objects = pa.table(columns, schema=COPY_INPUT)
     settings = SparkSettings(tmp_path / "java", remote=f"sc://127.0.0.1:{server}", key_file=key_of_server)
-    with Emulator(recordings / "dml", password=PASSWORD) as emulator:
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
         sealed = Vault(key_of_server).seal(PASSWORD)
         job = CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), (tmp_path / "copied").as_uri())
@@ -106,7 +117,9 @@ def test_a_connect_server_reads_and_copies(
         task.write_bytes(pickle.dumps((settings, recorded_mirror("dml").store.url, "gd_dml.acc", 2, job, objects)))
         client = [sys.executable, "-m", "tests.support.connect_client", str(task), str(answer)]
         repository = Path(__file__).resolve().parents[3]
-        done = subprocess.run(client, cwd=repository, capture_output=True, text=True, timeout=_CLIENT_SECONDS, check=False)
+        done = subprocess.run(
+            client, cwd=repository, capture_output=True, text=True, timeout=_CLIENT_SECONDS, check=False
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         status = emulator.status()
     module, rows, loaded, copied = pickle.loads(answer.read_bytes())
@@ -116,4 +129,6 @@ def test_a_connect_server_reads_and_copies(
     assert status.sessions_that_fetched == 2
     assert copied.num_rows == len(listed) == status.objects_fetched
     for stats in listed:
-        assert (tmp_path / "copied/objects" / stats.name).read_bytes() == (recordings / "dml/objects" / stats.name).read_bytes()
+        assert (tmp_path / "copied/objects" / stats.name).read_bytes() == (
+            recordings / "dml/objects" / stats.name
+        ).read_bytes()

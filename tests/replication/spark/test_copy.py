@@ -1,4 +1,5 @@
-"""Objects copied by Spark's tasks: every one of them, by more than one upstream session; and what fails keeps its class."""
+"""Objects copied by Spark's tasks: every one of them, by more than one upstream session; and what fails keeps its
+class."""
 
 import os
 from dataclasses import dataclass, replace
@@ -9,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from emulator.recorded_upstream import Emulator
+from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.errors import AccessDenied
 from matrixone.upstream.publications import Publication
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy
-from replication.spark.copy import copy_with_spark, deal
+from replication.spark.copy import assign_tasks, copy_with_spark
 from replication.spark.tasks import SparkJobFailed, StoreNotShared
 from replication.state.credentials import Vault
 from tests.support.recorded import Snapshot
@@ -31,13 +32,15 @@ PASSWORD = "a secret of the test"
 @pytest.fixture
 def objects(recordings: Path) -> pa.Table:
     """COPY_INPUT of the live objects of dml's second snapshot."""
-    return _input([listed.stats for table in Snapshot(recordings / "dml/snapshot-002").objects.values() for listed in table])
+    return _input(
+        [listed.stats for table in Snapshot(recordings / "dml/snapshot-002").objects.values() for listed in table]
+    )
 
 
 def test_two_tasks_copy_with_sessions_of_their_own(
     spark: "SparkSession", key_file: Path, recordings: Path, objects: pa.Table, tmp_path: Path
 ) -> None:
-    with Emulator(recordings / "dml", password=PASSWORD) as emulator:
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         job = _job(emulator.port, key_file, tmp_path / "mirror")
         report = copy(job, objects, lambda job, objects: copy_with_spark(spark, job, objects, 2))
         status = emulator.status()
@@ -57,7 +60,7 @@ def test_two_tasks_copy_with_sessions_of_their_own(
 def test_a_failure_in_a_task_keeps_its_class_and_the_other_tasks_work(
     spark: "SparkSession", key_file: Path, recordings: Path, objects: pa.Table, tmp_path: Path
 ) -> None:
-    with Emulator(recordings / "dml", password=PASSWORD) as emulator:
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         refused = _job(emulator.port, key_file, tmp_path / "mirror", password="another")
         with pytest.raises(AccessDenied) as caught:
             list(copy_with_spark(spark, refused, objects, 2))
@@ -75,7 +78,7 @@ def test_an_object_that_cannot_be_had_can_be_told_beside_the_others(
     spark: "SparkSession", key_file: Path, recordings: Path, objects: pa.Table, tmp_path: Path
 ) -> None:
     names = objects.column("name").to_pylist()
-    with Emulator(recordings / "dml", password=PASSWORD) as emulator:
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         emulator.inject(WrongTotalSize(7, names[0]))
         job = replace(_job(emulator.port, key_file, tmp_path / "mirror"), collect_failures=True)
         report = copy(job, objects, lambda job, objects: copy_with_spark(spark, job, objects, 2))
@@ -98,7 +101,9 @@ class Deadly:
         return self.url
 
 
-def test_a_worker_that_dies_is_told_as_a_failure_of_spark(spark: "SparkSession", objects: pa.Table, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_told_as_a_failure_of_spark(
+    spark: "SparkSession", objects: pa.Table, tmp_path: Path
+) -> None:
     with pytest.raises(SparkJobFailed, match=r"Python worker exited unexpectedly.*Run it again"):
         list(copy_with_spark(spark, Deadly(os.getpid(), tmp_path.as_uri()), objects, 2))  # pyright: ignore[reportArgumentType]
 
@@ -111,12 +116,12 @@ def test_nothing_to_copy_needs_no_spark(key_file: Path, tmp_path: Path) -> None:
 def test_objects_are_dealt_out_to_about_the_same_bytes() -> None:
     sizes = [100, 1, 1, 50, 49, 98, 2, 3]
     rows = {"name": [f"o{number}" for number in range(len(sizes))], "size": sizes, "stats": [b"x" * 154] * len(sizes)}
-    dealt = deal(pa.table(rows, COPY_INPUT), 3)
+    dealt = assign_tasks(pa.table(rows, COPY_INPUT), 3)
     totals = dealt.group_by("task").aggregate([("size", "sum")]).column("size_sum").to_pylist()
     assert sum(totals) == sum(sizes)
     assert max(totals) <= 104
-    assert pc.count_distinct(deal(pa.table(rows, COPY_INPUT), 100).column("task")).as_py() == len(sizes)
-    assert set(deal(pa.table(rows, COPY_INPUT), 1).column("task").to_pylist()) == {0}
+    assert pc.count_distinct(assign_tasks(pa.table(rows, COPY_INPUT), 100).column("task")).as_py() == len(sizes)
+    assert set(assign_tasks(pa.table(rows, COPY_INPUT), 1).column("task").to_pylist()) == {0}
 
 
 def test_a_local_store_is_refused_with_executors_elsewhere(key_file: Path, objects: pa.Table, tmp_path: Path) -> None:
@@ -132,9 +137,13 @@ def test_a_local_store_is_refused_with_executors_elsewhere(key_file: Path, objec
 
 def _job(port: int, key_file: Path, mirror: Path, password: str = PASSWORD) -> CopyJob:
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
-    return CopyJob(endpoint, Vault(key_file).seal(password), Publication("pub_dml", "sys", 0), mirror.absolute().as_uri())
+    return CopyJob(
+        endpoint, Vault(key_file).seal(password), Publication("pub_dml", "sys", 0), mirror.absolute().as_uri()
+    )
 
 
 def _input(stats: list) -> pa.Table:
     values = [[one.name for one in stats], [one.size for one in stats], [one.raw for one in stats]]
-    return pa.Table.from_arrays([pa.array(value, field.type) for value, field in zip(values, COPY_INPUT, strict=True)], schema=COPY_INPUT)
+    return pa.Table.from_arrays(
+        [pa.array(value, field.type) for value, field in zip(values, COPY_INPUT, strict=True)], schema=COPY_INPUT
+    )

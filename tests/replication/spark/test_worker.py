@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from replication.spark.worker import settle_worker
+from replication.spark.worker import configure_worker
 
 
-def test_archives_are_read_again_only_when_something_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_are_read_again_only_when_something_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = str(tmp_path / "some.zip")
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("ccpr_test_one.py", "value = 1")
@@ -21,7 +23,7 @@ def test_archives_are_read_again_only_when_something_is_imported(tmp_path: Path,
     assert importlib.import_module("ccpr_test_one").value == 1
     assert isinstance(sys.path_importer_cache[archive], zipimport.zipimporter)
     try:
-        settle_worker()
+        configure_worker()
         assert archive not in sys.path_importer_cache
         importlib.invalidate_caches()
         assert importlib.import_module("ccpr_test_two").value == 2

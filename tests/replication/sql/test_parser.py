@@ -1,4 +1,5 @@
-"""Statements about subscriptions: what is written is what is meant, an error points at its place, and no password is in it."""
+"""Statements about subscriptions: what is written is what is meant, an error points at its place, and no password is
+in it."""
 
 import re
 from contextlib import suppress
@@ -45,7 +46,14 @@ URI = "mysql://acc#user:pw@host:6001"
             f"CREATE SUBSCRIPTION s DATABASE d FROM '{URI}' "
             "WITH (RETAIN = 3, with_indexes = TRUE, max_mb_s 2.5, ALLOW_OVERLAP = TRUE) PUBLICATION p",
             CreateSubscription(
-                "s", "d", None, URI, "p", None, (Setting("retain", 3), Setting("with_indexes", True), Setting("max_mb_s", 2.5)), True
+                "s",
+                "d",
+                None,
+                URI,
+                "p",
+                None,
+                (Setting("retain", 3), Setting("with_indexes", True), Setting("max_mb_s", 2.5)),
+                True,
             ),
         ),
         (
@@ -70,12 +78,21 @@ def test_each_statement(text: str, statement: Statement) -> None:
 
 
 def test_a_script_is_several_statements() -> None:
-    assert parse(";PAUSE SUBSCRIPTION a;;\n RESUME SUBSCRIPTION a;") == [PauseSubscription("a"), ResumeSubscription("a")]
+    assert parse(";PAUSE SUBSCRIPTION a;;\n RESUME SUBSCRIPTION a;") == [
+        PauseSubscription("a"),
+        ResumeSubscription("a"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [(r"'it''s'", "it's"), (r"'it\'s'", "it's"), (r"'a\\b\n\%'", "a\\b\n\\%"), ('"say ""a"""', 'say "a"'), (r"'\x'", "x")],
+    [
+        (r"'it''s'", "it's"),
+        (r"'it\'s'", "it's"),
+        (r"'a\\b\n\%'", "a\\b\n\\%"),
+        ('"say ""a"""', 'say "a"'),
+        (r"'\x'", "x"),
+    ],
 )
 def test_strings_are_read_as_mysql_reads_them(written: str, meant: str) -> None:
     (statement,) = parse(f"SELECT * FROM mo_ccpr_log WHERE db_name = {written}")
@@ -181,7 +198,9 @@ def creates(draw: st.DrawFn) -> CreateSubscription:
     publication = draw(st.none() | names)
     publisher = draw(st.none() | names) if publication is not None else None
     table, overlap = draw(st.none() | names), draw(st.booleans())
-    return CreateSubscription(draw(names), draw(names), table, draw(texts), publication, publisher, draw(settings_of()), overlap)
+    return CreateSubscription(
+        draw(names), draw(names), table, draw(texts), publication, publisher, draw(settings_of()), overlap
+    )
 
 
 @st.composite

@@ -27,7 +27,8 @@ def nobody_is_dead(owner: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("state", "7"), ("iteration_state", "9"), ("watermark", "'x'"), ("created_at", "'yesterday'"), ("fence", "1.5")]
+    ("column", "value"),
+    [("state", "7"), ("iteration_state", "9"), ("watermark", "'x'"), ("created_at", "'yesterday'"), ("fence", "1.5")],
 )
 def test_a_row_that_was_not_written_here_is_told(column: str, value: str, tmp_path: Path) -> None:
     """In SQLite, which stores anything in any column."""
@@ -44,7 +45,17 @@ def test_a_row_that_was_not_written_here_is_told(column: str, value: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "config", ["", "[]", "{", '{"sync_interval": "x"}', '{"sync_interval": true}', '{"with_indexes": 1}', '{"colour": 1}', "[" * 100_000]
+    "config",
+    [
+        "",
+        "[]",
+        "{",
+        '{"sync_interval": "x"}',
+        '{"sync_interval": true}',
+        '{"with_indexes": 1}',
+        '{"colour": 1}',
+        "[" * 100_000,
+    ],
 )
 def test_settings_that_were_not_written_here_are_told(config: str) -> None:
     with pytest.raises(StateUnreadable):
@@ -56,7 +67,9 @@ def test_a_point_that_was_not_written_here_is_told(column: str, tmp_path: Path) 
     log = CcprLog(open_database(f"sqlite:///{tmp_path}/catalog.db"))
     history = PointHistory(log.engine, "task")
     with transaction(log.engine) as connection:
-        history.write(connection, GlobalPoint(0, Timestamp(7), "xr_a_0_0", NOW, "", 0, 0, 0), [TablePoint(a_table(), None, 0)])
+        history.write(
+            connection, GlobalPoint(0, Timestamp(7), "xr_a_0_0", NOW, "", 0, 0, 0), [TablePoint(a_table(), None, 0)]
+        )
     assert history.newest() is not None
     with transaction(log.engine) as connection:
         connection.exec_driver_sql(f"UPDATE ccpr_points SET {column} = x'00ff'")
@@ -67,7 +80,7 @@ def test_a_point_that_was_not_written_here_is_told(column: str, tmp_path: Path) 
 
 
 def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replication.state.database.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("replication.state.database.RETRY_SECONDS", 0.2)
     url = f"sqlite:///{tmp_path}/catalog.db"
     log, other = CcprLog(open_database(url)), open_database(url)
     log.insert(a_subscription().to_row(NOW))
@@ -118,8 +131,10 @@ def test_reads_and_claims_survive_a_restart_of_the_database(own_mariadb: MariaDb
 
 
 @pytest.mark.kills
-def test_a_commit_whose_outcome_is_not_known_is_looked_up(own_mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replication.state.database.PATIENCE_SECONDS", 0.5)
+def test_a_commit_whose_outcome_is_not_known_is_looked_up(
+    own_mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replication.state.database.RETRY_SECONDS", 0.5)
     log = on(own_mariadb)
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     log.start(claim, Context())

@@ -65,7 +65,12 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterato
 
 def test_a_new_subscription_has_run_nothing(log: CcprLog) -> None:
     row = log.row("sub")
-    assert (row.state, row.iteration_state, row.iteration_lsn, row.watermark) == (State.RUNNING, IterationState.COMPLETE, 0, 0)
+    assert (row.state, row.iteration_state, row.iteration_lsn, row.watermark) == (
+        State.RUNNING,
+        IterationState.COMPLETE,
+        0,
+        0,
+    )
 
 
 def test_readers_of_matrixones_own_table_find_its_columns_in_its_order_and_its_codes() -> None:
@@ -120,7 +125,8 @@ def test_an_owner_whose_lease_ran_out_or_who_is_dead_is_displaced_and_can_no_lon
 
 
 def test_an_owner_takes_its_own_lease_again_with_a_new_fence(log: CcprLog) -> None:
-    """Two runs in one process, as in Dagster's daemon: the earlier one is superseded, too, though the owner is the same."""
+    """Two runs in one process, as in Dagster's daemon: the earlier one is superseded, too, though the owner is the
+    same."""
     first = log.claim("sub", "a", TTL, nobody_is_dead)
     log.start(first, Context())
     second = log.claim("sub", "a", TTL, nobody_is_dead)
@@ -129,7 +135,11 @@ def test_an_owner_takes_its_own_lease_again_with_a_new_fence(log: CcprLog) -> No
     assert not log.renew(first, TTL)
     log.release(first)
     assert log.row("sub").lease_expires_at > 0
-    for step in (lambda: commit(log, first, 7), lambda: log.remember(first, Context()), lambda: log.start(first, Context())):
+    for step in (
+        lambda: commit(log, first, 7),
+        lambda: log.remember(first, Context()),
+        lambda: log.start(first, Context()),
+    ):
         with pytest.raises(LeaseLost):
             step()
     assert log.row("sub").iteration_lsn == 0
@@ -278,13 +288,21 @@ def test_a_pause_ends_what_runs_and_resume_goes_on_from_the_same_lsn(log: CcprLo
     assert log.pause("sub").pair == (State.PAUSED, IterationState.CANCEL)
     assert not log.renew(claim, TTL)
     fail = Flaky("x", subject="y")
-    for step in (lambda: commit(log, claim, 7), lambda: log.remember(claim, Context()), lambda: log.fail(claim, Context(), fail)):
+    for step in (
+        lambda: commit(log, claim, 7),
+        lambda: log.remember(claim, Context()),
+        lambda: log.fail(claim, Context(), fail),
+    ):
         with pytest.raises(LeaseLost, match="paused"):
             step()
     with pytest.raises(SubscriptionPaused):
         log.claim("sub", "b", TTL, nobody_is_dead)
     row = log.resume("sub")
-    assert (row.pair, row.iteration_lsn, Context.from_text(row.context).attempts) == ((State.RUNNING, IterationState.COMPLETE), 0, 3)
+    assert (row.pair, row.iteration_lsn, Context.from_text(row.context).attempts) == (
+        (State.RUNNING, IterationState.COMPLETE),
+        0,
+        3,
+    )
     again = log.claim("sub", "b", TTL, nobody_is_dead)
     log.start(again, Context())
     commit(log, again, 7)

@@ -1,4 +1,5 @@
-"""The catalog database from version 1 on, in SQLite and in a real MariaDB; what is newer is refused, and nobody meets a half-made table."""
+"""The catalog database from version 1 on, in SQLite and in a real MariaDB; what is newer is refused, and nobody meets
+a half-made table."""
 
 import subprocess
 import sys
@@ -119,10 +120,17 @@ def test_letter_case_counts_and_all_of_unicode_can_be_stored(url: str) -> None:
     assert (row.db_name, row.created_at.microsecond) == ("Ä😀", 678901)
     assert log.dropped_row("SUB") is None
     with transaction(log.engine) as connection:
-        assert connection.scalar(sa.text("SELECT COUNT(*) FROM mo_ccpr_log WHERE subscription_name = 'SUB' OR live_name = 'SUB'")) == 0
+        assert (
+            connection.scalar(
+                sa.text("SELECT COUNT(*) FROM mo_ccpr_log WHERE subscription_name = 'SUB' OR live_name = 'SUB'")
+            )
+            == 0
+        )
 
 
-def test_a_step_that_was_interrupted_is_run_again(engine_1: sa.Engine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_was_interrupted_is_run_again(
+    engine_1: sa.Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After each of its statements once; where the database undoes the step, from its beginning."""
     real = sa.Connection.exec_driver_sql
     for stop in range(1, 40):
@@ -178,14 +186,20 @@ def test_whoever_opens_the_database_first_makes_all_of_its_tables() -> None:
     told = "from replication.state.migrations import METADATA; print(*sorted(METADATA.tables))"
     walk = "for module in pkgutil.iter_modules(replication.__path__): importlib.import_module(f'replication.{module.name}')"
     programs = (told, f"import importlib, pkgutil, replication\n{walk}\n{told}")
-    tables = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout for program in programs]
+    tables = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        for program in programs
+    ]
     assert tables[0] == tables[1]
     assert "ccpr_checkpoints" in tables[0].split()
 
 
 def test_a_newer_version_is_refused_and_left_as_it_is(url: str) -> None:
     engine, newer = create_engine(url), SCHEMA_VERSION + 1
-    run_script(engine, f"CREATE TABLE ccpr_schema (version INTEGER NOT NULL PRIMARY KEY);\nINSERT INTO ccpr_schema VALUES ({newer})")
+    run_script(
+        engine,
+        f"CREATE TABLE ccpr_schema (version INTEGER NOT NULL PRIMARY KEY);\nINSERT INTO ccpr_schema VALUES ({newer})",
+    )
     with pytest.raises(StateUnreadable, match=f"version {newer}") as raised:
         open_database(url)
     assert "as new as" in raised.value.remedy
@@ -217,11 +231,17 @@ def test_every_table_says_its_character_set_and_its_keys_fit() -> None:
         keys += [constraint.columns for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint)]
         for columns in keys:
             assert sum(4 * (getattr(column.type, "length", None) or 2) for column in columns) <= 3072, table.name
-        widths = sum(4 * column.type.length + 2 for column in table.columns if isinstance(column.type, sa.String) and column.type.length)
+        widths = sum(
+            4 * column.type.length + 2
+            for column in table.columns
+            if isinstance(column.type, sa.String) and column.type.length
+        )
         assert widths < 60_000, table.name
 
 
-@pytest.mark.parametrize("url", ["mysql+pymysql://u:s3cret@@@:x/", "nosuch://u:s3cret@h/d", "s3cret", "postgresql+nodriver://u:s3cret@h/d"])
+@pytest.mark.parametrize(
+    "url", ["mysql+pymysql://u:s3cret@@@:x/", "nosuch://u:s3cret@h/d", "s3cret", "postgresql+nodriver://u:s3cret@h/d"]
+)
 def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
     with pytest.raises(StateUnreadable) as raised:
         open_database(url)
@@ -239,7 +259,7 @@ def test_a_wrong_password_and_a_missing_database_need_a_person(mariadb: MariaDb)
 
 
 def test_a_server_that_is_away_is_waited_for_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replication.state.database.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("replication.state.database.RETRY_SECONDS", 0.3)
     with pytest.raises(StateUnavailable) as raised:
         open_database("mysql+pymysql://u:s3cret@127.0.0.1:1/d")
     assert "s3cret" not in str(raised.value)

@@ -1,4 +1,5 @@
-"""The states of a subscription: every one has a way out that keeps the checkpoint, and only the owner of the moment commits."""
+"""The states of a subscription: every one has a way out that keeps the checkpoint, and only the owner of the moment
+commits."""
 
 from typing import Any
 
@@ -6,7 +7,14 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from matrixone.errors import Terminal, Transient
 from replication.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TransitionRefused
@@ -180,7 +188,9 @@ class Lives(RuleBasedStateMachine):
         acts = {
             Event.PAUSE: lambda: self.log.pause("sub"),
             Event.RESUME: lambda: self.log.resume("sub"),
-            Event.REROUTE: lambda: self.log.alter(self.log.row("sub"), {"upstream_conn": "mysql://x@y:1"}, reroute=True),
+            Event.REROUTE: lambda: self.log.alter(
+                self.log.row("sub"), {"upstream_conn": "mysql://x@y:1"}, reroute=True
+            ),
             Event.DROP: lambda: self.log.drop("sub"),
         }
         if self.pair.state is State.DROPPED:

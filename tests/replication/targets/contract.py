@@ -1,8 +1,9 @@
 """What every destination has to do, asked of each: promises of `replication.targets.base`.
 
-A destination takes part with a `Scene`: it knows how to bring point n of a small history into its destination, and to read the rows back.
-What a destination cannot do it declares in its capabilities; a test asks there what is to be expected, and is never skipped. A further
-destination is written by the promises of `base`, gets a `Scene` here, and is whole when all of these pass.
+A destination takes part with a `Scene`: it knows how to bring point n of a small history into its destination, and to
+read the rows back. What a destination cannot do it declares in its capabilities; a test asks there what is to be
+expected, and is never skipped. A further destination is written by the promises of `base`, gets a `Scene` here, and is
+whole when all of these pass.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,12 +44,13 @@ def rows_at(lsn: int) -> list[Row]:
 class Scene(Protocol):
     """A destination with one table.
 
-    `session` gives a new, closed session. `bring` brings a point into an open one, whether the table is there or not, and tells whether
-    there was something to do; `cut` makes it break off in the middle with Interrupted. `location` is that of a point which was brought,
-    `table_id` that of the table. `rows` is what a reader finds, now or at an older point. `bystander` puts something that is not ours
-    where the table is to come, and gives a function that tells whether it is as it was. `breaking` is a block in which sessions are lost
-    at the step of a number, before it or after it was asked for and unanswered, and can do nothing more: Interrupted is raised, or what the
-    destination says of a lost connection, which is never Terminal. It gives a function that tells whether that has happened. Steps are
+    `session` gives a new, closed session. `bring` brings a point into an open one, whether the table is there or not,
+    and tells whether there was something to do; `cut` makes it break off in the middle with Interrupted. `location` is
+    that of a point which was brought, `table_id` that of the table. `rows` is what a reader finds, now or at an older
+    point. `bystander` puts something that is not ours where the table is to come, and gives a function that tells
+    whether it is as it was. `breaking` is a block in which sessions are lost at the step of a number, before it or
+    after it was asked for and unanswered, and can do nothing more: Interrupted is raised, or what the destination says
+    of a lost connection, which is never Terminal. It gives a function that tells whether that has happened. Steps are
     whatever can fail alone, as the statements of a database.
     """
 

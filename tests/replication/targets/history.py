@@ -1,6 +1,7 @@
 """A short life of one table in a database target, run again and again, by processes that are killed in between.
 
-`carry` brings a target from wherever it stands to the end, as whoever carries points does: it looks where the target is, and goes on.
+`sync_target` brings a target from wherever it stands to the end, as whoever carries points does: it looks where the
+target is, and goes on.
 """
 
 import os
@@ -16,13 +17,15 @@ from pymysql.constants import CR
 from replication.checkpoint.store import Location
 from replication.schema.dialects import Dialect
 from replication.targets.address import parse_target_uri
-from replication.targets.base import LoadWork
+from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
 from replication.targets.loading import LoadingConnection
 from replication.targets.plan import target_of
 from tests.replication.targets.target_database import Part, source_table
 
-FIRST = "CREATE TABLE `t` (`id` bigint NOT NULL, `v` varchar(20) DEFAULT NULL, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
+FIRST = (
+    "CREATE TABLE `t` (`id` bigint NOT NULL, `v` varchar(20) DEFAULT NULL, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
+)
 WIDER = FIRST.replace("DEFAULT NULL,", "DEFAULT NULL, `w` int DEFAULT NULL,")
 RENAMED = WIDER.replace("`t`", "`t2`")
 KEYS = pa.schema([("id", pa.int64())])
@@ -39,17 +42,19 @@ def keys(*ids: int) -> pa.Table:
     return pa.table([pa.array(ids, pa.int64())], schema=KEYS)
 
 
-def carry(target: DatabaseTarget, database: str) -> None:
+def sync_target(target: DatabaseTarget, database: str) -> None:
     def table(ddl: str, table_id: int = 1):
         return target_of(source_table(ddl, table_id), Dialect.MARIADB, database)
 
-    works = [LoadWork(str(one), lambda one=one: [rows([one, one + 10], [f"a{one}", None])]) for one in range(3)]
-    again = LoadWork("again", lambda: [rows([7], ["again"], [None])])
+    parts = [LoadPart(str(one), lambda one=one: [rows([one, one + 10], [f"a{one}", None])]) for one in range(3)]
+    again = LoadPart("again", lambda: [rows([7], ["again"], [None])])
     steps: list[tuple[Location, Callable[[Location], Any]]] = [
-        (Location(0, 10), lambda at: target.create(table(FIRST), works, at)),
+        (Location(0, 10), lambda at: target.create(table(FIRST), parts, at)),
         (
             Location(1, 20),
-            lambda at: target.apply(1, [Part(rows([1, 2], ["a2", "a1"]), keys(10)), Part(rows([5], ["five"]), keys(11))], at),
+            lambda at: target.apply(
+                1, [Part(rows([1, 2], ["a2", "a1"]), keys(10)), Part(rows([5], ["five"]), keys(11))], at
+            ),
         ),
         (Location(2, 30), lambda at: widen(target, database, at)),
         (
@@ -77,12 +82,17 @@ def widen(target: DatabaseTarget, database: str, at: Location) -> None:
 
 
 class Statements:
-    """Counts what connections send; `strike` happens before or after the one of a number was sent. With `lost` all connections end
-    there, and none is answered any more.
+    """Counts what connections send; `strike` happens before or after the one of a number was sent. With `lost` all
+    connections end there, and none is answered any more.
     """
 
     def __init__(
-        self, number: int | None = None, strike: Callable[[], None] = lambda: None, *, after: bool = False, lost: bool = False
+        self,
+        number: int | None = None,
+        strike: Callable[[], None] = lambda: None,
+        *,
+        after: bool = False,
+        lost: bool = False,
     ) -> None:
         self.count, self.sent = 0, list[str]()
         self._connections: list[LoadingConnection] = []
@@ -119,8 +129,8 @@ def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def carry_and_die(uri: str, database: str, number: int, after: bool) -> None:
+def sync_and_die(uri: str, database: str, number: int, after: bool) -> None:
     """For a process of its own."""
     address, password = parse_target_uri(uri)
     with Statements(number, kill_me, after=after), DatabaseTarget(address, password, "task") as target:
-        carry(target, database)
+        sync_target(target, database)

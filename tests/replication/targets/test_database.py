@@ -9,7 +9,7 @@ import pytest
 from replication.checkpoint.store import NOWHERE, Location
 from replication.schema.dialects import Dialect
 from replication.schema.sync_mark import MarkEdited
-from replication.targets.base import Applied, LoadWork, State
+from replication.targets.base import Applied, LoadPart, State
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import (
     TargetBusy,
@@ -30,8 +30,8 @@ def table_of(place: Place, ddl: str = FIRST, table_id: int = 1):
     return target_of(source_table(ddl, table_id), Dialect.MARIADB, place.database)
 
 
-def work(ids: list[int], texts: list[str | None], key: str = "all") -> LoadWork:
-    return LoadWork(key, lambda: [rows(ids, texts)])
+def load_part(ids: list[int], texts: list[str | None], key: str = "all") -> LoadPart:
+    return LoadPart(key, lambda: [rows(ids, texts)])
 
 
 class DatabaseScene:
@@ -63,7 +63,7 @@ class DatabaseScene:
                 raise Interrupted
 
         if self.table_id not in destination.points():
-            loads = [LoadWork("all", lambda: (one.upserts for one in parts()))]
+            loads = [LoadPart("all", lambda: (one.upserts for one in parts()))]
             done = destination.create(table_of(self.place), loads, self.location(lsn))
         else:
             done = destination.apply(self.table_id, parts(), self.location(lsn))
@@ -97,7 +97,7 @@ class TestDatabase(Contract):
 def live(place: Place) -> Iterator[DatabaseTarget]:
     """Open, with the table `t`."""
     with place.target(lock_seconds=0.2) as target:
-        target.create(table_of(place), [work([1, 2], ["a", None])], Location(0, 10))
+        target.create(table_of(place), [load_part([1, 2], ["a", None])], Location(0, 10))
         yield target
 
 
@@ -116,7 +116,7 @@ def test_a_table_dropped_locally_is_reported_and_left_alone(place: Place, live: 
         live.create(table_of(place), [], Location(1, 20))
     assert place.query("SHOW TABLES LIKE 't'") == []
     live.forget([1])
-    assert live.create(table_of(place), [work([9], ["z"])], Location(1, 20)).upserted == 1
+    assert live.create(table_of(place), [load_part([9], ["z"])], Location(1, 20)).upserted == 1
 
 
 def test_a_mark_that_was_edited_stops_the_table(place: Place, live: DatabaseTarget):
@@ -175,14 +175,14 @@ def test_tables_behind_hold_the_global_point_back(place: Place, live: DatabaseTa
 def test_an_interrupted_load_goes_on_with_the_missing_pieces(place: Place):
     read: list[str] = []
 
-    def piece(key: str, problem: bool = False) -> LoadWork:
+    def piece(key: str, problem: bool = False) -> LoadPart:
         def give() -> Iterator[pa.Table]:
             read.append(key)
             yield rows([int(key)], [key])
             if problem:
                 raise Interrupted
 
-        return LoadWork(key, give)
+        return LoadPart(key, give)
 
     with place.target(connections=1) as target:
         with pytest.raises(Interrupted):
@@ -196,12 +196,16 @@ def test_an_interrupted_load_goes_on_with_the_missing_pieces(place: Place):
         with pytest.raises(Interrupted):
             target.create(table_of(place, table_id=2), [piece("4"), piece("5", True)], Location(1, 20), replaces=[1])
         assert place.rows("t") == [(1, "1"), (2, "2"), (3, "3")]
-        done = target.create(table_of(place, table_id=2), [piece("6")], Location(2, 30), replaces=[1])  # another point: from the start
+        done = target.create(
+            table_of(place, table_id=2), [piece("6")], Location(2, 30), replaces=[1]
+        )  # another point: from the start
         assert place.rows("t") == [(6, "6")]
         assert target.points() == {2: Location(2, 30)}
 
 
-def test_a_statement_that_fails_first_changes_nothing_and_a_later_one_leaves_the_table_stuck(place: Place, live: DatabaseTarget):
+def test_a_statement_that_fails_first_changes_nothing_and_a_later_one_leaves_the_table_stuck(
+    place: Place, live: DatabaseTarget
+):
     wider = table_of(place, WIDER)
     with pytest.raises(TargetRefused):
         live.alter([wider], ["ALTER TABLE t DROP COLUMN nothing", "ALTER TABLE t ADD COLUMN w int"])
@@ -228,7 +232,7 @@ def test_a_table_without_key_has_its_hidden_one(place: Place):
     with place.target() as target:
         table = target_of(source, target.dialect, place.database)
         made = pa.table({"a": pa.array([1, 1, None], pa.int32()), "__mo_fake_pk_col": pa.array([1, 2, 3], key)})
-        target.create(table, [LoadWork("all", lambda: [made])], Location(0, 10))
+        target.create(table, [LoadPart("all", lambda: [made])], Location(0, 10))
         assert place.rows("k") == [(1,), (1,), (None,)]
         gone = pa.table({"__mo_fake_pk_col": pa.array([2], key)})
         assert target.apply(1, [Part(made.slice(0, 0), gone)], Location(1, 20)).missing == 0
@@ -247,7 +251,7 @@ def test_a_released_table_is_ordinary_and_left_alone(place: Place, live: Databas
 
 def test_another_subscription_writes_to_the_same_database(place: Place, live: DatabaseTarget):
     with place.target("other", lock_seconds=0.2) as other:
-        other.create(table_of(place, FIRST.replace("`t`", "`u`")), [work([5], ["x"])], Location(7, 70))
+        other.create(table_of(place, FIRST.replace("`t`", "`u`")), [load_part([5], ["x"])], Location(7, 70))
         assert other.points() == {1: Location(7, 70)}
         with pytest.raises(TargetBusy):
             place.target("other", lock_seconds=0.1).open()
@@ -266,9 +270,11 @@ def test_a_load_that_is_cut_into_other_pieces_begins_anew(place: Place) -> None:
         raise RuntimeError("the power went")
 
     with place.target(connections=1) as target, pytest.raises(RuntimeError, match="power"):
-        target.create(table_of(place), [work([1, 2], ["a", "b"], "one"), LoadWork("other", fail)], Location(0, 10))
+        target.create(table_of(place), [load_part([1, 2], ["a", "b"], "one"), LoadPart("other", fail)], Location(0, 10))
     assert place.query("SELECT part, row_count FROM ccpr_load_parts") == [("one", 2)]
     with place.target() as target:
-        done = target.create(table_of(place), [work([1], ["a"], "first"), work([2, 3], ["b", "c"], "second")], Location(0, 10))
+        done = target.create(
+            table_of(place), [load_part([1], ["a"], "first"), load_part([2, 3], ["b", "c"], "second")], Location(0, 10)
+        )
     assert (done.parts, done.parts_skipped) == (2, 0)
     assert [row[0] for row in place.rows("t")] == [1, 2, 3]

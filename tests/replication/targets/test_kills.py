@@ -1,4 +1,5 @@
-"""kill -9 of the process, and of the server, at any statement: what is there afterwards is a point, and going on gives the same rows.
+"""kill -9 of the process, and of the server, at any statement: what is there afterwards is a point, and going on gives
+the same rows.
 
 KILLS=all takes every statement, else a sample of them is taken (`make target-kills`).
 """
@@ -11,7 +12,7 @@ import pytest
 
 from matrixone.errors import CcprError, Terminal
 from replication.targets.database import DatabaseTarget
-from tests.replication.targets.history import AT_THE_END, END, Statements, carry, carry_and_die
+from tests.replication.targets.history import AT_THE_END, END, Statements, sync_and_die, sync_target
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
 
@@ -26,7 +27,9 @@ def assert_at_the_end(place: Place, target: DatabaseTarget) -> None:
     assert sorted(name for (name,) in place.query("SHOW TABLES")) == [*OURS, "t2"]
     for name in ("ccpr_intents", "ccpr_loads", "ccpr_load_parts"):
         assert place.query(f"SELECT COUNT(*) FROM {name}") == [(0,)]
-    indexes = place.query("SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 't2'")
+    indexes = place.query(
+        "SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 't2'"
+    )
     assert {name for (name,) in indexes} == {"PRIMARY", "u"}
     assert target.tables()[2].table.qualified_name == f"{place.database}.t2"
 
@@ -34,7 +37,7 @@ def assert_at_the_end(place: Place, target: DatabaseTarget) -> None:
 def whole_history(mariadb: MariaDb) -> list[str]:
     """What it sends, where nothing happens."""
     with new_database(mariadb) as place, Statements() as statements, place.target() as target:
-        carry(target, place.database)
+        sync_target(target, place.database)
         assert_at_the_end(place, target)
     return statements.sent
 
@@ -43,7 +46,7 @@ def problem_of(place: Place) -> CcprError | None:
     """What comes of going on; nothing if the answer to the last statement was there already."""
     try:
         with place.target() as target:
-            carry(target, place.database)
+            sync_target(target, place.database)
     except CcprError as error:
         return error
     return None
@@ -57,15 +60,17 @@ def test_a_process_that_is_killed_between_any_two_statements(mariadb: MariaDb):
     for after in (False, True):
         for number in range(int(after) * step // 2, count, step):
             with new_database(mariadb) as place:
-                process = context.Process(target=carry_and_die, args=(place.uri, place.database, number, after))
+                process = context.Process(target=sync_and_die, args=(place.uri, place.database, number, after))
                 process.start()
                 process.join(60)
-                if process.exitcode == 0:  # threads of the initial load take turns, so that there may be some statements fewer
+                if (
+                    process.exitcode == 0
+                ):  # threads of the initial load take turns, so that there may be some statements fewer
                     assert number > count - 20
                     continue
                 assert process.exitcode == -signal.SIGKILL
                 with place.target() as target:
-                    carry(target, place.database)
+                    sync_target(target, place.database)
                     assert_at_the_end(place, target)
 
 
@@ -83,14 +88,18 @@ def test_a_connection_that_is_lost_at_any_definition(mariadb: MariaDb):
                 assert error is not None
                 assert not isinstance(error, Terminal), (sent[number], error)
                 with place.target() as target:
-                    carry(target, place.database)
+                    sync_target(target, place.database)
                     assert_at_the_end(place, target)
 
 
 def test_a_server_that_is_killed_at_a_statement(mariadb: MariaDb):
     sent = whole_history(mariadb)
     commits = [number for number, sql in enumerate(sent) if sql == "COMMIT"]
-    merges = [number for number, sql in enumerate(sent) if sql.startswith(("DELETE t", "INSERT INTO `target", "RENAME", "ALTER", "LOAD"))]
+    merges = [
+        number
+        for number, sql in enumerate(sent)
+        if sql.startswith(("DELETE t", "INSERT INTO `target", "RENAME", "ALTER", "LOAD"))
+    ]
     chosen = [*commits, *merges] if ALL else [*commits[-8:-1:3], *merges[1::5]]
     for number in chosen:
         with new_database(mariadb) as place:
@@ -99,5 +108,5 @@ def test_a_server_that_is_killed_at_a_statement(mariadb: MariaDb):
             assert not isinstance(error, Terminal), (sent[number], error)
             mariadb.start()
             with place.target() as target:
-                carry(target, place.database)
+                sync_target(target, place.database)
                 assert_at_the_end(place, target)

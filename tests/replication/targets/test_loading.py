@@ -1,4 +1,5 @@
-"""A server that asks for files gets none: the connection serves the rows of its own statement under their random name, and nothing else."""
+"""A server that asks for files gets none: the connection serves the rows of its own statement under their random name,
+and nothing else."""
 
 import socket
 import struct
@@ -33,7 +34,8 @@ def read_packet(file) -> bytes:
 
 @contextmanager
 def rogue(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """A server that lets everybody in and answers each statement as it is told; the port, and what it got after its answers."""
+    """A server that lets everybody in and answers each statement as it is told; the port, and what it got after its
+    answers."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -42,7 +44,9 @@ def rogue(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]
             with connection, connection.makefile("rb") as file:
                 able = struct.pack("<HBHH", 0xF7FF & ~0x800, 45, 2, 0x0008 | 0x0080)
                 greeting = b"\x0a8.0.30\0" + struct.pack("<I", 1) + b"a" * 8 + b"\0" + able
-                connection.sendall(packet(0, greeting + bytes([21]) + b"\0" * 10 + b"b" * 12 + b"\0mysql_native_password\0"))
+                connection.sendall(
+                    packet(0, greeting + bytes([21]) + b"\0" * 10 + b"b" * 12 + b"\0mysql_native_password\0")
+                )
                 read_packet(file)
                 connection.sendall(packet(2, OK))
                 while statement := read_packet(file):
@@ -98,7 +102,14 @@ def test_a_target_uri_is_read_back(uri: str, database: str):
     assert str(password) not in address.masked()
 
 
-BAD = ["", "mysql://u:sesame@h:3306", "mysql://u:sesame@h/a/b", "http://u:sesame@h/db", "mysql://u:sesame@h:x/db", "mysql://h/db"]
+BAD = [
+    "",
+    "mysql://u:sesame@h:3306",
+    "mysql://u:sesame@h/a/b",
+    "http://u:sesame@h/db",
+    "mysql://u:sesame@h:x/db",
+    "mysql://h/db",
+]
 
 
 @pytest.mark.parametrize("uri", BAD)

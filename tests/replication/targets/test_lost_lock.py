@@ -1,4 +1,5 @@
-"""A session whose connection with the lock is lost: it ends by itself, and nothing of it gets into what the next one makes."""
+"""A session whose connection with the lock is lost: it ends by itself, and nothing of it gets into what the next one
+makes."""
 
 import threading
 import time
@@ -11,14 +12,14 @@ from matrixone.errors import CcprError
 from replication.checkpoint.store import Location
 from replication.schema.dialects import Dialect
 from replication.targets import staging
-from replication.targets.base import LoadWork
+from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetBusy, TargetUnavailable
 from replication.targets.plan import target_of
 from tests.replication.targets.history import FIRST, keys, rows
 from tests.replication.targets.target_database import Part, Place, source_table
 
-PATIENCE_SECONDS = 30.0
+RETRY_SECONDS = 30.0
 
 
 def holder(place: Place) -> int:
@@ -33,7 +34,7 @@ def end_session(place: Place) -> None:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + RETRY_SECONDS
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -43,51 +44,53 @@ def table_of(place: Place):
     return target_of(source_table(FIRST), Dialect.MARIADB, place.database)
 
 
-def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, go_on, filling = threading.Event(), threading.Event(), threading.Event()
     piece = staging.InitialLoad._piece
 
-    def later(load: staging.InitialLoad, connection: object, work: LoadWork) -> int:
-        assert work.key != "late" or filling.wait(PATIENCE_SECONDS)
-        return piece(load, connection, work)
+    def later(load: staging.InitialLoad, connection: object, part: LoadPart) -> int:
+        assert part.key != "late" or filling.wait(RETRY_SECONDS)
+        return piece(load, connection, part)
 
     monkeypatch.setattr(staging.InitialLoad, "_piece", later)
     ended: list[CcprError] = []
 
     def slow() -> Iterator[pa.Table]:
         begun.set()
-        assert go_on.wait(PATIENCE_SECONDS)
+        assert go_on.wait(RETRY_SECONDS)
         yield rows([1], ["old"])
 
     first = place.target(connections=1)
     first.open()
 
     def load() -> None:
-        works = [LoadWork("slow", slow), LoadWork("late", lambda: [rows([99], ["late"])])]
+        parts = [LoadPart("slow", slow), LoadPart("late", lambda: [rows([99], ["late"])])]
         try:
-            first.create(table_of(place), works, Location(0, 10))
+            first.create(table_of(place), parts, Location(0, 10))
         except CcprError as error:
             ended.append(error)
 
     old = threading.Thread(target=load)
     old.start()
-    assert begun.wait(PATIENCE_SECONDS)
+    assert begun.wait(RETRY_SECONDS)
     end_session(place)
-    second = place.target(lock_seconds=PATIENCE_SECONDS)
+    second = place.target(lock_seconds=RETRY_SECONDS)
     second.open()
 
     def fill() -> Iterator[pa.Table]:
         filling.set()
-        old.join(PATIENCE_SECONDS)
+        old.join(RETRY_SECONDS)
         yield rows([2], ["new"])
 
-    new = threading.Thread(target=second.create, args=(table_of(place), [LoadWork("new", fill)], Location(1, 20)))
+    new = threading.Thread(target=second.create, args=(table_of(place), [LoadPart("new", fill)], Location(1, 20)))
     new.start()
     waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
     wait_until(lambda: place.query(waiting)[0][0] > 0)  # for the piece that is being written
     go_on.set()
-    old.join(PATIENCE_SECONDS)
-    new.join(PATIENCE_SECONDS)
+    old.join(RETRY_SECONDS)
+    new.join(RETRY_SECONDS)
     assert [type(error) for error in ended] == [TargetUnavailable]
     assert place.rows("t") == [(2, "new")]
     assert second.points() == {1: Location(1, 20)}
@@ -100,14 +103,18 @@ def test_a_load_ends_when_the_lock_is_lost_and_is_taken_up_again(place: Place, m
 
     def endless() -> Iterator[pa.Table]:
         end_session(place)
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + RETRY_SECONDS
         while time.monotonic() < end:
             yield rows([], [])
 
     with place.target(connections=1) as target, pytest.raises(TargetUnavailable):
-        target.create(table_of(place), [LoadWork("1", lambda: [rows([1], ["a"])]), LoadWork("2", endless)], Location(0, 10))
+        target.create(
+            table_of(place), [LoadPart("1", lambda: [rows([1], ["a"])]), LoadPart("2", endless)], Location(0, 10)
+        )
     with place.target() as target:
-        done = target.create(table_of(place), [LoadWork("1", lambda: []), LoadWork("2", lambda: [rows([2], ["b"])])], Location(0, 10))
+        done = target.create(
+            table_of(place), [LoadPart("1", lambda: []), LoadPart("2", lambda: [rows([2], ["b"])])], Location(0, 10)
+        )
         assert (done.parts, done.parts_skipped) == (1, 1)
     assert place.rows("t") == [(1, "a"), (2, "b")]
 
@@ -119,7 +126,7 @@ def test_a_change_whose_session_loses_the_lock_leaves_nothing(place: Place) -> N
         yield Part(rows([4], ["d"]), keys())
 
     with place.target() as target:
-        target.create(table_of(place), [LoadWork("all", lambda: [rows([1, 2], ["a", "b"])])], Location(0, 10))
+        target.create(table_of(place), [LoadPart("all", lambda: [rows([1, 2], ["a", "b"])])], Location(0, 10))
         with pytest.raises(TargetUnavailable):
             target.apply(1, parts(), Location(1, 20))
         with pytest.raises(TargetUnavailable):
@@ -131,7 +138,9 @@ def test_a_change_whose_session_loses_the_lock_leaves_nothing(place: Place) -> N
 
 def test_what_a_session_depends_on_is_said_to_the_server(place: Place) -> None:
     with place.target() as target:
-        ((seconds, isolation, limit),) = target._session.rows("SELECT @@lock_wait_timeout, @@tx_isolation, @@max_statement_time")
+        ((seconds, isolation, limit),) = target._session.rows(
+            "SELECT @@lock_wait_timeout, @@tx_isolation, @@max_statement_time"
+        )
         assert (seconds, isolation, float(limit)) == (60, "READ-COMMITTED", 0.0)
         another = target._session.another()
         with another.cursor() as cursor:
@@ -156,5 +165,5 @@ def test_many_subscriptions_make_the_registry_at_the_same_time(place: Place) -> 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+        thread.join(RETRY_SECONDS)
     assert errors == []

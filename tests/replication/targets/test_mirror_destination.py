@@ -1,4 +1,4 @@
-"""The mirror as a destination: the contract, over real iterations of a living upstream."""
+"""The mirror as a destination: the contract, over real iterations of a simulated upstream."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from emulator.engine.storage import Storage
-from emulator.simulated_upstream import LivingEmulator
+from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.upstream.endpoint import parse_uri
 from replication.checkpoint.checkpoint import Checkpoint
 from replication.checkpoint.store import Location
@@ -17,7 +17,7 @@ from replication.iteration.steps import Step
 from replication.service.subscriptions import Wanted, create
 from replication.service.workspace import Workspace
 from replication.state.settings import Settings
-from replication.targets.base import LoadWork
+from replication.targets.base import LoadPart
 from replication.targets.errors import TargetUnsupported
 from replication.targets.mirror_destination import MirrorDestination
 from tests.histories.replicating import NAME, subscribed
@@ -103,7 +103,7 @@ class TestMirror(Contract):
         storage.create_database("src")
         storage.create_table("src", "t", {"id": "bigint not null", "v": "varchar(20)"}, primary_key=["id"])
         storage.create_publication("p", "src")
-        with LivingEmulator(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "src")) as workspace:
+        with SimulatedUpstream(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "src")) as workspace:
             yield MirrorScene(storage, workspace)
 
     def test_rows_are_refused(self, scene: MirrorScene) -> None:
@@ -111,7 +111,7 @@ class TestMirror(Contract):
         scene.bring(destination, 0)
         table = destination.tables()[scene.table_id].table
         for act in (
-            lambda: destination.create(table, [LoadWork("x", lambda: [])], Location(9, 9)),
+            lambda: destination.create(table, [LoadPart("x", lambda: [])], Location(9, 9)),
             lambda: destination.apply(table.id, [], Location(9, 9)),
             lambda: destination.alter([table], []),
             lambda: destination.drop([table.id]),

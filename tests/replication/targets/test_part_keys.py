@@ -10,10 +10,13 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject
 from matrixone.schema import Column, SqlType
 from replication.delta.keys import KeyRange, RowKey
-from replication.delta.split import DeltaShape, DeltaWork
+from replication.delta.split import DeltaShape, DeltaSplit
 from replication.targets.part_keys import part_key, part_key_of_version_1
 
-ID, NAME = Column("id", 0, SqlType(22, 32, -1), nullable=False), Column("naïve 'name'", 1, SqlType(61, 30, 0), labels=("a", "b"))
+ID, NAME = (
+    Column("id", 0, SqlType(22, 32, -1), nullable=False),
+    Column("naïve 'name'", 1, SqlType(61, 30, 0), labels=("a", "b")),
+)
 SHAPE = DeltaShape("d.t", (ID, NAME), RowKey((ID,), ID))
 
 
@@ -33,7 +36,9 @@ def listed(number: int, *, created: int = 5, deleted: Timestamp | None = None, t
     return ListedObject(stats, Timestamp(created, 1), deleted, tombstone)
 
 
-WORK = DeltaWork(SHAPE, Timestamp(3), Timestamp(9), came=(listed(1), listed(2)), tombstones_after=(listed(3, tombstone=True),))
+WORK = DeltaSplit(
+    SHAPE, Timestamp(3), Timestamp(9), added=(listed(1), listed(2)), tombstones_after=(listed(3, tombstone=True),)
+)
 
 
 def test_the_keys_of_today_and_of_version_1_are_what_they_were() -> None:
@@ -42,20 +47,22 @@ def test_the_keys_of_today_and_of_version_1_are_what_they_were() -> None:
 
 
 bounds = st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=8)
-objects = st.lists(st.builds(listed, st.integers(0, 3), created=st.integers(1, 3), tombstone=st.booleans()), max_size=2).map(tuple)
-works = st.builds(
-    DeltaWork,
+objects = st.lists(
+    st.builds(listed, st.integers(0, 3), created=st.integers(1, 3), tombstone=st.booleans()), max_size=2
+).map(tuple)
+splits = st.builds(
+    DeltaSplit,
     st.sampled_from([SHAPE, replace(SHAPE, dated=False), replace(SHAPE, table="d.u"), replace(SHAPE, columns=(ID,))]),
     st.integers(1, 2).map(Timestamp),
     st.integers(3, 4).map(Timestamp),
-    came=objects,
-    gone=objects,
+    added=objects,
+    removed=objects,
     tombstones_after=objects,
     keys=st.builds(KeyRange, bounds, bounds),
 )
 
 
-@given(works, works)
-def test_two_pieces_have_one_key_only_if_they_are_the_same(one: DeltaWork, other: DeltaWork) -> None:
+@given(splits, splits)
+def test_two_pieces_have_one_key_only_if_they_are_the_same(one: DeltaSplit, other: DeltaSplit) -> None:
     assert (part_key(one) == part_key(other)) is (one == other)
     assert len(part_key(one)) <= 64

@@ -14,7 +14,7 @@ from replication.failure import Failure
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy
 from replication.schema.render import target_table
-from replication.schema.statements import name_beside
+from replication.schema.statements import shadow_name
 from replication.schema.sync_mark import for_sync
 from replication.targets.base import Registered, State, TargetTable
 from replication.targets.plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
@@ -24,7 +24,9 @@ ADDITIVE = replace(FULL, policy=DdlPolicy.ADDITIVE)
 INT = SqlType(22, 32, -1)
 
 
-def table(table_id: int, name: str, columns: Mapping[str, int] | None = None, *, logical_id: int = 0, unique: bool = False) -> Table:
+def table(
+    table_id: int, name: str, columns: Mapping[str, int] | None = None, *, logical_id: int = 0, unique: bool = False
+) -> Table:
     """`columns`: names with their sequence numbers; the first is the key."""
     columns = columns or {"k": 0, "v": 1}
     key = next(iter(columns))
@@ -39,7 +41,7 @@ def registered(*tables: Table, state: State = State.LIVE) -> dict[int, Registere
     found = {}
     for one in tables:
         synced = for_sync(target_table(create_table_of(one), Dialect.MARIADB, database="t").create, Dialect.MARIADB)
-        entry = TargetTable(one, "t", one.name, synced.create, synced.erased, synced.suspended)
+        entry = TargetTable(one, "t", one.name, synced.create, synced.stripped, synced.disabled)
         found[one.id] = Registered(entry, state, Location(0, 1))
     return found
 
@@ -141,7 +143,9 @@ def test_a_plan_has_each_statement_once_and_in_the_place_where_it_is_run():
         "RENAME TABLE `t`.`b` TO `t`.`ccpr_between_2`, `t`.`a` TO `t`.`ccpr_between_1`, "
         "`t`.`ccpr_between_2` TO `t`.`a`, `t`.`ccpr_between_1` TO `t`.`b`",
     )
-    beside = {number: [f"`t`.`{name_beside(purpose, '', number)}`" for purpose in ("load", "old")] for number in (1, 3, 5, 9)}
+    beside = {
+        number: [f"`t`.`{shadow_name(purpose, '', number)}`" for purpose in ("load", "old")] for number in (1, 3, 5, 9)
+    }
     told = {step.table.id: step.statements for step in plan.steps}
     assert told[2] == ()
     assert told[9][0].startswith(f"CREATE TABLE {beside[9][0]} (")
@@ -164,7 +168,7 @@ def test_what_waits_is_told_with_the_rename_that_it_needs():
     assert plan.renaming == ()
     truncated, renamed = plan.steps[1].statements, plan.steps[0].statements
     assert (truncated[0], renamed) == ("RENAME TABLE `t`.`a` TO `t`.`c`", ("RENAME TABLE `t`.`b` TO `t`.`d`",))
-    assert truncated[-1] == f"DROP TABLE IF EXISTS `t`.`{name_beside('old', '', 1)}`"
+    assert truncated[-1] == f"DROP TABLE IF EXISTS `t`.`{shadow_name('old', '', 1)}`"
 
 
 def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
@@ -180,7 +184,10 @@ def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
 
 def test_released_and_dropped_tables_are_known_by_what_they_were():
     after = [table(9, "a", logical_id=1), table(2, "b")]
-    assert plan_target(FULL, registered(table(1, "a"), state=State.RELEASED) | registered(table(2, "b")), after).steps == ()
+    assert (
+        plan_target(FULL, registered(table(1, "a"), state=State.RELEASED) | registered(table(2, "b")), after).steps
+        == ()
+    )
     plan = plan_target(FULL, registered(table(1, "a"), state=State.DROPPED) | registered(table(2, "b")), after)
     assert codes(plan) == {1: "TARGET_TABLE_DROPPED"}
 

@@ -1,11 +1,12 @@
-"""What a table is after its release (D5), in a real server: ordinary and writable, whatever the server refuses of its source."""
+"""What a table is after its release (D5), in a real server: ordinary and writable, whatever the server refuses of its
+source."""
 
 import pyarrow as pa
 import pytest
 
 from replication.checkpoint.store import Location
 from replication.schema.dialects import Dialect
-from replication.targets.base import LoadWork, State
+from replication.targets.base import LoadPart, State
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetTableDropped
 from replication.targets.plan import target_of
@@ -41,7 +42,11 @@ def rows() -> pa.Table:
 
 def test_what_the_server_refuses_is_left_out_and_the_rest_is_as_it_was(place: Place):
     with place.target() as target:
-        target.create(target_of(source_table(DDL), Dialect.MARIADB, place.database), [LoadWork("all", lambda: [rows()])], Location(0, 10))
+        target.create(
+            target_of(source_table(DDL), Dialect.MARIADB, place.database),
+            [LoadPart("all", lambda: [rows()])],
+            Location(0, 10),
+        )
         before = place.rows("r")
         left_out = target.release(1)
         assert target.tables()[1].state is State.RELEASED
@@ -51,14 +56,21 @@ def test_what_the_server_refuses_is_left_out_and_the_rest_is_as_it_was(place: Pl
     assert "1901" in left_out[0], "the server's reason is told"
     text = place.query("SHOW CREATE TABLE r")[0][1]
     assert text.endswith("COMMENT='mine'")
-    for kept in ("AUTO_INCREMENT=8", "`h` varchar(20) DEFAULT NULL COMMENT 'h'", "KEY `over h` (`h`)", "UNIQUE KEY `over g` (`g`,`n`)"):
+    for kept in (
+        "AUTO_INCREMENT=8",
+        "`h` varchar(20) DEFAULT NULL COMMENT 'h'",
+        "KEY `over h` (`h`)",
+        "UNIQUE KEY `over g` (`g`,`n`)",
+    ):
         assert kept in text
     place.query("INSERT INTO r (n) VALUES (21)")
     ((identity, g, i, at),) = place.query("SELECT id, g, i, at FROM r WHERE n = 21")
     assert (identity, g, i) == (8, 42, 43)
     assert at is not None
     place.query("UPDATE r SET n = 22 WHERE id = 0")
-    assert place.query("SELECT g, i, at IS NULL FROM r WHERE id = 0") == [(44, 45, 0)], "generated values follow, and so does ON UPDATE"
+    assert place.query("SELECT g, i, at IS NULL FROM r WHERE id = 0") == [(44, 45, 0)], (
+        "generated values follow, and so does ON UPDATE"
+    )
     with pytest.raises(Exception, match="positive"):
         place.query("INSERT INTO r (n) VALUES (-1)")
 
@@ -67,7 +79,11 @@ def test_a_table_without_key_counts_its_hidden_one_on(place: Place):
     ddl = "CREATE TABLE `src`.`k` (\n  `a` int DEFAULT NULL\n)"
     with place.target() as target:
         made = pa.table({"a": pa.array([1, None], pa.int32()), "__mo_fake_pk_col": pa.array([3, 9], pa.uint64())})
-        target.create(target_of(source_table(ddl), Dialect.MARIADB, place.database), [LoadWork("all", lambda: [made])], Location(0, 10))
+        target.create(
+            target_of(source_table(ddl), Dialect.MARIADB, place.database),
+            [LoadPart("all", lambda: [made])],
+            Location(0, 10),
+        )
         assert target.release(1) == ()
     place.query("INSERT INTO k VALUES (5)")
     assert sorted(place.query("SELECT __mo_fake_pk_col, a FROM k")) == [(3, 1), (9, None), (10, 5)]
@@ -78,7 +94,11 @@ def test_a_name_that_another_subscription_has_taken_meanwhile_is_not_ours(place:
     row = pa.table({"a": pa.array([1], pa.int32())})
 
     def make(target: DatabaseTarget) -> None:
-        target.create(target_of(source_table(ddl), Dialect.MARIADB, place.database), [LoadWork("all", lambda: [row])], Location(0, 10))
+        target.create(
+            target_of(source_table(ddl), Dialect.MARIADB, place.database),
+            [LoadPart("all", lambda: [row])],
+            Location(0, 10),
+        )
 
     with place.target("first") as first:
         make(first)

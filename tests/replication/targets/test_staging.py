@@ -1,4 +1,5 @@
-"""The statements that bring a delta into a table, by dialect. MariaDB runs them in the other tests; MySQL 8 is not here to be asked."""
+"""The statements that bring a delta into a table, by dialect. MariaDB runs them in the other tests; MySQL 8 is not
+here to be asked."""
 
 from contextlib import nullcontext
 from typing import Any, cast

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from matrixone.ddl.lexer import quote_name
 from replication.checkpoint.store import Location
 from replication.schema.dialects import Dialect
-from replication.targets.base import LoadWork
+from replication.targets.base import LoadPart
 from replication.targets.encoding import plain_floats, time_text
 from replication.targets.errors import TargetValueRefused
 from replication.targets.plan import target_of
@@ -96,7 +96,8 @@ def vector32(text: bytes) -> list[float]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A type: how it is declared, what the reader gives, values; how the target is asked for a cell, and what a cell means."""
+    """A type: how it is declared, what the reader gives, values; how the target is asked for a cell, and what a cell
+    means."""
 
     ddl: str
     arrow: pa.DataType
@@ -134,12 +135,22 @@ KINDS = {
     "date": Kind("date", pa.date32(), DATES, lambda cell: dt.date.fromisoformat(cell.decode())),
     "dt0": Kind("datetime", pa.timestamp("us"), TIMES.map(lambda value: value.replace(microsecond=0)), moment),
     "dt6": Kind("datetime(6)", pa.timestamp("us"), TIMES, moment),
-    "dt3": Kind("datetime(3)", pa.timestamp("us"), TIMES.map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)), moment),
+    "dt3": Kind(
+        "datetime(3)",
+        pa.timestamp("us"),
+        TIMES.map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)),
+        moment,
+    ),
     "ts": Kind(
-        "timestamp(6)", pa.timestamp("us", "UTC"), TIMES.map(lambda t: t.replace(tzinfo=dt.UTC)), lambda c: moment(c).replace(tzinfo=dt.UTC)
+        "timestamp(6)",
+        pa.timestamp("us", "UTC"),
+        TIMES.map(lambda t: t.replace(tzinfo=dt.UTC)),
+        lambda c: moment(c).replace(tzinfo=dt.UTC),
     ),
     "tm6": Kind("time(6)", pa.duration("us"), SPANS, span),
-    "tm0": Kind("time", pa.duration("us"), SPANS.map(lambda value: dt.timedelta(seconds=int(value.total_seconds()))), span),
+    "tm0": Kind(
+        "time", pa.duration("us"), SPANS.map(lambda value: dt.timedelta(seconds=int(value.total_seconds()))), span
+    ),
     "tmt": Kind("time(2)", pa.duration("us"), st.timedeltas(-DAY * 100, DAY * 100), span, as_text=True),
     "yr": Kind("year", pa.int16(), st.just(0) | st.integers(1901, 2155), int),
     "ch": Kind("char(10)", pa.string(), SHORT, text),
@@ -186,16 +197,22 @@ def arrived(place: Place) -> dict[str, list[Any]]:
         connection.query(f"SELECT {shown} FROM `every` ORDER BY id")
         rows = connection._result.rows
     return {
-        name: [None if row[place] is None else kind.read(row[place]) for row in rows] for place, (name, kind) in enumerate(KINDS.items())
+        name: [None if row[place] is None else kind.read(row[place]) for row in rows]
+        for place, (name, kind) in enumerate(KINDS.items())
     }
 
 
 def expected(rows: pa.Table) -> dict[str, list[Any]]:
-    return {name: [None if value is None else kind.same(value) for value in rows.column(name).to_pylist()] for name, kind in KINDS.items()}
+    return {
+        name: [None if value is None else kind.same(value) for value in rows.column(name).to_pylist()]
+        for name, kind in KINDS.items()
+    }
 
 
 def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:
-    differing = [(name, *pair) for name in wanted for pair in zip(found[name], wanted[name], strict=True) if pair[0] != pair[1]]
+    differing = [
+        (name, *pair) for name in wanted for pair in zip(found[name], wanted[name], strict=True) if pair[0] != pair[1]
+    ]
     assert differing == []
 
 
@@ -210,7 +227,7 @@ def test_what_is_loaded_and_what_is_applied_is_what_was_read(mariadb: MariaDb, r
     with new_database(mariadb) as place, place.target() as target:
         as_text = [name for name, kind in KINDS.items() if kind.as_text]
         table = target_of(source_table(DDL), target.dialect, place.database, as_text=as_text)
-        target.create(table, [LoadWork("all", lambda: [rows])], Location(0, 1))
+        target.create(table, [LoadPart("all", lambda: [rows])], Location(0, 1))
         assert_same(arrived(place), expected(rows))
         backwards = rows.take(list(range(rows.num_rows))[::-1]).set_column(0, "id", rows.column("id"))
         target.apply(1, [Part(backwards, rows.select(["id"]).slice(0, 0))], Location(1, 2))
@@ -231,12 +248,16 @@ def test_what_is_loaded_and_what_is_applied_is_what_was_read(mariadb: MariaDb, r
 )
 def test_what_the_target_cannot_hold_is_refused_and_nothing_is_there(place: Place, ddl: str, values: pa.Array):
     with place.target() as target:
-        table = target_of(source_table(f"CREATE TABLE t (id int NOT NULL, v {ddl}, PRIMARY KEY (id))"), Dialect.MARIADB, place.database)
+        table = target_of(
+            source_table(f"CREATE TABLE t (id int NOT NULL, v {ddl}, PRIMARY KEY (id))"),
+            Dialect.MARIADB,
+            place.database,
+        )
         rows = pa.table({"id": pa.array(range(len(values)), pa.int32()), "v": values})
         with pytest.raises(TargetValueRefused):
-            target.create(table, [LoadWork("all", lambda: [rows])], Location(0, 1))
+            target.create(table, [LoadPart("all", lambda: [rows])], Location(0, 1))
         assert place.query("SHOW TABLES LIKE 't'") == []
-        target.create(table, [LoadWork("none", lambda: [])], Location(1, 1))
+        target.create(table, [LoadPart("none", lambda: [])], Location(1, 1))
         with pytest.raises(TargetValueRefused):
             target.apply(1, [Part(rows, rows.select(["id"]).slice(0, 0))], Location(2, 2))
         assert place.rows("t") == []
@@ -266,13 +287,15 @@ def test_texts_and_bytes_beyond_a_packet_of_the_server(place: Place):
     kinds = {"id": pa.int32(), "x": pa.string(), "b": pa.binary()}
     values = ('\\N,"\0\x1aé\n' * (size // 9), bytes(range(256)) * (size // 256))
     first, second = (
-        pa.table([pa.array([value], kind) for value, kind in zip((1, *row), kinds.values(), strict=True)], names=list(kinds))
+        pa.table(
+            [pa.array([value], kind) for value, kind in zip((1, *row), kinds.values(), strict=True)], names=list(kinds)
+        )
         for row in (values, (values[0][::-1], values[1][::-1]))
     )
     with place.target() as target:
         ddl = "CREATE TABLE `t` (`id` int NOT NULL, `x` text DEFAULT NULL, `b` blob DEFAULT NULL, PRIMARY KEY (`id`))"
         table = target_of(source_table(ddl), Dialect.MARIADB, place.database)
-        target.create(table, [LoadWork("all", lambda: [first])], Location(0, 1))
+        target.create(table, [LoadPart("all", lambda: [first])], Location(0, 1))
         target.apply(1, [Part(second, second.select(["id"]).slice(0, 0))], Location(1, 2))
     digests = [hashlib.sha1(value).hexdigest() for value in (values[0][::-1].encode(), values[1][::-1])]
     assert place.query("SELECT SHA1(x), SHA1(b) FROM t") == [tuple(digests)]

@@ -1,4 +1,5 @@
-"""The writer's parts against independent readings of the format: filters, packed keys, binary JSON, zone maps; and what it refuses."""
+"""The writer's parts against independent readings of the format: filters, packed keys, binary JSON, zone maps; and
+what it refuses."""
 
 import json
 import struct
@@ -34,8 +35,29 @@ NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00003"
 _INT = Column("n", 0, SqlType(types.INT32, 32, -1))
 _TABLE = Table(1, 1, "db", "t", Kind.TABLE, (_INT,))
 KEY_TYPES = [
-    *(types.BOOL, types.BIT, types.INT8, types.INT16, types.INT32, types.INT64, types.UINT8, types.UINT16, types.UINT32, types.UINT64),
-    *(types.FLOAT32, types.FLOAT64, types.DECIMAL64, types.DECIMAL128, types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.YEAR),
+    *(
+        types.BOOL,
+        types.BIT,
+        types.INT8,
+        types.INT16,
+        types.INT32,
+        types.INT64,
+        types.UINT8,
+        types.UINT16,
+        types.UINT32,
+        types.UINT64,
+    ),
+    *(
+        types.FLOAT32,
+        types.FLOAT64,
+        types.DECIMAL64,
+        types.DECIMAL128,
+        types.DATE,
+        types.TIME,
+        types.DATETIME,
+        types.TIMESTAMP,
+        types.YEAR,
+    ),
     *(types.CHAR, types.VARBINARY, types.TEXT, types.UUID, types.ENUM, "set"),
 ]
 
@@ -51,7 +73,11 @@ def test_hashes_are_those_of_the_algorithm(values: list[bytes]) -> None:
 
 
 def test_hashes_are_those_of_the_published_vectors() -> None:
-    assert [int(value) for value in hashes([b"", b"a", b"abc"])] == [0xEF46DB3751D8E999, 0xD24EC4F1A98C6E5B, 0x44BC2CF5AD770999]
+    assert [int(value) for value in hashes([b"", b"a", b"abc"])] == [
+        0xEF46DB3751D8E999,
+        0xD24EC4F1A98C6E5B,
+        0x44BC2CF5AD770999,
+    ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,7 +143,16 @@ def test_packed_keys_unpack_and_order_as_their_values(kind: int | str, data: st.
             assert str(elements[0].value) == arrays[0][row].as_py()
         else:
             stored = slots.slots.reshape(-1).view(np.uint8).reshape(40, -1)[row].tobytes()
-            signed = kind not in (types.BIT, types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.ENUM, types.BOOL, "set")
+            signed = kind not in (
+                types.BIT,
+                types.UINT8,
+                types.UINT16,
+                types.UINT32,
+                types.UINT64,
+                types.ENUM,
+                types.BOOL,
+                "set",
+            )
             assert int(elements[0].value) == int.from_bytes(stored, "little", signed=signed)  # pyright: ignore[reportArgumentType]
     if kind not in (types.ENUM, "set"):  # these order by number, not by label
         rows = [(arrays[0][row].as_py(), arrays[1][row].as_py().encode(), full[row].as_py()) for row in range(40)]
@@ -138,7 +173,11 @@ def test_a_type_without_a_place_in_keys_is_refused() -> None:
 
 
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=200),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=200),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
     max_leaves=15,
 )
@@ -155,7 +194,9 @@ def test_json_becomes_the_bytes_of_the_format(value: Any) -> None:
     assert json_binary(pa.array([json.dumps(value), None]), subject="test").to_pylist() == [json_bytes(value), None]
 
 
-@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", "1e999", "[" * 600 + "]" * 600, "9" * 400, '"\\ud800"', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "NaN", "[Infinity]", "1e999", "[" * 600 + "]" * 600, "9" * 400, '"\\ud800"', "[" * 100_000]
+)
 def test_text_that_no_json_column_holds_is_refused(text: str) -> None:
     with pytest.raises(NotWritable):
         json_binary(pa.array([text]), subject="test")
@@ -172,7 +213,9 @@ def test_text_that_no_json_column_holds_is_refused(text: str) -> None:
         ([b"", None], b"", b"", False),
     ],
 )
-def test_long_texts_are_cut_in_zone_maps_so_that_they_stay_bounds(values: list[bytes], low: bytes, high: bytes, unbounded: bool) -> None:
+def test_long_texts_are_cut_in_zone_maps_so_that_they_stay_bounds(
+    values: list[bytes], low: bytes, high: bytes, unbounded: bool
+) -> None:
     kind = SqlType(types.VARBINARY)
     block = block_zonemap(varlena_column(kind, pa.array(values, pa.binary()), "test"))
     whole = object_zonemap([block, block], types.VARBINARY, 0)
@@ -183,7 +226,11 @@ def test_long_texts_are_cut_in_zone_maps_so_that_they_stay_bounds(values: list[b
         assert raw[62:] == bytes((0x80, types.VARBINARY))
 
 
-@given(st.lists(st.none() | st.binary(max_size=9) | st.text("\0\x01a\x7f", max_size=8).map(str.encode), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.none() | st.binary(max_size=9) | st.text("\0\x01a\x7f", max_size=8).map(str.encode), min_size=1, max_size=20
+    )
+)
 def test_short_values_are_bounded_by_the_least_and_the_greatest(values: list[bytes | None]) -> None:
     some = [value for value in values if value is not None]
     raw = block_zonemap(varlena_column(SqlType(types.VARBINARY), pa.array(values, pa.binary()), "test"))
@@ -201,7 +248,10 @@ def test_a_part_of_a_column_is_written_as_if_it_stood_alone(values: list[bytes |
 
 def test_an_objects_bounds_stay_open_when_one_block_has_none() -> None:
     kind = SqlType(types.VARBINARY)
-    blocks = [block_zonemap(varlena_column(kind, pa.array([value], pa.binary()), "test")) for value in (b"a", b"\xff" * 40, b"b")]
+    blocks = [
+        block_zonemap(varlena_column(kind, pa.array([value], pa.binary()), "test"))
+        for value in (b"a", b"\xff" * 40, b"b")
+    ]
     assert object_zonemap(blocks, types.VARBINARY, 0)[61] & 0x80
 
 
@@ -292,7 +342,9 @@ def times(count: int) -> np.ndarray:
         ([pa.record_batch([pa.array([1]), pa.array([2])], ["n", "m"])], {}, "columns"),
     ],
 )
-def test_what_the_rows_do_not_bear_out_is_refused(blocks: list[pa.RecordBatch], options: dict[str, Any], message: str) -> None:
+def test_what_the_rows_do_not_bear_out_is_refused(
+    blocks: list[pa.RecordBatch], options: dict[str, Any], message: str
+) -> None:
     settings_ = {"appendable": False, "by_cn": True, "commit_ts": None} | options
     with pytest.raises(NotWritable, match=message):
         write_data(_TABLE, blocks, name=NAME, **settings_)
@@ -304,7 +356,9 @@ def test_tombstones_out_of_order_or_without_their_times_are_refused() -> None:
     with pytest.raises(NotWritable, match="ascend"):
         write_tombstones([rowids], [keys], _INT, name=NAME, appendable=False, by_cn=True, commit_ts=None)
     with pytest.raises(NotWritable, match="commit times"):
-        write_tombstones([rowids.slice(1)], [keys.slice(1)], _INT, name=NAME, appendable=False, by_cn=False, commit_ts=None)
+        write_tombstones(
+            [rowids.slice(1)], [keys.slice(1)], _INT, name=NAME, appendable=False, by_cn=False, commit_ts=None
+        )
 
 
 def test_names_and_types_that_no_object_has_are_refused() -> None:

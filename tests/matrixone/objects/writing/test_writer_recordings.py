@@ -1,16 +1,19 @@
 """Every recorded object, written again, is what the server wrote.
 
-Two ways. *From its parts*: entries, zone maps, filters, counts as decoded; then each decompressed area (metadata, filters, zone maps,
-columns), the header, and all placements are equal byte for byte where the compressor's choices are taken over; the footer's eight address
-bytes are left out. *From its rows as Arrow*: what the writer itself works out. Then are equal:
+Two ways. *From its parts*: entries, zone maps, filters, counts as decoded; then each decompressed area (metadata,
+filters, zone maps, columns), the header, and all placements are equal byte for byte where the compressor's choices are
+taken over; the footer's eight address bytes are left out. *From its rows as Arrow*: what the writer itself works out.
+Then are equal:
 
-* the zone maps of all blocks and of the object, the zone map area, and the stats but for sizes and the metadata's extent;
+* the zone maps of all blocks and of the object, the zone map area, and the stats but for sizes and the metadata's
+  extent;
 * headers of metadata and blocks but for extents; type, position and count of nulls of every column;
-* every column's decompressed entry without nulls and with values of up to 23 bytes. The others leave freedom: a bitmap of nulls may be
-  longer than the rows, and slots of null rows hold anything; values may lie in the area in another order. They are compared by what they
-  say: type, nulls, slots of rows that are not null, values;
-* the size of each filter, and its head where the server was content with its first seed (the few others are of segments half as long); it
-  answers every stored key with yes. Fingerprints depend on the order in which keys are taken;
+* every column's decompressed entry without nulls and with values of up to 23 bytes. The others leave freedom: a bitmap
+  of nulls may be longer than the rows, and slots of null rows hold anything; values may lie in the area in another
+  order. They are compared by what they say: type, nulls, slots of rows that are not null, values;
+* the size of each filter, and its head where the server was content with its first seed (the few others are of
+  segments half as long); it answers every stored key with yes. Fingerprints depend on the order in which keys are
+  taken;
 * of distinct values only those of a unique key: others are estimates.
 """
 
@@ -70,7 +73,11 @@ def test_a_file_rebuilt_from_its_parts_is_equal(scenario: str) -> None:
         assert rebuilt.content[-8:] == file[-8:]
         with_our_own = object_content(_parts(found))
         ours = areas(with_our_own.content)
-        assert (ours.entries, ours.filter_area, ours.zonemap_area) == (found.entries, found.filter_area, found.zonemap_area)
+        assert (ours.entries, ours.filter_area, ours.zonemap_area) == (
+            found.entries,
+            found.filter_area,
+            found.zonemap_area,
+        )
         assert _without_extents(ours.meta, len(found.blocks), len(found.whole[1])) == _without_extents(
             found.meta, len(found.blocks), len(found.whole[1])
         )
@@ -95,7 +102,9 @@ def test_rows_written_again_give_the_servers_object(scenario: str) -> None:
         if server.filters[0] and file.sort_key is not None:
             assert ours.whole[1][file.sort_key].distinct == server.whole[1][file.sort_key].distinct
         assert [column.nulls for column in ours.whole[1]] == [column.nulls for column in server.whole[1]]
-        for number, ((our_header, our_columns), (header, columns)) in enumerate(zip(ours.blocks, server.blocks, strict=True)):
+        for number, ((our_header, our_columns), (header, columns)) in enumerate(
+            zip(ours.blocks, server.blocks, strict=True)
+        ):
             assert our_header == header
             for seqnum, (our, their) in enumerate(zip(our_columns, columns, strict=True)):
                 assert (our.oid, our.position, our.nulls, our.zonemap, our.rest) == (
@@ -105,7 +114,9 @@ def test_rows_written_again_give_the_servers_object(scenario: str) -> None:
                     their.zonemap,
                     their.rest,
                 )
-                _assert_entries(ours.entries[number][seqnum], server.entries[number][seqnum], written, file, number, seqnum)
+                _assert_entries(
+                    ours.entries[number][seqnum], server.entries[number][seqnum], written, file, number, seqnum
+                )
         _assert_filters(ours, server, file, tombstone=tombstone)
         seen += 1
     assert seen or scenario == "partitioned"
@@ -116,12 +127,18 @@ def test_packed_keys_of_recorded_rows_are_the_servers() -> None:
     seen = 0
     for scenario in _SCENARIOS:
         for table, _, tombstone, file in _objects(scenario):
-            packed = [column for column in table.columns if column.name == COMPOSITE_KEY or column.name.startswith(CLUSTER_KEY_PREFIX)]
+            packed = [
+                column
+                for column in table.columns
+                if column.name == COMPOSITE_KEY or column.name.startswith(CLUSTER_KEY_PREFIX)
+            ]
             if tombstone or not packed:
                 continue
             parts = _components(table, packed[0])
             for block in range(len(file.blocks)):
-                keys = packed_keys(parts, [file.column(block, part) for part in parts], full=packed[0].name != COMPOSITE_KEY)
+                keys = packed_keys(
+                    parts, [file.column(block, part) for part in parts], full=packed[0].name != COMPOSITE_KEY
+                )
                 assert keys.equals(file.column(block, packed[0]))
                 seen += len(keys)
     assert seen
@@ -154,13 +171,18 @@ class _Compressed:
 def _parts(found: Areas) -> ObjectParts:
     header, whole = found.whole
     columns = found.blocks[0][1]
-    order = sorted((seqnum for seqnum, column in enumerate(columns) if column.oid), key=lambda seqnum: columns[seqnum].position)
+    order = sorted(
+        (seqnum for seqnum, column in enumerate(columns) if column.oid), key=lambda seqnum: columns[seqnum].position
+    )
     (largest,) = struct.unpack_from("<H", header, 142)
     (sort_key,) = struct.unpack_from("<H", header, 147)
     blocks = []
-    for (block_header, block_columns), entries, filter_ in zip(found.blocks, found.entries, found.filters, strict=False):
+    for (block_header, block_columns), entries, filter_ in zip(
+        found.blocks, found.entries, found.filters, strict=False
+    ):
         stored_columns = [
-            StoredColumn.compressed(entries[seqnum], block_columns[seqnum].nulls, block_columns[seqnum].zonemap) for seqnum in order
+            StoredColumn.compressed(entries[seqnum], block_columns[seqnum].nulls, block_columns[seqnum].zonemap)
+            for seqnum in order
         ]
         blocks.append(StoredBlock(struct.unpack_from("<I", block_header, 36)[0], stored_columns, filter_))
     return ObjectParts(
@@ -208,7 +230,10 @@ def _data(table: Table, stats: ObjectStats, file: ObjectFile, server: Areas) -> 
     schema = [_as_written(column, server) for column in table.columns]
     names = [str(column.seqnum) for column in schema]
     numbers = range(len(file.blocks))
-    blocks = [pa.RecordBatch.from_arrays([file.column(number, column) for column in schema], names=names) for number in numbers]
+    blocks = [
+        pa.RecordBatch.from_arrays([file.column(number, column) for column in schema], names=names)
+        for number in numbers
+    ]
     times = [file.commit_timestamps(number) for number in numbers]
     unique = bool(server.filters[0])
     return write_data(
@@ -255,7 +280,9 @@ def _assert_stats(ours: ObjectStats, server: ObjectStats) -> None:
     assert replace(ours, **whatever) == replace(server, **whatever)
 
 
-def _assert_entries(ours: bytes, server: bytes, written: WrittenObject, file: ObjectFile, block: int, seqnum: int) -> None:
+def _assert_entries(
+    ours: bytes, server: bytes, written: WrittenObject, file: ObjectFile, block: int, seqnum: int
+) -> None:
     if ours == server:
         return
     oid = ours[5]

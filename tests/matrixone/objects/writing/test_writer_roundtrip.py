@@ -25,8 +25,27 @@ _ROWS = st.sampled_from((0, 1, 2, 63, 64, 65, 500, 8191, 8192, 8193, 20000))
 _NULLS = st.sampled_from((0.0, 0.1, 0.9, 1.0))
 _SEEDS = st.integers(0, 2**32 - 1)
 KEYS = [
-    *(types.INT8, types.INT32, types.INT64, types.UINT16, types.UINT64, types.BIT, types.BOOL, types.FLOAT64, types.DECIMAL64),
-    *(types.DECIMAL128, types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.YEAR, types.VARCHAR, types.VARBINARY),
+    *(
+        types.INT8,
+        types.INT32,
+        types.INT64,
+        types.UINT16,
+        types.UINT64,
+        types.BIT,
+        types.BOOL,
+        types.FLOAT64,
+        types.DECIMAL64,
+    ),
+    *(
+        types.DECIMAL128,
+        types.DATE,
+        types.TIME,
+        types.DATETIME,
+        types.TIMESTAMP,
+        types.YEAR,
+        types.VARCHAR,
+        types.VARBINARY,
+    ),
     *(types.UUID, types.ENUM, "set", "packed"),
 ]
 
@@ -40,7 +59,10 @@ def commit_times(blocks: list[pa.RecordBatch], seed: int) -> list[np.ndarray]:
     times = []
     for block in blocks:
         some = np.zeros(block.num_rows, TIMESTAMP_DTYPE)
-        some["physical"], some["logical"] = random.integers(0, 2**62, block.num_rows), random.integers(0, 2**32, block.num_rows)
+        some["physical"], some["logical"] = (
+            random.integers(0, 2**62, block.num_rows),
+            random.integers(0, 2**32, block.num_rows),
+        )
         times.append(some)
     return times
 
@@ -91,7 +113,9 @@ def test_tables_of_any_columns_round_trip_with_their_commit_times(data: st.DataO
     arrays = [column.array(rows, nulls, seed + number) for number, column in enumerate(columns)]
     blocks = cut_blocks(pa.table(arrays, arrow_schema(table.columns)))
     times = commit_times(blocks, seed)
-    written = write_data(table, blocks, name=NAME, appendable=appendable, by_cn=False, commit_ts=times, level=3, schema_version=9)
+    written = write_data(
+        table, blocks, name=NAME, appendable=appendable, by_cn=False, commit_ts=times, level=3, schema_version=9
+    )
     file = assert_read_back(written.content, table, blocks)
     file.check(written.stats, inflate=True)
     assert (file.appendable, file.schema_version) == (appendable, 9)

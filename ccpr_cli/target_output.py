@@ -11,7 +11,7 @@ from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedCol
 from ccpr_cli.output import counted, err, out
 from replication.failure import Failure
 from replication.service.targets import TargetOutcome
-from replication.state.targets import BehindTable
+from replication.state.targets import LaggingTargetTable
 from replication.targets.plan import Alter, Build, Drop, Step, TargetPlan
 from replication.targets.sync import OnRows
 
@@ -21,8 +21,14 @@ _WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Dro
 
 @contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], OnRows]]:
-    """What carrying tells of itself, on standard error: call the first with each target's name, the second with rows and bytes."""
-    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[rows]:,} rows"), DownloadColumn(), TransferSpeedColumn())
+    """What carrying tells of itself, on standard error: call the first with each target's name, the second with rows
+    and bytes."""
+    columns = (
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[rows]:,} rows"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
         task = shown.add_task("targets", total=None, rows=0)
         lock, rows = Lock(), 0
@@ -38,30 +44,34 @@ def progress() -> Iterator[tuple[Callable[[str], None], OnRows]]:
 
 def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
     """For scripts."""
-    carried, failure = outcome.carried, outcome.failure
-    told: dict[str, Any] = {"target": outcome.target, "seconds": outcome.seconds, "error": None if failure is None else asdict(failure)}
-    if carried is None:
+    result, failure = outcome.result, outcome.failure
+    told: dict[str, Any] = {
+        "target": outcome.target,
+        "seconds": outcome.seconds,
+        "error": None if failure is None else asdict(failure),
+    }
+    if result is None:
         return {**told, "lsn": None, "tables": [], "behind": [], "remarks": {}}
-    tables, behind = [asdict(table) for table in carried.tables], [table.to_json() for table in carried.behind]
-    return {**told, "lsn": carried.lsn, "tables": tables, "behind": behind, "remarks": carried.remarks}
+    tables, behind = [asdict(table) for table in result.tables], [table.to_json() for table in result.behind]
+    return {**told, "lsn": result.lsn, "tables": tables, "behind": behind, "remarks": result.remarks}
 
 
 def show_outcome(outcome: TargetOutcome) -> None:
-    carried = outcome.carried
+    result = outcome.result
     if outcome.failure is not None:
         err.print(f"target {outcome.target} failed", style="bold red", end=" ")
         err.print(str(outcome.failure), markup=False)
-    elif carried is None:
+    elif result is None:
         out.print(f"target {outcome.target}: at the newest point", markup=False)
     else:
-        upserted, deleted = (sum(getattr(table, name) for table in carried.tables) for name in ("upserted", "deleted"))
-        rows = f"{counted(len(carried.tables), 'table')}, {counted(upserted, 'row')} written, {deleted:,} deleted"
-        out.print(f"target {outcome.target}: at point {carried.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
-        for table in carried.behind:
+        upserted, deleted = (sum(getattr(table, name) for table in result.tables) for name in ("upserted", "deleted"))
+        rows = f"{counted(len(result.tables), 'table')}, {counted(upserted, 'row')} written, {deleted:,} deleted"
+        out.print(f"target {outcome.target}: at point {result.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
+        for table in result.behind:
             show_behind(table)
 
 
-def show_behind(table: BehindTable) -> None:
+def show_behind(table: LaggingTargetTable) -> None:
     out.print("behind", style="bold yellow", end=" ")
     out.print(f"{table.table}: {table.failure}", markup=False)
     _show_statements(table.statements)
@@ -106,7 +116,7 @@ def _show_step(step: Step) -> None:
         out.print(step.table.qualified_name, markup=False)
         _show_statements(step.statements)
     else:
-        show_behind(BehindTable(step.table.qualified_name, step.failure, step.statements))
+        show_behind(LaggingTargetTable(step.table.qualified_name, step.failure, step.statements))
     for text in step.destructive:
         out.print(f"  destructive: {text}", style="yellow", markup=False)
     for remark in step.remarks:
