@@ -34,7 +34,7 @@ BIGINT, BLOB = "0017000000000000000000100000008000000001", "00460001000000000000
 RUN = """
 import atexit, re, sys
 def memory(): return re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
-import pandera.polars, replication.iteration
+import pandera.polars, replication.iteration.iteration
 from ccpr_cli.main import main
 idle = memory()
 atexit.register(lambda: print(idle, memory()))

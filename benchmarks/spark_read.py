@@ -216,7 +216,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import replication.spark  # noqa: F401 (idle means: with what every reading worker has loaded)
+    import replication.spark.read  # noqa: F401 (idle means: with what every reading worker has loaded)
 
     yield from batches
 

@@ -8,7 +8,7 @@ import typer
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import handle_errors, out, show_json
-from replication.service.subscriptions import Change
+from replication.service.subscriptions import SettingsChange
 from replication.service.subscriptions import alter as alter_subscription
 from replication.service.workspace import Workspace
 from replication.sql.parser import Value
@@ -61,7 +61,7 @@ def alter(
         raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
     with handle_errors(as_json=as_json):
         endpoint, password = (None, "") if source is None else read_login(source, password_file)
-        subscription = alter_subscription(Workspace(), name, Change(endpoint, password, publication, settings))
+        subscription = alter_subscription(Workspace(), name, SettingsChange(endpoint, password, publication, settings))
     if as_json:
         show_json(
             {

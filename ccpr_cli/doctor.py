@@ -14,8 +14,8 @@ from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, handle_errors, out, show_json
 from replication.service.checkup import (
     Check,
-    Result,
     Upstream,
+    Verdict,
     check_here,
     check_mirror_store,
     check_recorded_clock,
@@ -26,7 +26,7 @@ from replication.service.checkup import (
 from replication.service.workspace import Workspace
 from replication.state.subscription import Subscription
 
-_STYLES = {Result.OK: "green", Result.WARNING: "yellow", Result.FAILED: "bold red", Result.SKIPPED: "dim"}
+_STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red", Verdict.SKIPPED: "dim"}
 
 
 def doctor(
@@ -68,11 +68,11 @@ def doctor(
                 endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher
             )
             _tell(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
-    failed = sum(check.result is Result.FAILED for check in checks)
+    failed = sum(check.result is Verdict.FAILED for check in checks)
     if as_json:
         show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
-        warnings = sum(check.result is Result.WARNING for check in checks)
+        warnings = sum(check.result is Verdict.WARNING for check in checks)
         out.print(f"{counted(len(checks), 'check')}, {failed} failed, {counted(warnings, 'warning')}", markup=False)
     if failed:
         raise typer.Exit(1)

@@ -113,7 +113,7 @@ def _alter(workspace: Workspace, statement: AlterSubscription, *, seen: bool) ->
     endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
     settings = {setting.name: setting.value for setting in statement.settings}
     subscription = subscriptions.alter(
-        workspace, statement.name, subscriptions.Change(endpoint, password, statement.publication, settings)
+        workspace, statement.name, subscriptions.SettingsChange(endpoint, password, statement.publication, settings)
     )
     return {
         "statement": "ALTER SUBSCRIPTION",

@@ -12,11 +12,11 @@ from ccpr_cli.output import counted, err, out
 from replication.failure import Failure
 from replication.service.targets import TargetOutcome
 from replication.state.targets import LaggingTargetTable
-from replication.targets.plan import Alter, Build, Drop, Step, TargetPlan
+from replication.targets.plan import Alter, Build, Drop, TableStep, TargetPlan
 from replication.targets.sync import OnRows
 
 # For a table that the target does not have, and for one that it has.
-_WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Drop: ("", "drop"), Step: ("", "")}
+_WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Drop: ("", "drop"), TableStep: ("", "")}
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def show_plan(name: str, found: TargetPlan | Failure) -> None:
         _show_step(step)
 
 
-def _show_step(step: Step) -> None:
+def _show_step(step: TableStep) -> None:
     if step.failure is None:
         out.print(_WORDS[type(step)][step.before is not None], style="bold", end=" ")
         out.print(step.table.qualified_name, markup=False)

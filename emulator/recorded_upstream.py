@@ -25,7 +25,7 @@ import ssl
 from pathlib import Path
 
 from emulator.replay.recording import Recording, open_recording
-from emulator.replay.state import State
+from emulator.replay.state import ReplayState
 from wire.backing import Snapshot
 from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
@@ -64,7 +64,7 @@ class RecordedUpstream(Served):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         opened = recording if isinstance(recording, Recording) else open_recording(recording)
-        self._state = State(opened, flush_after=flush_after, strict_publication=strict_publication)
+        self._state = ReplayState(opened, flush_after=flush_after, strict_publication=strict_publication)
         super().__init__(Upstream(self._state, chunk_bytes, may_flush), port=port, password=password, tls=tls)
 
     @property

@@ -22,7 +22,7 @@ from emulator.engine.storage import Storage, TakenSnapshot
 from emulator.engine.stored_table import StoredObject
 from emulator.sql.session import SqlSession
 from matrixone.objects.timestamp import Timestamp
-from wire.backing import Catalog, Publication, Snapshot, internal
+from wire.backing import ServedCatalog, ServedPublication, Snapshot, internal
 from wire.server import Cell
 from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
@@ -51,18 +51,18 @@ class EngineBacking:
     def owns_data(self, account: str) -> bool:
         return account in self.storage.accounts
 
-    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, Publication]]:
+    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
         with self.storage.lock:
             return [(publisher, publication) for (publisher, _), publication in self.storage.publications.items()]
 
-    def publication(self, publisher: str, name: str) -> Publication | None:
+    def publication(self, publisher: str, name: str) -> ServedPublication | None:
         return self.storage.publications.get((publisher, name))
 
-    def catalog(self, account: str, snapshot: Snapshot | None = None) -> Catalog:
+    def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
         with self.storage.lock:
             return catalog_at(self.storage, self.storage.clock.last if snapshot is None else snapshot.index, account)
 
-    def catalog_at(self, account: str | None, ts: int | None) -> Catalog | None:
+    def catalog_at(self, account: str | None, ts: int | None) -> ServedCatalog | None:
         with self.storage.lock:
             clock = self.storage.clock
             return catalog_at(self.storage, clock.last if ts is None else clock.tick(Timestamp(ts)), account)

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from wire.server import Cell, Column, Result, StatementError
+from wire.server import Cell, ResultColumn, ResultSet, StatementError
 
 INDEX_COLUMNS: Final = (
-    Column("table_id", 8),
-    Column("name", 15),
-    Column("algo_table_type", 15),
-    Column("index_table_name", 15),
+    ResultColumn("table_id", 8),
+    ResultColumn("name", 15),
+    ResultColumn("algo_table_type", 15),
+    ResultColumn("index_table_name", 15),
 )
 
 
@@ -23,7 +23,7 @@ def internal(text: str) -> StatementError:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class ServedPublication:
     """What an account publishes. `tables` is empty for a whole database; `database` is `*` for a whole account;
     `accounts` may be `all`."""
 
@@ -38,16 +38,17 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CatalogAnswer:
     """One result set; cells are bytes, int or None."""
 
     columns: tuple[str, ...]
     types: tuple[int, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
-    def result(self, charset: int = 0) -> Result:
-        return Result(
-            tuple(Column(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)), self.rows
+    def result(self, charset: int = 0) -> ResultSet:
+        return ResultSet(
+            tuple(ResultColumn(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)),
+            self.rows,
         )
 
     def position(self, column: str) -> int:
@@ -66,15 +67,15 @@ class CatalogTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Catalog:
+class ServedCatalog:
     """An account's catalog at a time, as the answers that statements give of it."""
 
-    databases: Answer
-    ddl: Answer
-    indexes: Mapping[int, Answer]
-    mo_database: Answer
-    mo_tables: Answer
-    mo_columns: Answer
+    databases: CatalogAnswer
+    ddl: CatalogAnswer
+    indexes: Mapping[int, CatalogAnswer]
+    mo_database: CatalogAnswer
+    mo_tables: CatalogAnswer
+    mo_columns: CatalogAnswer
     tables: tuple[CatalogTable, ...] = field(default=())
 
     @property
@@ -100,9 +101,9 @@ class Catalog:
         name, id_ = self.mo_database.position("datname"), self.mo_database.position("dat_id")
         return next((row[id_] for row in self.mo_database.rows if row[name] == database.encode()), 0)
 
-    def indexes_of(self, table_id: int) -> Result:
+    def indexes_of(self, table_id: int) -> ResultSet:
         answer = self.indexes.get(table_id)
-        return Result(INDEX_COLUMNS, ()) if answer is None else answer.result()
+        return ResultSet(INDEX_COLUMNS, ()) if answer is None else answer.result()
 
     def scope(self, level: str, database: str, table: str) -> set[tuple[bytes, bytes]] | None:
         """(database, table) names that a snapshot of this level covers; None for all."""
@@ -155,17 +156,17 @@ class Backing(Protocol):
         """Whether the account's own databases are known here."""
         ...
 
-    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, Publication]]:
+    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
         """(publisher, publication) of all accounts; `asked` are names that a statement asks for."""
         ...
 
-    def publication(self, publisher: str, name: str) -> Publication | None: ...
+    def publication(self, publisher: str, name: str) -> ServedPublication | None: ...
 
-    def catalog(self, account: str, snapshot: Snapshot | None = None) -> Catalog:
+    def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
         """An account's catalog at a snapshot, or now."""
         ...
 
-    def catalog_at(self, account: str | None, ts: int | None) -> Catalog | None:
+    def catalog_at(self, account: str | None, ts: int | None) -> ServedCatalog | None:
         """An account's catalog (None: that of all accounts) at a time, or now. None before there was any."""
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wire.access import Login
-from wire.backing import Answer, Catalog, internal
+from wire.backing import CatalogAnswer, ServedCatalog, internal
 from wire.server import (
     BIGINT,
     BLOB_TEXT,
@@ -20,8 +20,8 @@ from wire.server import (
     TINY,
     VAR_STRING,
     Cell,
-    Column,
-    Result,
+    ResultColumn,
+    ResultSet,
     StatementError,
 )
 from wire.statements import Condition, Literal_, Select
@@ -60,7 +60,7 @@ MO_SNAPSHOTS: Final = {
 TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots")
 
 
-def select(upstream: Upstream, login: Login, current_database: str, statement: Select) -> Result:
+def select(upstream: Upstream, login: Login, current_database: str, statement: Select) -> ResultSet:
     """Raises 1146 for a table that is not served and 20101 for a column that the table has not."""
     database = statement.database or current_database.lower()
     if database != "mo_catalog" or statement.table not in TABLES:
@@ -78,41 +78,44 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
         rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
     rows = rows[statement.offset :][: statement.limit]
     if statement.count:
-        return Result((Column(statement.columns[0][1], BIGINT, BINARY),), ((len(rows),),))
+        return ResultSet((ResultColumn(statement.columns[0][1], BIGINT, BINARY),), ((len(rows),),))
     wanted = statement.columns or tuple((name, name) for name in answer.columns)
     places = [_position(answer, column) for column, _ in wanted]
     columns = tuple(_column(shown, answer.types[place]) for place, (_, shown) in zip(places, wanted, strict=True))
-    return Result(columns, [tuple(row[place] for place in places) for row in rows])
+    return ResultSet(columns, [tuple(row[place] for place in places) for row in rows])
 
 
-def _column(name: str, kind: int) -> Column:
-    return Column(name, kind, UTF8 if kind in (BLOB_TEXT, VAR_STRING, STRING) else BINARY)
+def _column(name: str, kind: int) -> ResultColumn:
+    return ResultColumn(name, kind, UTF8 if kind in (BLOB_TEXT, VAR_STRING, STRING) else BINARY)
 
 
-def _position(answer: Answer, column: str) -> int:
+def _position(answer: CatalogAnswer, column: str) -> int:
     if column not in answer.columns:
         raise StatementError(20301, f"invalid input: column {column} does not exist")
     return answer.position(column)
 
 
-def _table(upstream: Upstream, login: Login, statement: Select) -> Answer:
+def _table(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer:
     if statement.table == "mo_pubs":
         return _mo_pubs(upstream, login, statement)
-    makers: dict[str, Callable[[Upstream, Login], Answer]] = {"mo_account": _mo_account, "mo_snapshots": _mo_snapshots}
+    makers: dict[str, Callable[[Upstream, Login], CatalogAnswer]] = {
+        "mo_account": _mo_account,
+        "mo_snapshots": _mo_snapshots,
+    }
     if statement.table in makers:
         return makers[statement.table](upstream, login)
     catalog = _catalog(upstream, login, statement)
     if catalog is None:
         catalog = upstream.backing.catalog(login.account)
-        return Answer(_named(catalog, statement.table).columns, _named(catalog, statement.table).types, ())
+        return CatalogAnswer(_named(catalog, statement.table).columns, _named(catalog, statement.table).types, ())
     return _named(catalog, statement.table)
 
 
-def _named(catalog: Catalog, table: str) -> Answer:
+def _named(catalog: ServedCatalog, table: str) -> CatalogAnswer:
     return {"mo_database": catalog.mo_database, "mo_tables": catalog.mo_tables, "mo_columns": catalog.mo_columns}[table]
 
 
-def _catalog(upstream: Upstream, login: Login, statement: Select) -> Catalog | None:
+def _catalog(upstream: Upstream, login: Login, statement: Select) -> ServedCatalog | None:
     """An account sees its own rows, sys sees all."""
     backing = upstream.backing
     if statement.snapshot is None:
@@ -122,13 +125,13 @@ def _catalog(upstream: Upstream, login: Login, statement: Select) -> Catalog | N
     return backing.catalog(login.account, backing.find_snapshot(login.account, statement.snapshot.lower()))
 
 
-def _mo_account(upstream: Upstream, login: Login) -> Answer:
+def _mo_account(upstream: Upstream, login: Login) -> CatalogAnswer:
     if not login.is_sys:
         raise internal("do not have privilege to execute the statement")
     return _answer(MO_ACCOUNT, sorted((number, name) for name, number in upstream.backing.accounts().items()))
 
 
-def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> Answer:
+def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer:
     if not login.is_sys:
         raise internal("do not have privilege to execute the statement")
     asked = [
@@ -150,7 +153,7 @@ def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> Answer:
     return _answer(MO_PUBS, rows)
 
 
-def _mo_snapshots(upstream: Upstream, login: Login) -> Answer:
+def _mo_snapshots(upstream: Upstream, login: Login) -> CatalogAnswer:
     """Each account has a table of its own, and a publication's snapshots are in the publisher's (spec 4.3): other
     logins see none."""
     rows: list[tuple[Cell, ...]] = []
@@ -176,9 +179,9 @@ def _mo_snapshots(upstream: Upstream, login: Login) -> Answer:
     return _answer(MO_SNAPSHOTS, rows)
 
 
-def _answer(columns: dict[str, int], rows: Sequence[tuple[Cell, ...]]) -> Answer:
+def _answer(columns: dict[str, int], rows: Sequence[tuple[Cell, ...]]) -> CatalogAnswer:
     cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Answer(tuple(columns), tuple(columns.values()), cells)
+    return CatalogAnswer(tuple(columns), tuple(columns.values()), cells)
 
 
 def _holds(cell: Cell, condition: Condition) -> bool:

@@ -7,8 +7,20 @@ from typing import Final
 
 from wire import faults
 from wire.access import Login, require_publication, require_sys
-from wire.backing import Catalog, Snapshot, internal
-from wire.server import BIGINT, BLOB_TEXT, INT, STRING, TINY, VAR_STRING, VARCHAR, Column, Cut, Result, StatementError
+from wire.backing import ServedCatalog, Snapshot, internal
+from wire.server import (
+    BIGINT,
+    BLOB_TEXT,
+    INT,
+    STRING,
+    TINY,
+    VAR_STRING,
+    VARCHAR,
+    Cut,
+    ResultColumn,
+    ResultSet,
+    StatementError,
+)
 from wire.upstream import Upstream
 
 PREFIX: Final = "__++__internal_"
@@ -23,19 +35,19 @@ COMMANDS: Final = {
     "get_object": "<publisher> <publication> <object> <chunk>",
 }
 OBJECT_LIST_COLUMNS: Final = (
-    Column("db name", VAR_STRING),
-    Column("table name", VAR_STRING),
-    Column("stats", STRING),
-    Column("create_at", VARCHAR),
-    Column("delete_at", VARCHAR),
-    Column("is_tombstone", TINY),
+    ResultColumn("db name", VAR_STRING),
+    ResultColumn("table name", VAR_STRING),
+    ResultColumn("stats", STRING),
+    ResultColumn("create_at", VARCHAR),
+    ResultColumn("delete_at", VARCHAR),
+    ResultColumn("is_tombstone", TINY),
 )
 OBJECT_COLUMNS: Final = (
-    Column("data", BLOB_TEXT),
-    Column("total_size", BIGINT),
-    Column("chunk_index", INT),
-    Column("total_chunks", INT),
-    Column("is_complete", TINY),
+    ResultColumn("data", BLOB_TEXT),
+    ResultColumn("total_size", BIGINT),
+    ResultColumn("chunk_index", INT),
+    ResultColumn("total_chunks", INT),
+    ResultColumn("is_complete", TINY),
 )
 
 
@@ -47,7 +59,7 @@ def command_of(text: str) -> tuple[str, list[str]] | None:
     return (word.lower(), rest) if word.lower() in COMMANDS else None
 
 
-def answer(upstream: Upstream, login: Login, session: int, command: str, words: list[str]) -> Result:
+def answer(upstream: Upstream, login: Login, session: int, command: str, words: list[str]) -> ResultSet:
     """The answer to a command of `COMMANDS`; `session` is the number that counters know this login by."""
     expected = COMMANDS[command]
     if len(words) != len(expected.split()):
@@ -57,7 +69,7 @@ def answer(upstream: Upstream, login: Login, session: int, command: str, words: 
     require_publication(upstream.backing, login, publisher, publication)
     if command == "get_object":
         return _get_object(upstream, session, words[2], words[3])
-    handlers: dict[str, Callable[[Upstream, str, list[str]], Result]] = {
+    handlers: dict[str, Callable[[Upstream, str, list[str]], ResultSet]] = {
         "get_snapshot_ts": _get_snapshot_ts,
         "get_databases": _get_databases,
         "get_ddl": _get_ddl,
@@ -72,7 +84,7 @@ def _named(expected: str, words: list[str], name: str) -> str:
     return words[expected.split().index(name)]
 
 
-def _catalog(upstream: Upstream, publisher: str, word: str) -> Catalog:
+def _catalog(upstream: Upstream, publisher: str, word: str) -> ServedCatalog:
     """The catalog at the snapshot that a word names; `-` is the present."""
     snapshot = None if word == "-" else _find(upstream, publisher, word)
     return upstream.backing.catalog(publisher, snapshot)
@@ -86,19 +98,19 @@ def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
     return upstream.backing.find_snapshot(publisher, name)
 
 
-def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> Result:
-    return Result((Column("snapshotts", BIGINT),), ((_find(upstream, publisher, words[0]).ts,),))
+def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
+    return ResultSet((ResultColumn("snapshotts", BIGINT),), ((_find(upstream, publisher, words[0]).ts,),))
 
 
-def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot, _, _, level, database, _ = words
     catalog = _catalog(upstream, publisher, snapshot)
     if level in ("database", "table"):
-        return Result((Column("datname", VARCHAR),), (("" if database == "-" else database,),))
+        return ResultSet((ResultColumn("datname", VARCHAR),), (("" if database == "-" else database,),))
     return catalog.databases.result()
 
 
-def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot, _, _, _, database, table = words
     catalog = _catalog(upstream, publisher, snapshot)
     if database != "-" and not catalog.has_database(database):
@@ -113,24 +125,24 @@ def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> Result:
         if (database == "-" or row[in_database] == database.encode())
         and (table == "-" or row[in_table] == table.encode())
     ]
-    return Result(whole.columns, rows)
+    return ResultSet(whole.columns, rows)
 
 
-def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     table_id, _, _, snapshot = words
     if not table_id.isdecimal() or len(table_id) > 20:
         raise internal(f"invalid table id: {table_id}")
     return _catalog(upstream, publisher, snapshot).indexes_of(int(table_id))
 
 
-def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot = _find(upstream, publisher, words[0])
     if snapshot.level == "cluster":
         raise internal(f"invalid snapshot level: {snapshot.level}")
-    return Result((Column("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
+    return ResultSet((ResultColumn("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
 
 
-def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result:
+def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     target = _resolve(upstream, publisher, words[0], "snapshot")
     base = None if words[1] == "-" else _resolve(upstream, publisher, words[1], "against snapshot")
     if base is not None and base.ts > target.ts:
@@ -144,7 +156,7 @@ def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result
     ):
         if isinstance(fault, faults.CutObjectList):
             cut = Cut(fault.after_rows, 40)
-    return Result(OBJECT_LIST_COLUMNS, rows, cut)
+    return ResultSet(OBJECT_LIST_COLUMNS, rows, cut)
 
 
 def _resolve(upstream: Upstream, publisher: str, word: str, role: str) -> Snapshot:
@@ -154,7 +166,7 @@ def _resolve(upstream: Upstream, publisher: str, word: str, role: str) -> Snapsh
         raise internal(f"failed to resolve {role} '{word}': {error.text}") from error
 
 
-def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) -> Result:
+def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) -> ResultSet:
     if re.fullmatch(r"-?[0-9]{1,9}", chunk_word) is None:
         raise internal(f"invalid chunkIndex: {chunk_word}")
     chunk = int(chunk_word)
@@ -206,4 +218,4 @@ def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) ->
         raise StatementError(20405, f"file {name} is not found")
     if chunk:
         upstream.counters.object_served(session, name, len(data))
-    return Result(OBJECT_COLUMNS, ((data, shown_size, chunk, shown_chunks, int(chunk == chunks)),), cut)
+    return ResultSet(OBJECT_COLUMNS, ((data, shown_size, chunk, shown_chunks, int(chunk == chunks)),), cut)

@@ -1,7 +1,7 @@
 """The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection, loopback only.
 
 `Server(engine)` serves any `Engine`: an engine opens a session per login, and a session answers statements with a
-`Result`, with None (OK without rows) or by raising `StatementError`. Nothing here knows MatrixOne. Text protocol only;
+`ResultSet`, with None (OK without rows) or by raising `StatementError`. Nothing here knows MatrixOne. Text protocol only;
 prepared statements get a clean error, as MatrixOne's internal statements cannot be prepared anyway
 (spec/upstream-interface.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
 """
@@ -88,7 +88,7 @@ class StatementError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ResultColumn:
     """One result column: its name, MySQL type code and character set (0 as MatrixOne's internal statements send it, 33
     = UTF-8 text, 63 = binary)."""
 
@@ -107,10 +107,10 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ResultSet:
     """A result set. Large cells may be memoryviews; they are sent without a copy."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     rows: Sequence[Sequence[Cell]]
     cut: Cut | None = None
 
@@ -124,16 +124,16 @@ class Done:
     in_transaction: bool = False
 
 
-class Session(Protocol):
+class ServerSession(Protocol):
     """One login. Its methods are called from one thread."""
 
     def use(self, database: str) -> None: ...
-    def query(self, text: bytes) -> Result | Done | None: ...
+    def query(self, text: bytes) -> ResultSet | Done | None: ...
     def close(self) -> None: ...
 
 
 class Engine(Protocol):
-    def open(self, user: str, connection_id: int) -> Session:
+    def open(self, user: str, connection_id: int) -> ServerSession:
         """A session for a login whose password was right. Raises `StatementError` to refuse it."""
         ...
 
@@ -171,7 +171,7 @@ class Server:
         self._stopping = False
         self._listener = socket.create_server(("127.0.0.1", port), backlog=256)
         self._wake, self._alarm = socket.socketpair()
-        self._acceptor = threading.Thread(target=self._accept, name="emulator-accept", daemon=True)
+        self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
         self.port: int = self._listener.getsockname()[1]
 
     def start(self) -> None:
@@ -238,7 +238,7 @@ class Server:
             self._last_id += 1
             connection_id = self._last_id
             thread = threading.Thread(
-                target=self._serve, args=(sock, connection_id), name=f"emulator-{connection_id}", daemon=True
+                target=self._serve, args=(sock, connection_id), name=f"wire-{connection_id}", daemon=True
             )
             self._open[connection_id] = (sock, thread)
         try:
@@ -298,7 +298,7 @@ class _Connection:
                 break
             drained += len(piece)
 
-    def _log_in(self) -> Session:
+    def _log_in(self) -> ServerSession:
         channel = self.channel
         channel.sock.settimeout(LOGIN_SECONDS)
         if self.server.open_connections > self.server.max_connections:
@@ -368,7 +368,7 @@ class _Connection:
             used = "YES" if proof else "NO"
             raise StatementError(1045, f"Access denied for user '{user}'@'127.0.0.1' (using password: {used})", "28000")
 
-    def _obey(self, session: Session) -> None:
+    def _obey(self, session: ServerSession) -> None:
         channel = self.channel
         while True:
             channel.sequence = 0
@@ -386,7 +386,7 @@ class _Connection:
                 self._error(error.number, error.state, error.text)
             channel.flush()
 
-    def _command(self, session: Session, command: int, payload: bytes) -> None:
+    def _command(self, session: ServerSession, command: int, payload: bytes) -> None:
         if command == QUERY:
             self._answer(session.query(payload[1:]))
         elif command in (PING, RESET_CONNECTION):
@@ -405,9 +405,9 @@ class _Connection:
         else:
             raise StatementError(1047, f"unknown command {command}", "08S01")
 
-    def _answer(self, result: Result | Done | None) -> None:
+    def _answer(self, result: ResultSet | Done | None) -> None:
         channel = self.channel
-        if not isinstance(result, Result):
+        if not isinstance(result, ResultSet):
             channel.write(_ok(result or Done()))
             return
         channel.write(length_prefix(len(result.columns)))
@@ -447,7 +447,7 @@ def native_scramble(password: bytes, salt: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))
 
 
-def _column_definition(column: Column) -> bytes:
+def _column_definition(column: ResultColumn) -> bytes:
     name = column.name.encode()
     length = _DISPLAY_LENGTH.get(column.type, 65535)
     tail = column.charset.to_bytes(2, "little") + length.to_bytes(4, "little") + bytes((column.type,)) + bytes(5)

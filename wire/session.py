@@ -18,10 +18,10 @@ from wire.server import (
     VAR_STRING,
     VARCHAR,
     Cell,
-    Column,
     Cut,
     Done,
-    Result,
+    ResultColumn,
+    ResultSet,
     StatementError,
 )
 from wire.statements import (
@@ -83,7 +83,7 @@ _BAD_NAME = re.compile(r"[\s'\"`]")
 
 
 class UpstreamSession:
-    """See `wire.server.Session`."""
+    """See `wire.server.ServerSession`."""
 
     def __init__(self, upstream: Upstream, login: Login, number: int) -> None:
         self.upstream = upstream
@@ -109,7 +109,7 @@ class UpstreamSession:
         catalog = self.upstream.backing.catalog_at(None if self.login.is_sys else self.login.account, None)
         return catalog is not None and catalog.has_database(name)
 
-    def query(self, text: bytes) -> Result | Done | None:
+    def query(self, text: bytes) -> ResultSet | Done | None:
         """Answers one statement. Raises `StatementError`, counted as an error."""
         try:
             return self._query(text.decode("utf-8", "surrogateescape"))
@@ -117,7 +117,7 @@ class UpstreamSession:
             self.upstream.counters.error()
             raise
 
-    def _query(self, text: str) -> Result | Done | None:
+    def _query(self, text: str) -> ResultSet | Done | None:
         command = internal.command_of(text)
         known = self.sql.knows(text) if self.sql is not None and command is None else None
         statement = None
@@ -135,7 +135,7 @@ class UpstreamSession:
         else:
             answer = self.sql.run(text, self.database) if self.sql is not None and known else self._answer(statement)
         for fault in failures:
-            if isinstance(fault, faults.CutAnswer) and isinstance(answer, Result):
+            if isinstance(fault, faults.CutAnswer) and isinstance(answer, ResultSet):
                 return replace(answer, cut=Cut(0, fault.after_bytes))
             self._fail(fault)
         return answer
@@ -174,7 +174,7 @@ class UpstreamSession:
         else:
             self.upstream.faults.put(fault)
 
-    def _answer(self, statement: Statement | None) -> Result | None:
+    def _answer(self, statement: Statement | None) -> ResultSet | None:
         match statement:
             case CreateSnapshot():
                 self._create_snapshot(statement)
@@ -187,7 +187,7 @@ class UpstreamSession:
                 return catalog.select(self.upstream, self.login, self.database, statement)
             case SelectValues():
                 cells = [self._value(value) for value in statement.values]
-                return Result(tuple(column for column, _ in cells), (tuple(cell for _, cell in cells),))
+                return ResultSet(tuple(column for column, _ in cells), (tuple(cell for _, cell in cells),))
             case Show():
                 return self._show(statement)
             case SetRole():
@@ -237,7 +237,7 @@ class UpstreamSession:
             if_not_exists=statement.if_not_exists,
         )
 
-    def _value(self, value: Value) -> tuple[Column, Cell]:
+    def _value(self, value: Value) -> tuple[ResultColumn, Cell]:
         if value.kind == "literal":
             cell = value.arguments[0]
         elif value.kind == "variable":
@@ -267,7 +267,7 @@ class UpstreamSession:
                 )
             cell = calls[value.name]
         number = isinstance(cell, int)
-        return Column(
+        return ResultColumn(
             value.shown_as, BIGINT if number else VAR_STRING, catalog.BINARY if number else catalog.UTF8
         ), cell
 
@@ -307,7 +307,7 @@ class UpstreamSession:
         shown = {"diskcleaner": "DiskCleaner"}.get(method, method.capitalize())
         return json.dumps({"method": shown, "result": [{"ReturnStr": "OK"}]}, indent=2)
 
-    def _show(self, statement: Show) -> Result:
+    def _show(self, statement: Show) -> ResultSet:
         match statement.what:
             case "emulator status":
                 rows: list[tuple[Cell, ...]] = [
@@ -343,7 +343,7 @@ class UpstreamSession:
                     1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000"
                 )
 
-    def _show_publications(self, like: str | None) -> Result:
+    def _show_publications(self, like: str | None) -> ResultSet:
         pattern = catalog.like_pattern("%" if like is None else like)
         rows: list[tuple[Cell, ...]] = []
         found = self.upstream.backing.publications()
@@ -377,9 +377,9 @@ class UpstreamSession:
             "comments",
         )
         types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
-        return Result(tuple(Column(name, kind) for name, kind in zip(names, types, strict=True)), rows)
+        return ResultSet(tuple(ResultColumn(name, kind) for name, kind in zip(names, types, strict=True)), rows)
 
-    def _show_create_publication(self, name: str) -> Result:
+    def _show_create_publication(self, name: str) -> ResultSet:
         publication = self.upstream.backing.publication(self.login.account, name)
         if publication is None:
             raise internal_error(f"publication '{name}' does not exist")
@@ -388,7 +388,7 @@ class UpstreamSession:
         text = f"CREATE PUBLICATION {name} DATABASE {publication.database}{tables} ACCOUNT {accounts}"
         return _texts(("Publication", "Create Publication"), [(name, text)])
 
-    def _show_snapshots(self) -> Result:
+    def _show_snapshots(self) -> ResultSet:
         """The account's own, newest first, without those of the upstream's own replication (spec 4.3)."""
         rows: list[tuple[Cell, ...]] = []
         for snapshot in reversed(self.upstream.backing.snapshots(self.login.account)):
@@ -402,7 +402,7 @@ class UpstreamSession:
             ("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows
         )
 
-    def _show_coverage(self, name: str) -> Result:
+    def _show_coverage(self, name: str) -> ResultSet:
         """Searched by name only, over all accounts (spec 3.3)."""
         backing = self.upstream.backing
         publisher, publication = next(
@@ -422,7 +422,7 @@ class UpstreamSession:
                 (database, "*"),
                 *((database, table.name) for table in tables if table.database == database and table.kind != b"v"),
             ]
-        return Result((Column("Database", VARCHAR), Column("Table", VARCHAR)), rows)
+        return ResultSet((ResultColumn("Database", VARCHAR), ResultColumn("Table", VARCHAR)), rows)
 
 
 class Logins:
@@ -437,8 +437,8 @@ class Logins:
         return UpstreamSession(self.upstream, parse_login(user), connection_id)
 
 
-def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> Result:
-    return Result(tuple(Column(name, VAR_STRING, catalog.UTF8) for name in names), rows)
+def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> ResultSet:
+    return ResultSet(tuple(ResultColumn(name, VAR_STRING, catalog.UTF8) for name in names), rows)
 
 
 def _kind(statement: Statement | None) -> str:

@@ -9,7 +9,7 @@ from emulator.engine.entries import INDEX, TableEntry
 from emulator.engine.storage import Storage
 from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
-from wire.backing import INDEX_COLUMNS, Answer, Catalog, CatalogTable
+from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
 from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
 
 MO_DATABASE = {
@@ -78,7 +78,7 @@ _BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GE
 _NULL_DEFAULT = b"\x18\x01"
 
 
-def catalog_at(storage: Storage, tick: int, account: str | None) -> Catalog:
+def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalog:
     """The catalog of an account, or of all, at a tick. The caller holds the storage's lock."""
     databases = [entry for entry in storage.databases if entry.exists_at(tick) and account in (None, entry.account)]
     shown = [
@@ -92,7 +92,7 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> Catalog:
         database_rows.append(
             (entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, number, "")
         )
-    return Catalog(
+    return ServedCatalog(
         databases=_answer({"datname": VARCHAR}, [(entry.name,) for entry in databases]),
         ddl=_answer(DDL, [_ddl_row(entry, definition) for entry, definition in tables if entry.kind != INDEX]),
         indexes={entry.id: _index_answer(entry, definition) for entry, definition in tables},
@@ -120,9 +120,9 @@ def _zigzag(number: int) -> int:
     return number << 1 if number >= 0 else (-number << 1) - 1
 
 
-def _answer(columns: dict[str, int], rows: Sequence[Sequence[Cell]]) -> Answer:
+def _answer(columns: dict[str, int], rows: Sequence[Sequence[Cell]]) -> CatalogAnswer:
     cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Answer(tuple(columns), tuple(columns.values()), cells)
+    return CatalogAnswer(tuple(columns), tuple(columns.values()), cells)
 
 
 def _time(storage: Storage, tick: int) -> str:
@@ -133,7 +133,7 @@ def _ddl_row(entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
     return definition.database, definition.name, entry.id, create_table(definition, published=True)
 
 
-def _index_answer(entry: TableEntry, definition: Definition) -> Answer:
+def _index_answer(entry: TableEntry, definition: Definition) -> CatalogAnswer:
     """A row for each indexed column; that of a secondary index counts the key that is appended to it."""
     rows: list[tuple[Cell, ...]] = []
     for index in definition.indexes:

@@ -18,7 +18,7 @@ from emulator.engine.stored_table import ALIVE, StoredTable
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import CHAR, VARCHAR, arrow_type
-from wire.backing import Publication, internal
+from wire.backing import ServedPublication, internal
 from wire.server import StatementError
 
 SYS = "sys"
@@ -46,7 +46,7 @@ class Tables:
         self.accounts: dict[str, int] = {SYS: 0}
         self.databases: list[DatabaseEntry] = []
         self.tables: list[TableEntry] = []
-        self.publications: dict[tuple[str, str], Publication] = {}
+        self.publications: dict[tuple[str, str], ServedPublication] = {}
         self._last_id = FIRST_ID
 
     @property
@@ -137,7 +137,7 @@ class Tables:
                     f"Duplicate entry '({self.accounts[account]},{name})' for key '(account_id,pub_name)'",
                     "23000",
                 )
-            self._publish(Publication(name.lower(), database, tuple(tables), tuple(accounts), comment), account)
+            self._publish(ServedPublication(name.lower(), database, tuple(tables), tuple(accounts), comment), account)
 
     def alter_publication(
         self,
@@ -156,7 +156,7 @@ class Tables:
                 raise internal(f"publication '{name}' does not exist")
             whole = () if database is not None else old.tables
             self._publish(
-                Publication(
+                ServedPublication(
                     old.name,
                     old.database if database is None else database,
                     whole if tables is None else tuple(tables),
@@ -166,7 +166,7 @@ class Tables:
                 account,
             )
 
-    def _publish(self, publication: Publication, account: str) -> None:
+    def _publish(self, publication: ServedPublication, account: str) -> None:
         database, tables = publication.database, publication.tables
         if database in SYSTEM_DATABASES:
             raise internal(f"Unknown database name '{database}', not support publishing system database")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from matrixone.errors import Terminal
-from wire.backing import Answer, Catalog, CatalogTable, Publication
+from wire.backing import CatalogAnswer, CatalogTable, ServedCatalog, ServedPublication
 from wire.server import Cell
 
 OBJECT_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}_[0-9]{5}")
@@ -36,7 +36,7 @@ class BadRecording(Terminal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedSnapshot(Catalog):
+class RecordedSnapshot(ServedCatalog):
     """The answers at one snapshot.
 
     Attributes
@@ -49,8 +49,8 @@ class RecordedSnapshot(Catalog):
 
     index: int
     ts: int
-    object_list: Answer | None
-    against_previous: Answer | None
+    object_list: CatalogAnswer | None
+    against_previous: CatalogAnswer | None
     list_error: tuple[int, str] | None
 
 
@@ -61,7 +61,7 @@ class Recording:
     name: str
     publisher: str
     account_id: int
-    publication: Publication
+    publication: ServedPublication
     objects: Path
     snapshots: tuple[RecordedSnapshot, ...]
 
@@ -99,7 +99,7 @@ def open_recording(folder: Path) -> Recording:
     return Recording(name, publisher, account_id, _publication(folder, about, paths[0]), folder / "objects", snapshots)
 
 
-def _publication(folder: Path, about: dict[str, Any], first: Path) -> Publication:
+def _publication(folder: Path, about: dict[str, Any], first: Path) -> ServedPublication:
     """From the statement in scenario.sql; else from about.json and the recorded get_snapshot_ts, whose last word is
     the publication."""
     scenario = folder / "scenario.sql"
@@ -115,10 +115,10 @@ def _publication(folder: Path, about: dict[str, Any], first: Path) -> Publicatio
                         account.strip().strip("`").lower()
                         for account in re.sub(r"\s+comment\s.*", "", found["accounts"]).split(",")
                     )
-                    return Publication(found["name"].lower(), found["database"], tables, accounts)
+                    return ServedPublication(found["name"].lower(), found["database"], tables, accounts)
     words = str(_json(first / "snapshot_ts.json").get("statement", "")).split()
     table = about.get("table")
-    return Publication(
+    return ServedPublication(
         words[-1] if words else "pub", str(about.get("database") or "*"), (str(table),) if table else (), ("all",)
     )
 
@@ -166,7 +166,7 @@ def _list_error(path: Path) -> tuple[int, str]:
     raise BadRecording("there is neither object_list.json nor object_list_error.txt", subject=str(path))
 
 
-def _tables(answer: Answer, path: Path) -> tuple[CatalogTable, ...]:
+def _tables(answer: CatalogAnswer, path: Path) -> tuple[CatalogTable, ...]:
     places = [answer.position(column) for column in _TABLE_COLUMNS]
     tables: list[CatalogTable] = []
     for row in answer.rows:
@@ -191,11 +191,11 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _answer(path: Path, *needed: str) -> Answer:
+def _answer(path: Path, *needed: str) -> CatalogAnswer:
     return _parse(_json(path), path, *needed)
 
 
-def _parse(value: Any, path: Path, *needed: str) -> Answer:
+def _parse(value: Any, path: Path, *needed: str) -> CatalogAnswer:
     """`needed`: columns that serving looks at."""
     try:
         columns = tuple(str(name) for name in value["columns"])
@@ -208,7 +208,7 @@ def _parse(value: Any, path: Path, *needed: str) -> Answer:
     missing = [name for name in needed if name not in columns]
     if missing:
         raise BadRecording(f"the column {missing[0]} is missing", subject=str(path))
-    return Answer(columns, types, rows)
+    return CatalogAnswer(columns, types, rows)
 
 
 def _cell(value: Any) -> Cell:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from emulator.replay import differences
 from emulator.replay.recording import RecordedSnapshot, Recording
 from wire.access import can_be_publication
-from wire.backing import Publication, Snapshot, internal
+from wire.backing import ServedPublication, Snapshot, internal
 from wire.server import Cell, StatementError
 
 SECOND_NS = 1_000_000_000
@@ -24,7 +24,7 @@ SECOND_NS = 1_000_000_000
 FLUSHED_KINDS = frozenset({b"r", b"i"})
 
 
-class State:
+class ReplayState:
     """Thread-safe. `clock` is in seconds and never goes back.
 
     A table's rows at recorded snapshot i are on storage once the table was flushed while the recording stood at i or
@@ -73,7 +73,7 @@ class State:
     def owns_data(self, account: str) -> bool:
         return account == self.recording.publisher
 
-    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, Publication]]:
+    def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
         """The recorded publication. Where any name is accepted, a name that is asked for is there as well: a client
         that looks its publication up must find what the other statements take."""
         recorded = self.recording.publication
@@ -83,11 +83,11 @@ class State:
             else list(dict.fromkeys(filter(can_be_publication, [recorded.name, *asked])))
         )
         return [
-            (self.recording.publisher, Publication(name, recorded.database, recorded.tables, recorded.accounts))
+            (self.recording.publisher, ServedPublication(name, recorded.database, recorded.tables, recorded.accounts))
             for name in names
         ]
 
-    def publication(self, publisher: str, name: str) -> Publication | None:
+    def publication(self, publisher: str, name: str) -> ServedPublication | None:
         recorded = self.recording.publication
         known = name == recorded.name if self.strict_publication else can_be_publication(name)
         return recorded if known and publisher == self.recording.publisher else None

@@ -28,7 +28,7 @@ from matrixone.objects import types
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column as TableColumn
 from wire.access import Login
-from wire.server import BIGINT, Column, Done, Result, StatementError
+from wire.server import BIGINT, Done, ResultColumn, ResultSet, StatementError
 from wire.statements import Condition, Literal_, Select, Tokens, conditions
 
 BINARY = 63
@@ -48,7 +48,7 @@ _AUTOCOMMIT = re.compile(
     r"\s*set\s+(?:session\s+|@@session\.|@@)?autocommit\s*(?:=|:=)\s*(0|1|on|off|true|false)\s*;?\s*", re.IGNORECASE
 )
 Act = Callable[
-    [], Result | int | None
+    [], ResultSet | int | None
 ]  # what a statement does once it has been read: rows, how many were changed, or nothing
 
 
@@ -88,7 +88,7 @@ class SqlSession:
             return "set" if _AUTOCOMMIT.fullmatch(text) else None
         return sql_ddl.kind_of(words) or sql_show.kind_of(words)
 
-    def run(self, text: str, database: str) -> Result | Done:
+    def run(self, text: str, database: str) -> ResultSet | Done:
         """Answer a statement that `knows` knows. Raises StatementError; a statement that cannot be read to its end
         does nothing."""
         self.database = database
@@ -102,7 +102,7 @@ class SqlSession:
             answer = act()
         except (BadDefinition, pa.ArrowException) as error:
             raise StatementError(20301, f"invalid input: {error}") from error
-        if isinstance(answer, Result):
+        if isinstance(answer, ResultSet):
             return answer
         return Done(answer or 0, self._autocommit, self.in_transaction)
 
@@ -238,7 +238,7 @@ class SqlSession:
     def reads(self, database: str, statement: Select) -> bool:
         return (statement.database or database.lower()) != "mo_catalog"
 
-    def select(self, database: str, statement: Select) -> Result:
+    def select(self, database: str, statement: Select) -> ResultSet:
         """Rows of a user table: as the transaction sees them, or at a time."""
         self.database = database
         try:
@@ -246,7 +246,7 @@ class SqlSession:
         except pa.ArrowException as error:  # such as an order of vectors
             raise StatementError(20301, f"invalid input: {error}") from error
 
-    def _select(self, database: str, statement: Select) -> Result:
+    def _select(self, database: str, statement: Select) -> ResultSet:
         if not statement.database and not database:
             raise StatementError(1046, "No database selected", "3D000")
         names = (statement.database or database.lower(), statement.table)
@@ -278,15 +278,15 @@ class SqlSession:
             rows = rows.sort_by(order)
         rows = rows.slice(statement.offset, statement.limit)
         if statement.count:
-            return Result((Column(statement.columns[0][1], BIGINT, BINARY),), ((rows.num_rows,),))
+            return ResultSet((ResultColumn(statement.columns[0][1], BIGINT, BINARY),), ((rows.num_rows,),))
         wanted = [(self._column(by_name, name), shown) for name, shown in statement.columns] or [
             (c, c.name) for c in columns
         ]
-        described = tuple(Column(shown, mysql_type(column), charset(column)) for column, shown in wanted)
+        described = tuple(ResultColumn(shown, mysql_type(column), charset(column)) for column, shown in wanted)
         texts = [
             cells(column, pa.concat_arrays(rows.column(column.name).chunks or [pa.nulls(0)])) for column, _ in wanted
         ]
-        return Result(described, list(zip(*texts, strict=True)))
+        return ResultSet(described, list(zip(*texts, strict=True)))
 
     def _table_name(self, tokens: Tokens) -> tuple[str, str]:
         return sql_ddl.table_name(tokens, self.database)

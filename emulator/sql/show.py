@@ -11,7 +11,7 @@ from emulator.engine.definitions import Definition, create_table
 from emulator.engine.storage import Storage
 from emulator.sql.ddl import table_name
 from wire.catalog import UTF8, like_pattern
-from wire.server import VAR_STRING, Cell, Column, Result, StatementError
+from wire.server import VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
 from wire.statements import Tokens
 
 _KINDS = {
@@ -40,7 +40,7 @@ def is_kind(kind: str) -> bool:
     return kind in ("describe", "show_create_table", "show_create_database", *_KINDS.values())
 
 
-def parse(kind: str, tokens: Tokens, storage: Storage, account: str, database: str) -> Callable[[], Result]:
+def parse(kind: str, tokens: Tokens, storage: Storage, account: str, database: str) -> Callable[[], ResultSet]:
     """Read the statement; what is returned answers it. Raises StatementError."""
     tokens.next()
     if kind == "show_tables":
@@ -74,7 +74,7 @@ def parse(kind: str, tokens: Tokens, storage: Storage, account: str, database: s
     return lambda: _texts(("Field", "Type", "Null", "Key", "Default", "Extra", "Comment"), list(_columns(definition)))
 
 
-def _tables(tokens: Tokens, storage: Storage, account: str, database: str) -> Callable[[], Result]:
+def _tables(tokens: Tokens, storage: Storage, account: str, database: str) -> Callable[[], ResultSet]:
     full = tokens.accept("full")
     tokens.next()
     if tokens.accept("from") or tokens.accept("in"):
@@ -84,7 +84,7 @@ def _tables(tokens: Tokens, storage: Storage, account: str, database: str) -> Ca
         raise StatementError(1046, "No database selected", "3D000")
     like = re.compile(like_pattern(pattern), re.DOTALL)
 
-    def answer() -> Result:
+    def answer() -> ResultSet:
         names = sorted(
             definition.name
             for _, definition in storage.tables_at(storage.now, account=account)
@@ -114,5 +114,5 @@ def _indexed(definition: Definition) -> Iterator[tuple[Cell, ...]]:
             yield definition.name, int(not index.unique), index.name, number, name
 
 
-def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> Result:
-    return Result(tuple(Column(name, VAR_STRING, UTF8) for name in names), rows)
+def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> ResultSet:
+    return ResultSet(tuple(ResultColumn(name, VAR_STRING, UTF8) for name in names), rows)

@@ -320,7 +320,7 @@ class AnswerTooLong(BadAnswer):
     code = "ANSWER_TOO_LONG"
 
 
-class BadObjectList(BadAnswer):
+class UnreadableObjectList(BadAnswer):
     """An object list came from the upstream in a shape that cannot be read."""
 
     code = "OBJECT_LIST_MALFORMED"

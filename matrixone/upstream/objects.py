@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from matrixone.objects.stats import STATS_SIZE, check_object_name
 from matrixone.upstream import statements
-from matrixone.upstream.errors import AnswerTooLong, BadAnswer, BadObjectList, ObjectSizeMismatch
+from matrixone.upstream.errors import AnswerTooLong, BadAnswer, ObjectSizeMismatch, UnreadableObjectList
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer
 from matrixone.upstream.single_row import Cells
@@ -58,10 +58,10 @@ def _batch(answer: Answer, places: tuple[int, ...], snapshot: str) -> pa.RecordB
         pa.array([row[place] for row in answer.rows], type=pa.binary()) for place in places
     )
     if stats.null_count or not pc.all(pc.equal(pc.binary_length(stats), STATS_SIZE)).as_py():
-        raise BadObjectList(f"an object's stats are not {STATS_SIZE} bytes long", subject=subject)
+        raise UnreadableObjectList(f"an object's stats are not {STATS_SIZE} bytes long", subject=subject)
     create_physical, create_logical = _times(create, "create_at", subject)
     if pc.any(_is_none(create_physical, create_logical)).as_py():
-        raise BadObjectList("an object was never created (create_at is 0-0)", subject=subject)
+        raise UnreadableObjectList("an object was never created (create_at is 0-0)", subject=subject)
     delete_physical, delete_logical = _times(delete, "delete_at", subject)
     alive = _is_none(delete_physical, delete_logical)
     nothing = pa.scalar(None, pa.int64())
@@ -80,22 +80,22 @@ def _batch(answer: Answer, places: tuple[int, ...], snapshot: str) -> pa.RecordB
 
 def _strings(cells: pa.Array, what: str, subject: str) -> pa.Array:
     if cells.null_count:
-        raise BadObjectList(f"{what} is NULL", subject=subject)
+        raise UnreadableObjectList(f"{what} is NULL", subject=subject)
     try:
         return cells.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise BadObjectList(f"{what} is not UTF-8", subject=subject) from error
+        raise UnreadableObjectList(f"{what} is not UTF-8", subject=subject) from error
 
 
 def _times(cells: pa.Array, what: str, subject: str) -> tuple[pa.Array, pa.Array]:
     """Two int64 columns out of `physical-logical` texts. A text of another form makes the pattern yield null."""
     parts = pc.extract_regex(_strings(cells, what, subject), r"^(?P<physical>[0-9]{1,19})-(?P<logical>[0-9]{1,10})$")
     if parts.null_count:
-        raise BadObjectList(f"{what} is not of the form physical-logical", subject=subject)
+        raise UnreadableObjectList(f"{what} is not of the form physical-logical", subject=subject)
     try:
         return parts.field("physical").cast(pa.int64()), parts.field("logical").cast(pa.int64())
     except pa.ArrowInvalid as error:
-        raise BadObjectList(f"{what} lies beyond 64 bits", subject=subject) from error
+        raise UnreadableObjectList(f"{what} lies beyond 64 bits", subject=subject) from error
 
 
 def _is_none(physical: pa.Array, logical: pa.Array) -> pa.Array:
@@ -105,7 +105,7 @@ def _is_none(physical: pa.Array, logical: pa.Array) -> pa.Array:
 def _flags(cells: pa.Array, subject: str) -> pa.Array:
     true = pc.equal(cells, b"1")
     if cells.null_count or not pc.all(pc.or_(true, pc.equal(cells, b"0"))).as_py():
-        raise BadObjectList("is_tombstone is neither 0 nor 1", subject=subject)
+        raise UnreadableObjectList("is_tombstone is neither 0 nor 1", subject=subject)
     return true
 
 

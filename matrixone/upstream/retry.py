@@ -23,7 +23,7 @@ from matrixone.upstream.errors import (
     UpstreamUnreachable,
 )
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -80,9 +80,7 @@ def rule_for(kind: type[BaseException], policy: Policy = RULES) -> Retry:
     return next((rule for known, rule in policy if issubclass(kind, known)), NO_RETRY)
 
 
-def with_retry(
-    action: Callable[[], Result], policy: Policy = DEFAULT_RETRY, *, also: tuple[type[Exception], ...] = ()
-) -> Result:
+def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also: tuple[type[Exception], ...] = ()) -> T:
     """The result of `action`, which is repeated while it raises Transient (or one of `also`) and the policy has
     attempts left for the class of its last error; then that error.
 

@@ -84,7 +84,7 @@ class GlobalCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCheckpoints:
     """What the store has of one id. `unfinished` are the ids of tables for which changes up to a later location wait."""
 
     all_tables: GlobalCheckpoint | None
@@ -124,7 +124,7 @@ class CheckpointStore:
             ) from error
 
     @repeatable
-    def load(self) -> Stored:
+    def load(self) -> StoredCheckpoints:
         with self._begin() as connection:
             rows = fetch(connection, sa.select(checkpoints).where(checkpoints.c.id == self.id))
         all_tables, tables, unfinished = None, {}, set()
@@ -137,7 +137,7 @@ class CheckpointStore:
                 tables[row.table_id] = TableCheckpoint(location, row.table_schema, row.table_name, row.table_info)
                 if not row.is_finished:
                     unfinished.add(row.table_id)
-        return Stored(all_tables, tables, frozenset(unfinished))
+        return StoredCheckpoints(all_tables, tables, frozenset(unfinished))
 
     def write_tables(
         self, connection: sa.Connection, tables: Mapping[int, TableCheckpoint], unfinished: Collection[int]

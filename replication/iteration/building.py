@@ -18,9 +18,9 @@ from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.applying import holds_later_rows, live_objects, write_table
 from replication.iteration.catalog_diff import CatalogDiff
-from replication.iteration.committing import Last, Result
+from replication.iteration.committing import IterationResult, Last
 from replication.iteration.copying import CopyReport
-from replication.iteration.listing import Failures
+from replication.iteration.listing import TableFailures
 from replication.iteration.results import Listed
 from replication.iteration.steps import OnStep, Step
 from replication.mirror.mirror import Mirror
@@ -58,10 +58,10 @@ class PointBuilder:
         """Ids of the tables whose objects the mirror keeps."""
         return {table.id for table in self.catalog.tables.values() if self.subscription.copies(table)}
 
-    def result(self, listed: Listed, report: CopyReport) -> Result:
+    def result(self, listed: Listed, report: CopyReport) -> IterationResult:
         """What is to be committed; the manifests are written."""
         self.enter(Step.FILTER)
-        failures: Failures = {}
+        failures: TableFailures = {}
         for name, failure in report.failures.items():
             named = listed.wanted.filter(pc.equal(listed.wanted.column("name"), name)).column("table_id").to_pylist()
             failures |= dict.fromkeys(named, failure)
@@ -77,12 +77,12 @@ class PointBuilder:
             points = (*written, *gone)
         return self._result(points, listed, report)
 
-    def idle_result(self, listed: Listed, report: CopyReport) -> Result | None:
+    def idle_result(self, listed: Listed, report: CopyReport) -> IterationResult | None:
         """The result of an iteration in which nothing has changed; None for another."""
-        failures: Failures = {}
+        failures: TableFailures = {}
         return self._result(None, listed, report) if self.is_idle(listed, failures) and not failures else None
 
-    def is_idle(self, listed: Listed, failures: Failures) -> bool:
+    def is_idle(self, listed: Listed, failures: TableFailures) -> bool:
         """Has no row become visible since the last point, and no table changed? That no object changed is not enough.
         A table that failed again changes nothing; one that fails here is added to `failures`, and does.
         """
@@ -101,11 +101,11 @@ class PointBuilder:
                     return False
         return True
 
-    def _result(self, points: tuple[TablePoint, ...] | None, listed: Listed, report: CopyReport) -> Result:
+    def _result(self, points: tuple[TablePoint, ...] | None, listed: Listed, report: CopyReport) -> IterationResult:
         failed = {table_id: (self.catalog.tables[table_id], failure) for table_id, failure in listed.failures.items()}
-        return Result(points, listed, report, failed, self._late(listed), self.kept)
+        return IterationResult(points, listed, report, failed, self._late(listed), self.kept)
 
-    def _write(self, listed: Listed, failures: Failures) -> list[TablePoint]:
+    def _write(self, listed: Listed, failures: TableFailures) -> list[TablePoint]:
         """The manifest of each table that has changed; one whose own files are damaged fails."""
         points = []
         for table_id in sorted(self._to_write(listed)):
@@ -134,7 +134,7 @@ class PointBuilder:
             self.catalog, listed.failures, self.last.tables, self.last.behind, self.last.point and self.last.point.lsn
         )
 
-    def _or_fail(self, table_id: int, failures: Failures, action: Callable[[], T]) -> T | None:
+    def _or_fail(self, table_id: int, failures: TableFailures, action: Callable[[], T]) -> T | None:
         return or_fail(table_id, failures, _TABLE_FAILURES, action, isolated=self.subscription.settings.isolated)
 
 
@@ -170,7 +170,12 @@ def tables_behind(
 
 
 def or_fail(
-    table_id: int, failures: Failures, kinds: tuple[type[CcprError], ...], action: Callable[[], T], *, isolated: bool
+    table_id: int,
+    failures: TableFailures,
+    kinds: tuple[type[CcprError], ...],
+    action: Callable[[], T],
+    *,
+    isolated: bool,
 ) -> T | None:
     """Do something for one table. In isolated mode an error of these kinds is that table's alone; then None."""
     try:

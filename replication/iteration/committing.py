@@ -64,7 +64,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class IterationResult:
     """What an iteration has come to, ready to be committed.
 
     Attributes
@@ -123,7 +123,7 @@ class PointCommitter:
             return Last(None, {}, {})
         return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
 
-    def commit(self, ref: SnapshotRef, context: Context, result: Result) -> None:
+    def commit(self, ref: SnapshotRef, context: Context, result: IterationResult) -> None:
         """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim still is
         what it was (O5)."""
         claim, lsn = self._lease.claim, self._lease.claim.lsn
@@ -145,7 +145,7 @@ class PointCommitter:
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
     def _point(
-        self, ref: SnapshotRef, now: datetime, result: Result, ledger: pa.Table
+        self, ref: SnapshotRef, now: datetime, result: IterationResult, ledger: pa.Table
     ) -> Callable[[sa.Connection], None] | None:
         """Write the point's ledger; what the transaction has to add for the point. None for an idle iteration."""
         if result.points is None:
@@ -166,7 +166,7 @@ class PointCommitter:
 
         return write
 
-    def _flush(self, ref: SnapshotRef, result: Result, extra: list[Callable[[sa.Connection], None]]) -> None:
+    def _flush(self, ref: SnapshotRef, result: IterationResult, extra: list[Callable[[sa.Connection], None]]) -> None:
         """The commit is the flush of the checkpoint: tables that were written are acknowledged, those that failed hold
         the global point back (C2).
         """

@@ -35,7 +35,7 @@ from replication.failure import Failure
 from replication.iteration.write_queue import WriteQueue
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.open_store import open_store
-from replication.mirror.store import Chunk, Store, Stored
+from replication.mirror.store import Chunk, Store, StoredFile
 from replication.state.credentials import Vault
 from replication.state.settings import Budget
 from replication.state.subscription import Subscription
@@ -316,7 +316,7 @@ def _differing(rows: pa.Table, known: Mapping[str, bytes]) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
     stats: ObjectStats
-    stored: Future[Stored]
+    stored: Future[StoredFile]
     fetched: bool
 
 
@@ -346,9 +346,9 @@ def _is_sound(store: Store, stats: ObjectStats) -> bool:
     return True
 
 
-def _hash(store: Store, stats: ObjectStats) -> Stored:
+def _hash(store: Store, stats: ObjectStats) -> StoredFile:
     """The ledger's checksum is of what is there, so it is read again."""
-    return Stored(stats.size, hashlib.sha256(store.read(object_path(stats.name))).digest())
+    return StoredFile(stats.size, hashlib.sha256(store.read(object_path(stats.name))).digest())
 
 
 def _check(stats: ObjectStats, content: Content) -> None:

@@ -31,7 +31,7 @@ from replication.errors import (
 )
 from replication.iteration.building import PointBuilder
 from replication.iteration.catalog_diff import CatalogDiff
-from replication.iteration.committing import Last, Outcome, PointCommitter, Result
+from replication.iteration.committing import IterationResult, Last, Outcome, PointCommitter
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
@@ -328,7 +328,7 @@ class Iteration:
             self.mirror, self.subscription, self.diff_catalog(), self._last, self.lsn, fence, ref.at, self._enter
         )
 
-    def _end(self, ref: SnapshotRef, result: Result) -> Outcome:
+    def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
         context = self._context.committed()

@@ -34,7 +34,7 @@ from replication.state.history import TablePoint
 from replication.state.ledger import Ledger
 from replication.state.subscription import Subscription
 
-Failures = dict[int, Failure]  # by table id
+TableFailures = dict[int, Failure]  # by table id
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Listing:
         found.diff = found.diff.without(found.failures)
 
     def _each_table(
-        self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: Failures
+        self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: TableFailures
     ) -> pa.Table:
         """What `check` makes of a list. In isolated mode a table that does not pass is left out, with its failure."""
         try:
@@ -208,7 +208,7 @@ class _Found:
     )
     known: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
     refetched: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
-    failures: Failures = field(default_factory=dict)
+    failures: TableFailures = field(default_factory=dict)
     rebuilt: set[int] = field(default_factory=set)
     base_lost: str = ""
 

@@ -11,7 +11,7 @@ from matrixone.upstream.session import Session
 from replication.errors import ScopeConflict
 from replication.iteration.building import or_fail
 from replication.iteration.catalog_diff import CatalogDiff, check_schema
-from replication.iteration.listing import Failures
+from replication.iteration.listing import TableFailures
 from replication.schema.table_changes import diff_catalogs
 from replication.state.context import SnapshotRef
 from replication.state.history import TablePoint
@@ -42,7 +42,7 @@ def diff_scope(
         )
     tables = {table.id: table for table in catalog.tables if subscription.replicates(table, indexes)}
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
-    failures: Failures = {}
+    failures: TableFailures = {}
     for table in tables.values():
         if subscription.copies(table):
             or_fail(

@@ -16,7 +16,7 @@ from typing import Self
 import pyarrow as pa
 
 from matrixone.objects.content import Content
-from replication.mirror.store import Chunk, Store, Stored
+from replication.mirror.store import Chunk, Store, StoredFile
 
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
 SMALL_BYTES, TOGETHER = 64 << 10, 8  # objects up to that size are written that many at a time
@@ -43,7 +43,7 @@ class WriteQueue:
         self._store = store
         self._held = 0  # bytes handed over and not written
         self._changed = threading.Condition()
-        self._small: list[tuple[str, Chunk, Future[Stored]]] = []
+        self._small: list[tuple[str, Chunk, Future[StoredFile]]] = []
         self._threads = ThreadPoolExecutor(_THREADS, "landing")
 
     def __enter__(self) -> Self:
@@ -55,11 +55,13 @@ class WriteQueue:
         self.flush()
         self._threads.shutdown()
 
-    def run(self, action: Callable[[], Stored]) -> "Future[Stored]":
+    def run(self, action: Callable[[], StoredFile]) -> "Future[StoredFile]":
         """Something else for a thread to do, in its turn."""
         return self._threads.submit(action)
 
-    def put(self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]) -> "Future[Stored]":
+    def put(
+        self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]
+    ) -> "Future[StoredFile]":
         """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The
         future raises what the store or the check raises. An object that comes in one chunk is checked in memory,
         before it is written; a small one here, and it may wait for others until `flush`.
@@ -93,16 +95,16 @@ class WriteQueue:
             small, self._small = self._small, []
             self._threads.submit(self._write_together, small)
 
-    def _put_small(self, name: str, content: bytes, check: Callable[[Content], None]) -> "Future[Stored]":
+    def _put_small(self, name: str, content: bytes, check: Callable[[Content], None]) -> "Future[StoredFile]":
         """Checked here: handing it over would take longer."""
         check(pa.py_buffer(content))
-        stored: Future[Stored] = Future()
+        stored: Future[StoredFile] = Future()
         self._small.append((name, content, stored))
         if len(self._small) == TOGETHER:
             self.flush()
         return stored
 
-    def _write_together(self, small: "list[tuple[str, Chunk, Future[Stored]]]") -> None:
+    def _write_together(self, small: "list[tuple[str, Chunk, Future[StoredFile]]]") -> None:
         try:
             written = self._store.put_together([(name, content) for name, content, _ in small])
         except BaseException as error:
@@ -112,7 +114,7 @@ class WriteQueue:
         for (_, _, stored), value in zip(small, written, strict=True):
             stored.set_result(value)
 
-    def _hand_over(self, arrival: _Arrival, chunk: Chunk, stored: "Future[Stored]") -> bool:
+    def _hand_over(self, arrival: _Arrival, chunk: Chunk, stored: "Future[StoredFile]") -> bool:
         """Give a chunk to the writer and wait until little enough is left to be written; False if the writing has
         failed, and the rest is not wanted.
         """

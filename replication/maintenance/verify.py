@@ -23,7 +23,7 @@ from replication.errors import MirrorDamaged
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
-from replication.state.ledger import Ledger, StoredObject
+from replication.state.ledger import Ledger, LedgerEntry
 from replication.state.quarantine import Quarantine
 
 THREADS = 2
@@ -62,7 +62,7 @@ class Verified:
         return all(damage.repaired for damage in self.damages)
 
 
-def problem_of(mirror: Mirror, stored: StoredObject, *, deep: bool = False) -> str | None:
+def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> str | None:
     """What is wrong with an object's file, None if nothing is. `deep` decodes every column, too."""
     try:
         content = mirror.store.read(object_path(stored.name))
@@ -130,10 +130,10 @@ class Verifier:
                     damages.append(self._publish_pending(stored, problem, points))
         return Verified(objects, size, len(states), tuple(damages))
 
-    def _problem(self, stored: StoredObject) -> str | None:
+    def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
 
-    def _publish_pending(self, stored: StoredObject, problem: str, points: list[GlobalPoint]) -> Damage:
+    def _publish_pending(self, stored: LedgerEntry, problem: str, points: list[GlobalPoint]) -> Damage:
         path = object_path(stored.name)
         if self._connect is not None and self._fetch_again(stored):
             return Damage(path, problem, repaired=True)
@@ -147,7 +147,7 @@ class Verifier:
                     spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
         return Damage(path, problem, points=spoiled)
 
-    def _fetch_again(self, stored: StoredObject) -> bool:
+    def _fetch_again(self, stored: LedgerEntry) -> bool:
         """Fetch an object as long as the upstream has it; only the very bytes of the ledger are accepted."""
 
         digest = hashlib.sha256()
@@ -198,8 +198,8 @@ class Verifier:
 
 
 def _ordered(
-    pool: ThreadPoolExecutor, work: Callable[[StoredObject], str | None], items: Iterator[StoredObject]
-) -> Iterator[tuple[StoredObject, str | None]]:
+    pool: ThreadPoolExecutor, work: Callable[[LedgerEntry], str | None], items: Iterator[LedgerEntry]
+) -> Iterator[tuple[LedgerEntry, str | None]]:
     """Each item with its result, in order; a bounded number is under way."""
     while page := list(islice(items, _AHEAD)):
         yield from zip(page, pool.map(work, page), strict=True)

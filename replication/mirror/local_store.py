@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
-from replication.mirror.store import Chunk, Stored, check_name
+from replication.mirror.store import Chunk, StoredFile, check_name
 
 _UNFINISHED = ".unfinished"  # a folder: what killed writers leave is found without looking at every file
 
@@ -28,7 +28,7 @@ class LocalStore:
     def path(self, name: str) -> Path:
         return self.root / check_name(name)
 
-    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
         path = self.path(name)
         temporary = self.root / _UNFINISHED / secrets.token_hex(8)
         digest, size, placed = hashlib.sha256(), 0, False
@@ -50,9 +50,9 @@ class LocalStore:
             if not placed:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
-        return Stored(size, digest.digest())
+        return StoredFile(size, digest.digest())
 
-    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """The disk is told of all files before one is waited for: most of a sync's work has then been done by the sync
         before it."""
         unplaced = [(self.path(name), self.root / _UNFINISHED / secrets.token_hex(8)) for name, _ in contents]
@@ -74,7 +74,7 @@ class LocalStore:
             for _, temporary in unplaced:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
-        return [Stored(len(content), hashlib.sha256(content).digest()) for _, content in contents]
+        return [StoredFile(len(content), hashlib.sha256(content).digest()) for _, content in contents]
 
     def replace(self, name: str, content: bytes) -> None:
         self.put(name, [content])

@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import BadName, MirrorDamaged, StoreFailed
-from replication.mirror.store import Chunk, Stored, check_name
+from replication.mirror.store import Chunk, StoredFile, check_name
 
 CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 _OPTIONS = ("endpoint_override", "region", "scheme")
@@ -45,7 +45,7 @@ class ObjectStore:
         self._root = root.strip("/")
         self.url = url
 
-    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
         path = self._path(name)
         digest, size = hashlib.sha256(), 0
         try:
@@ -61,9 +61,9 @@ class ObjectStore:
                 self._upload(path, _map(spool.name, size))
         except OSError as error:
             raise self._failed("write", name, error) from error
-        return Stored(size, digest.digest())
+        return StoredFile(size, digest.digest())
 
-    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         return [self.put(name, [content]) for name, content in contents]
 
     def replace(self, name: str, content: bytes) -> None:

@@ -20,7 +20,7 @@ Chunk: TypeAlias = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredFile:
     """What was written.
 
     Attributes
@@ -38,11 +38,11 @@ class Store(Protocol):
 
     url: str
 
-    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
         """Write an immutable name. `check` sees the whole content before the name appears and raises to refuse it."""
         ...
 
-    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[Stored]:
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """Write small immutable names. Each appears on its own; after an error some are there, and some not."""
         ...
 

@@ -56,7 +56,7 @@ _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RenderedTable:
     """A table as the target is to have it.
 
     Attributes
@@ -89,7 +89,7 @@ class Alteration:
 
 def target_table(
     source: CreateTable, dialect: Dialect, *, database: str | None = None, as_text: Collection[str] = ()
-) -> Target:
+) -> RenderedTable:
     """A table's definition for a target, in `database` (None: the source's). `as_text` names columns to be kept as
     long text.
 
@@ -123,7 +123,7 @@ def target_table(
         create = replace(
             source, columns=tuple(columns), primary_key=key, database=source.database if database is None else database
         )
-        return Target(create, tuple(types), tuple(remarks))
+        return RenderedTable(create, tuple(types), tuple(remarks))
     indexed = {*key, *(part.column for index in source.indexes for part in index.parts)}
     if dialect.speaks_mysql:
         types = _fitted(columns, types, indexed, set(key), remarks, subject)
@@ -153,7 +153,7 @@ def target_table(
     )
     if source.partition_by:
         remarks.append("the partitions of the source are not those of the target")
-    return Target(create, tuple(types), tuple(remarks))
+    return RenderedTable(create, tuple(types), tuple(remarks))
 
 
 def alter_table(

@@ -5,10 +5,10 @@ from dataclasses import replace
 from matrixone.ddl.definition import ColumnDefinition, CreateTable
 from matrixone.ddl.lexer import quote_name, quote_names
 from replication.schema.dialects import Dialect
-from replication.schema.render import Target, target_table
+from replication.schema.render import RenderedTable, target_table
 
 
-def doris_table(source: CreateTable, *, database: str | None = None) -> Target:
+def doris_table(source: CreateTable, *, database: str | None = None) -> RenderedTable:
     """As `target_table`, with the key's columns first: Doris asks for that. Raises TargetUnfit."""
     target = target_table(source, Dialect.DORIS, database=database)
     key = target.create.primary_key
@@ -18,7 +18,7 @@ def doris_table(source: CreateTable, *, database: str | None = None) -> Target:
         return target
     create = replace(target.create, columns=tuple(target.create.columns[place] for place in order))
     remark = "the columns of the key come first"
-    return Target(create, tuple(target.types[place] for place in order), (*target.remarks, remark))
+    return RenderedTable(create, tuple(target.types[place] for place in order), (*target.remarks, remark))
 
 
 def create_table(table: CreateTable) -> str:

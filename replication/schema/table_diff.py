@@ -26,7 +26,7 @@ _LENGTHS = frozenset({"char", "varchar", "binary", "varbinary", "bit"})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class _Change:
     """One change of a definition.
 
     Attributes
@@ -44,7 +44,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRenamed(Change):
+class TableRenamed(_Change):
     """Database and name, before and after."""
 
     before: tuple[str, str]
@@ -55,7 +55,7 @@ class TableRenamed(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class TableCommentChanged(Change):
+class TableCommentChanged(_Change):
     before: str
     after: str
 
@@ -64,7 +64,7 @@ class TableCommentChanged(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptionsChanged(Change):
+class TableOptionsChanged(_Change):
     """Partitions, clustering, properties or other options; none of them reaches a target of another kind."""
 
     before: CreateTable
@@ -78,7 +78,7 @@ class TableOptionsChanged(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnAdded(Change):
+class ColumnAdded(_Change):
     """`after` is the column before it in the new order, None for the first place."""
 
     column: ColumnDefinition
@@ -89,7 +89,7 @@ class ColumnAdded(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDropped(Change):
+class ColumnDropped(_Change):
     column: ColumnDefinition
     destructive: ClassVar[bool] = True
 
@@ -98,7 +98,7 @@ class ColumnDropped(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnRenamed(Change):
+class ColumnRenamed(_Change):
     """All renames of a diff happen at once: two columns may have swapped their names."""
 
     before: str
@@ -109,7 +109,7 @@ class ColumnRenamed(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnMoved(Change):
+class ColumnMoved(_Change):
     """`after` as in `ColumnAdded`; `name` is the new one."""
 
     name: str
@@ -120,7 +120,7 @@ class ColumnMoved(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnAltered(Change):
+class ColumnAltered(_Change):
     """A column's definition changed in `fields`. Both definitions are whole; the name of `before` is the old one."""
 
     before: ColumnDefinition
@@ -197,7 +197,7 @@ _ALTERATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class PrimaryKeyChanged(Change):
+class PrimaryKeyChanged(_Change):
     """Rows are found by the key: a table with another one is built anew. Empty for a table without key."""
 
     before: tuple[str, ...]
@@ -209,7 +209,7 @@ class PrimaryKeyChanged(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexAdded(Change):
+class IndexAdded(_Change):
     index: Index
 
     @property
@@ -221,7 +221,7 @@ class IndexAdded(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexDropped(Change):
+class IndexDropped(_Change):
     index: Index
 
     def describe(self) -> str:
@@ -229,7 +229,7 @@ class IndexDropped(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstraintAdded(Change):
+class ConstraintAdded(_Change):
     """A foreign key or a check. A table that is being synced has neither (D3), so nothing is done until it is released."""
 
     constraint: ForeignKey | Check
@@ -239,7 +239,7 @@ class ConstraintAdded(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstraintDropped(Change):
+class ConstraintDropped(_Change):
     constraint: ForeignKey | Check
 
     def describe(self) -> str:

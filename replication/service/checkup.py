@@ -37,7 +37,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SHOWN_NAMES = 5
 
 
-class Result(StrEnum):
+class Verdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
@@ -56,7 +56,7 @@ class Check:
 
     side: str
     what: str
-    result: Result
+    result: Verdict
     told: str
     remedy: str = ""
     code: str = ""
@@ -115,8 +115,8 @@ def _space(folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
     told = f"{free / 1e9:.1f} GB free"
     if free >= LOW_BYTES:
-        return Check("here", "space", Result.OK, told)
-    result = Result.FAILED if free < TOO_FEW_BYTES else Result.WARNING
+        return Check("here", "space", Verdict.OK, told)
+    result = Verdict.FAILED if free < TOO_FEW_BYTES else Verdict.WARNING
     return Check("here", "space", result, told, "Make room, or give the mirror another place: --mirror.")
 
 
@@ -146,9 +146,9 @@ def _java(workspace: Workspace) -> Check:
                 java = find_java(Path(cache))
     except CcprError as error:
         return Check(
-            "here", "Java for Spark", Result.WARNING, f"{error.message}; all but Spark works", error.remedy, error.code
+            "here", "Java for Spark", Verdict.WARNING, f"{error.message}; all but Spark works", error.remedy, error.code
         )
-    return Check("here", "Java for Spark", Result.OK, f"{java.version} ({java.origin})")
+    return Check("here", "Java for Spark", Verdict.OK, f"{java.version} ({java.origin})")
 
 
 # ---- upstream
@@ -175,10 +175,10 @@ def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[C
         session = upstream.connect()
     except CcprError as error:
         yield _failed("upstream", "login", error)
-        yield Check("upstream", "all else", Result.SKIPPED, "it needs a login")
+        yield Check("upstream", "all else", Verdict.SKIPPED, "it needs a login")
         return
     with session:
-        yield Check("upstream", "login", Result.OK, f"{upstream.endpoint.login} at {upstream.endpoint.address}")
+        yield Check("upstream", "login", Verdict.OK, f"{upstream.endpoint.login} at {upstream.endpoint.address}")
         questions: dict[str, Callable[[], Iterator[Check]]] = {
             "encryption": partial(_encryption, session, upstream),
             "version": partial(_version, session),
@@ -207,41 +207,43 @@ def _encryption(session: Session, upstream: Upstream) -> Iterator[Check]:
     if session.encrypted:
         checked = mode in ("verify_ca", "verify_identity")
         told = f"encrypted, certificate {'checked' if checked else 'not checked'} (ssl-mode {mode})"
-        yield Check("upstream", "encryption", Result.OK if checked else Result.WARNING, told, "" if checked else remedy)
+        yield Check(
+            "upstream", "encryption", Verdict.OK if checked else Verdict.WARNING, told, "" if checked else remedy
+        )
     elif upstream.endpoint.host in _LOOPBACK:
-        yield Check("upstream", "encryption", Result.OK, "none; it is this machine")
+        yield Check("upstream", "encryption", Verdict.OK, "none; it is this machine")
     else:
         yield Check(
-            "upstream", "encryption", Result.WARNING, "none: password hash and data can be read on the way", remedy
+            "upstream", "encryption", Verdict.WARNING, "none: password hash and data can be read on the way", remedy
         )
 
 
 def _version(session: Session) -> Iterator[Check]:
     found = server_version(session)
     if found is not None and "matrixone" in found.lower():
-        yield Check("upstream", "version", Result.OK, found)
+        yield Check("upstream", "version", Verdict.OK, found)
     else:
         told = "it does not say" if found is None else f"{found}: no MatrixOne by its name"
         yield Check(
-            "upstream", "version", Result.WARNING, told, "Check that the URI leads to a MatrixOne: SELECT version()."
+            "upstream", "version", Verdict.WARNING, told, "Check that the URI leads to a MatrixOne: SELECT version()."
         )
 
 
 def _role(session: Session) -> Iterator[Check]:
     account, role = session.endpoint.account.lower(), current_role(session)
     if account == SYS_ACCOUNT and (role or "").lower() == "moadmin":
-        yield Check("upstream", "role", Result.OK, "moadmin of account sys")
+        yield Check("upstream", "role", Verdict.OK, "moadmin of account sys")
     elif account == SYS_ACCOUNT and not role:
-        yield Check("upstream", "role", Result.SKIPPED, "the server does not say")
+        yield Check("upstream", "role", Verdict.SKIPPED, "the server does not say")
     else:
         told = f"account {account}, role {role or 'unknown'}: replication needs moadmin of account sys"
-        yield Check("upstream", "role", Result.FAILED, told, NotPermitted.default_remedy, NotPermitted.code)
+        yield Check("upstream", "role", Verdict.FAILED, told, NotPermitted.default_remedy, NotPermitted.code)
 
 
 def _clock(session: Session, clock: Callable[[], float]) -> Iterator[Check]:
     reading = read_clock(session, clock)
     if reading is None:
-        yield Check("upstream", "clock", Result.SKIPPED, "the server does not say; the first snapshot will")
+        yield Check("upstream", "clock", Verdict.SKIPPED, "the server does not say; the first snapshot will")
     else:
         yield _skew_check(reading.skew_seconds, reading.uncertainty_seconds, "now")
 
@@ -251,16 +253,16 @@ def _skew_check(skew: float, uncertainty: float, when: str) -> Check:
         f", give or take {uncertainty:.1f} s)" if uncertainty else ")"
     )
     if abs(skew) <= SHOWN_SKEW_SECONDS + uncertainty:
-        return Check("upstream", "clock", Result.OK, told)
+        return Check("upstream", "clock", Verdict.OK, told)
     remedy = (
         "Set both clocks by NTP. Replication works all the same; times of points are the upstream's, lag is by ours."
     )
-    return Check("upstream", "clock", Result.WARNING, told, remedy)
+    return Check("upstream", "clock", Verdict.WARNING, told, remedy)
 
 
 def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
     if upstream.database is None:
-        yield Check("upstream", "publication", Result.SKIPPED, "no --database was given")
+        yield Check("upstream", "publication", Verdict.SKIPPED, "no --database was given")
         return
     scope = upstream.database if upstream.table is None else f"{upstream.database}.{upstream.table}"
     try:
@@ -270,12 +272,12 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
         check_admission(session, publication, upstream.database, upstream.table)
     except CcprError as error:
         yield _failed("upstream", "publication", error)
-        yield Check("upstream", "tables", Result.SKIPPED, "they cannot be had without the publication")
+        yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be had without the publication")
         return
     yield Check(
         "upstream",
         "publication",
-        Result.OK,
+        Verdict.OK,
         f"{publication.publisher}.{publication.name} covers {scope} and admits the login",
     )
     yield from _tables(session, upstream, publication, upstream.database)
@@ -284,31 +286,31 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
 def _tables(session: Session, upstream: Upstream, publication: Publication, database: str) -> Iterator[Check]:
     found = read_tables(session, publication, database)
     if found is None:
-        yield Check("upstream", "tables", Result.SKIPPED, "the server does not say")
+        yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
         return
     if found.partitioned:
         told = f"partitioned: {_some(found.partitioned)}; the upstream cannot list the objects of {database}"
-        yield Check("upstream", "tables", Result.FAILED, told, PartitionedTable.default_remedy, PartitionedTable.code)
+        yield Check("upstream", "tables", Verdict.FAILED, told, PartitionedTable.default_remedy, PartitionedTable.code)
     elif found.unreplicated:
         told = f"{len(found.ids)} tables; not replicated: {_some([f'{name} ({kind})' for name, kind in found.unreplicated])}"
         yield Check(
             "upstream",
             "tables",
-            Result.WARNING,
+            Verdict.WARNING,
             told,
             "Nothing, if they are not needed: views, external and cluster tables stay out.",
         )
     else:
-        yield Check("upstream", "tables", Result.OK, f"{len(found.ids)} tables")
+        yield Check("upstream", "tables", Verdict.OK, f"{len(found.ids)} tables")
     if not upstream.flush_on_demand:
-        yield Check("upstream", "flush on demand", Result.SKIPPED, "the subscription waits instead (flush = wait)")
+        yield Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
     elif not found.ids:
-        yield Check("upstream", "flush on demand", Result.SKIPPED, "there is no table to try it on")
+        yield Check("upstream", "flush on demand", Verdict.SKIPPED, "there is no table to try it on")
     elif snapshots.flush_tables(upstream.connect, found.ids[:1]):
-        yield Check("upstream", "flush on demand", Result.OK, "mo_ctl is allowed")
+        yield Check("upstream", "flush on demand", Verdict.OK, "mo_ctl is allowed")
     else:
         remedy = "Log in with role moadmin of account sys, or subscribe with --flush wait: an iteration then waits about a minute."
-        yield Check("upstream", "flush on demand", Result.WARNING, "mo_ctl is not allowed", remedy)
+        yield Check("upstream", "flush on demand", Verdict.WARNING, "mo_ctl is not allowed", remedy)
 
 
 # ----
@@ -316,13 +318,13 @@ def _tables(session: Session, upstream: Upstream, publication: Publication, data
 
 def _asked(side: str, what: str, ask: Callable[[], str]) -> Check:
     try:
-        return Check(side, what, Result.OK, ask())
+        return Check(side, what, Verdict.OK, ask())
     except CcprError as error:
         return _failed(side, what, error)
 
 
 def _failed(side: str, what: str, error: CcprError) -> Check:
-    return Check(side, what, Result.FAILED, f"{error.message} [{error.subject}]", error.remedy, error.code)
+    return Check(side, what, Verdict.FAILED, f"{error.message} [{error.subject}]", error.remedy, error.code)
 
 
 def _some(names: tuple[str, ...] | list[str]) -> str:

@@ -75,7 +75,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingsChange:
     """What `alter` changes; None and missing settings stay as they are. `password` belongs to `endpoint`."""
 
     endpoint: Endpoint | None = None
@@ -217,7 +217,7 @@ def _folded(name: str | None) -> str | None:
 # ---- alter, pause, resume
 
 
-def alter(workspace: Workspace, name: str, change: Change) -> Subscription:
+def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscription:
     """Change settings, the way to the upstream, or the publication. A new upstream is checked as at creation, and must
     be the same cluster: it has the snapshot of the last point. Whatever runs at the former one cannot commit any more.
     """
@@ -241,7 +241,7 @@ def alter(workspace: Workspace, name: str, change: Change) -> Subscription:
     return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
 
 
-def _rerouted(workspace: Workspace, subscription: Subscription, change: Change, row: LogRow) -> Subscription:
+def _rerouted(workspace: Workspace, subscription: Subscription, change: SettingsChange, row: LogRow) -> Subscription:
     endpoint, sealed = subscription.endpoint, subscription.sealed_password
     password = change.password
     if change.endpoint is None:

@@ -22,7 +22,7 @@ from replication.state.history import GlobalPoint, PointHistory
 from replication.state.subscription import check_subscription_name
 from replication.state.targets import Target, TargetRecords, TargetState
 from replication.targets.address import Address, format_target_uri, parse_target_uri
-from replication.targets.base import State
+from replication.targets.base import TableState
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetChangeStuck, TargetTableUnknown
 from replication.targets.plan import TargetPlan, TargetRules, plan_target
@@ -159,7 +159,9 @@ def remove(workspace: Workspace, name: str, target_name: str, *, force: bool = F
     target = records.get(target_name)
     if not force:
         with _opened(workspace, target) as destination:
-            held = [entry for entry in destination.tables().values() if entry.state in (State.LIVE, State.LOADING)]
+            held = [
+                entry for entry in destination.tables().values() if entry.state in (TableState.LIVE, TableState.LOADING)
+            ]
         if held:
             raise TargetInUse(f"{len(held)} tables in it are being synced", subject=f"target {target_name}")
     records.remove(target_name)
@@ -185,9 +187,9 @@ def release(
                 known = entry.table.source
                 if table not in (None, known.qualified_name, known.name):
                     continue
-                if entry.state is State.LIVE:
+                if entry.state is TableState.LIVE:
                     found.append(ReleasedTable(target.name, entry.table.qualified_name, destination.release(table_id)))
-                elif entry.state is State.LOADING and table is None:
+                elif entry.state is TableState.LOADING and table is None:
                     destination.drop([table_id])
         if table is None:
             records.change(target.name, state=TargetState.RELEASED.value)

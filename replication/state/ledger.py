@@ -20,7 +20,7 @@ _BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class StoredObject:
+class LedgerEntry:
     """A copied object as the ledger has it: size in bytes, sha256 of the content."""
 
     name: str
@@ -102,7 +102,7 @@ class Ledger:
         for start in range(0, len(rows), _BATCH):
             connection.execute(references.insert(), rows[start : start + _BATCH])
 
-    def stored_objects(self) -> Iterator[StoredObject]:
+    def stored_objects(self) -> Iterator[LedgerEntry]:
         """Every object of the ledger, in the order of names, a page at a time."""
         last = ""
         while True:
@@ -114,12 +114,12 @@ class Ledger:
             )
             with transaction(self.engine) as connection:
                 page = connection.execute(query).all()
-            yield from (StoredObject(row.object_name, row.size, row.sha256) for row in page)
+            yield from (LedgerEntry(row.object_name, row.size, row.sha256) for row in page)
             if len(page) < _BATCH:
                 return
             last = page[-1].object_name
 
-    def look_up(self, names: Sequence[str]) -> dict[str, StoredObject]:
+    def look_up(self, names: Sequence[str]) -> dict[str, LedgerEntry]:
         """Those of some names that the ledger has."""
         found = {}
         for start in range(0, len(names), 500):
@@ -128,7 +128,7 @@ class Ledger:
             )
             with transaction(self.engine) as connection:
                 found |= {
-                    row.object_name: StoredObject(row.object_name, row.size, row.sha256)
+                    row.object_name: LedgerEntry(row.object_name, row.size, row.sha256)
                     for row in connection.execute(query)
                 }
         return found

@@ -66,7 +66,7 @@ class LoadPart:
     former_key: Callable[[], str] | None = None
 
 
-class State(StrEnum):
+class TableState(StrEnum):
     LOADING = "loading"  # not visible yet
     LIVE = "live"
     DROPPED = "dropped"  # by somebody else
@@ -116,7 +116,7 @@ class Registered:
     """
 
     table: TargetTable
-    state: State
+    state: TableState
     location: Location | None
     loading: Location | None = None
 

@@ -33,7 +33,7 @@ from replication.schema.statements import drop_table, make_shadow, shadow_name, 
 from replication.schema.sync_mark import check_mark, release
 from replication.state.tables import checkpoints
 from replication.targets.address import Address
-from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, State, TargetTable
+from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, TableState, TargetTable
 from replication.targets.encoding import LoadColumn, load_columns
 from replication.targets.errors import (
     TargetChangeStuck,
@@ -45,7 +45,7 @@ from replication.targets.errors import (
     TargetUnavailable,
     TargetUnsupported,
 )
-from replication.targets.intents import Change, Changes, Name, all_names, quoted
+from replication.targets.intents import Intent, Intents, Name, all_names, quoted
 from replication.targets.registry import TARGET_METADATA, Registry
 from replication.targets.session import TargetSession
 from replication.targets.staging import InitialLoad, Staging
@@ -89,10 +89,10 @@ class DatabaseTarget:
         self.address, self.task_id = address, task_id
         self._session = TargetSession(address, password, task_id)
         self._registry = Registry(task_id)
-        self._changes = Changes(self._session, task_id, self._finish)
+        self._changes = Intents(self._session, task_id, self._finish)
         self._connections, self._lock_seconds = connections, lock_seconds
         self._checkpoint: Checkpoint | None = None
-        self._tables: dict[int, tuple[TargetTable, State]] = {}
+        self._tables: dict[int, tuple[TargetTable, TableState]] = {}
         self._safe_until: Location | None = None
         self._fence = ""  # of this session's initial loads
 
@@ -137,7 +137,7 @@ class DatabaseTarget:
         with self._session.typed(self._session.subject), self._session.transaction() as connection:
             loading = self._registry.loads(connection)
         found = {
-            table_id: Registered(table, State.LOADING, None, location)
+            table_id: Registered(table, TableState.LOADING, None, location)
             for table_id, (location, table) in loading.items()
         }
         for table_id, (table, state) in self._tables.items():
@@ -149,7 +149,7 @@ class DatabaseTarget:
         return {
             table_id: self._points.reached(table_id)
             for table_id, (_, state) in self._tables.items()
-            if state is State.LIVE
+            if state is TableState.LIVE
         }
 
     def global_point(self) -> Location:
@@ -235,13 +235,13 @@ class DatabaseTarget:
         subject = f"table {table.qualified_name}"
         known = self._tables.get(table.id)
         if known and table.id not in replaces:
-            if known[1] is not State.LIVE:
+            if known[1] is not TableState.LIVE:
                 raise TargetTableUnknown(f"the table is {known[1]} in the registry", subject=subject)
             if self._has_reached(table.id, location, subject):
                 return Applied(skipped=True)
         if not again and known and known[0].create == table.create and self._points.reached(table.id) == location:
             return Applied(skipped=True)
-        replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is State.LIVE]
+        replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is TableState.LIVE]
         shadow = replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
         with self._session.typed(subject):
             self._check_free([table], replaced)
@@ -269,37 +269,39 @@ class DatabaseTarget:
         with self._session.typed(subject):
             self._check_ours(before)
             self._check_free(tables, before)
-            self._changes.run(Change(tuple(statements), all_names(_names(before), _names(tables)), tuple(tables)))
+            self._changes.run(Intent(tuple(statements), all_names(_names(before), _names(tables)), tuple(tables)))
 
     def drop(self, table_ids: Sequence[int]) -> None:
         with self._session.typed(self._session.subject):
             with self._session.transaction() as connection:
                 loading = self._registry.loads(connection)
-            live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is State.LIVE]
+            live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is TableState.LIVE]
             self._check_ours(live, missing_is_fine=True)
             names = [
                 *_names(live),
                 *((self.address.database, self._shadow_name("load", one)) for one in table_ids if one in loading),
             ]
             self._changes.run(
-                Change(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids))
+                Intent(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids))
             )
 
     def forget(self, table_ids: Sequence[int]) -> None:
         for table_id in table_ids:
-            if self._state(table_id) is State.LIVE:
+            if self._state(table_id) is TableState.LIVE:
                 raise TargetTableUnknown(
                     "the table is live: it can be dropped or released", subject=f"table id {table_id}"
                 )
         with self._session.typed(self._session.subject):
-            self._finish(Change((), (), gone=tuple(table_ids)), lambda _: None)
+            self._finish(Intent((), (), gone=tuple(table_ids)), lambda _: None)
 
     def release(self, table_id: int) -> tuple[str, ...]:
         table = self._live(table_id)
         with self._session.typed(f"table {table.qualified_name}"):
             self._check_ours([table])
             made = release(table.create, table.stripped or {}, table.disabled or {}, self.dialect)
-            change = Change(made.statements, (_name(table),), (table,), State.RELEASED, optional=tuple(made.optional))
+            change = Intent(
+                made.statements, (_name(table),), (table,), TableState.RELEASED, optional=tuple(made.optional)
+            )
             refused = self._changes.run(change)
         return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
 
@@ -323,7 +325,7 @@ class DatabaseTarget:
         with self._session.transaction() as connection:
             self._tables = self._registry.tables(connection)
 
-    def _state(self, table_id: int) -> State | None:
+    def _state(self, table_id: int) -> TableState | None:
         known = self._tables.get(table_id)
         return known[1] if known else None
 
@@ -334,9 +336,9 @@ class DatabaseTarget:
             raise TargetTableUnknown("the registry has no such table", subject=f"table id {table_id}")
         table, state = known
         subject = f"table {table.qualified_name}"
-        if state is State.DROPPED:
+        if state is TableState.DROPPED:
             raise TargetTableDropped("the table was dropped in the target", subject=subject)
-        if state is not State.LIVE:
+        if state is not TableState.LIVE:
             raise TargetTableUnknown(f"the table is {state}", subject=subject)
         if table_id in self._changes.stuck:
             raise TargetChangeStuck(self._changes.stuck[table_id], subject=subject)
@@ -362,8 +364,8 @@ class DatabaseTarget:
                 self._check_columns(table, subject)
             elif not missing_is_fine:
                 with self._session.transaction() as connection:
-                    self._registry.set_state(connection, table.id, State.DROPPED)
-                self._tables[table.id] = table, State.DROPPED
+                    self._registry.set_state(connection, table.id, TableState.DROPPED)
+                self._tables[table.id] = table, TableState.DROPPED
                 raise TargetTableDropped("the table is not there any more", subject=subject)
 
     def _check_columns(self, table: TargetTable, subject: str) -> None:
@@ -443,7 +445,7 @@ class DatabaseTarget:
             _names(replaced),
             [(database, self._shadow_name("old", old.id)) for old in replaced],
         )
-        change = Change(
+        change = Intent(
             statements, names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,)
         )
         self._changes.run(change)
@@ -452,8 +454,8 @@ class DatabaseTarget:
         with self._session.transaction():
             return self._session.shown(quoted(_name(table))) is not None
 
-    def _finish(self, change: Change, settled: Callable[[sa.Connection], None]) -> None:
-        """What holds when a change's statements have run, in one transaction (`Changes`)."""
+    def _finish(self, change: Intent, settled: Callable[[sa.Connection], None]) -> None:
+        """What holds when a change's statements have run, in one transaction (`Intents`)."""
         located = dict(change.points)
 
         def register(connection: sa.Connection) -> None:

@@ -22,7 +22,7 @@ from matrixone.ddl.lexer import quote_name
 from matrixone.schema import integer_of, text_of
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
-from replication.targets.base import State, TargetTable
+from replication.targets.base import TableState, TargetTable
 from replication.targets.errors import (
     TargetChangeStuck,
     TargetDenied,
@@ -38,7 +38,7 @@ Name = tuple[str, str]  # database, table
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Intent:
     """Statements, and what holds when they have run.
 
     Attributes
@@ -54,7 +54,7 @@ class Change:
     statements: tuple[str, ...]
     names: tuple[Name, ...]
     tables: tuple[TargetTable, ...] = ()
-    state: State = State.LIVE
+    state: TableState = TableState.LIVE
     points: tuple[tuple[int, Location], ...] = ()
     gone: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class Change:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Change":
+    def from_json(cls, value: dict[str, Any]) -> "Intent":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
         points = (
             (integer_of(table_id), Location(integer_of(lsn), integer_of(ts))) for table_id, lsn, ts in value["points"]
@@ -82,7 +82,7 @@ class Change:
             tuple(map(text_of, value["statements"])),
             tuple((text_of(database), text_of(name)) for database, name in value["names"]),
             tuple(map(table_from_json, value["tables"])),
-            State(value["state"]),
+            TableState(value["state"]),
             tuple(points),
             tuple(map(integer_of, value["gone"])),
             tuple(map(integer_of, value["loaded"])),
@@ -98,7 +98,7 @@ class Change:
         return ", ".join(f"table {database}.{name}" for database, name in self.names[:2]) or "target"
 
 
-class Changes:
+class Intents:
     """The changes of one subscription.
 
     Parameters
@@ -107,12 +107,12 @@ class Changes:
     """
 
     def __init__(
-        self, session: TargetSession, task_id: str, finish: Callable[[Change, Callable[[sa.Connection], None]], None]
+        self, session: TargetSession, task_id: str, finish: Callable[[Intent, Callable[[sa.Connection], None]], None]
     ) -> None:
         self._session, self._task_id, self._finish = session, task_id, finish
         self.stuck: dict[int, str] = {}  # table id -> why its change cannot go on
 
-    def run(self, change: Change) -> dict[int, str]:
+    def run(self, change: Intent) -> dict[int, str]:
         """Raises an error of the first statement, after which nothing has changed, or TargetChangeStuck for a later
         one.
 
@@ -137,7 +137,7 @@ class Changes:
             rows = connection.execute(sa.select(intents).where(intents.c.task_id == self._task_id)).all()
         for row in rows:
             try:
-                change = Change.from_json(json.loads(row.change))
+                change = Intent.from_json(json.loads(row.change))
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 subject = f"row {row.id} of ccpr_intents"
                 raise StateUnreadable(
@@ -156,7 +156,7 @@ class Changes:
                     "a change that was begun cannot go on: %s", error
                 )  # stuck, or undone as if it had never begun
 
-    def _go_on(self, key: str, change: Change, place: int) -> dict[int, str]:
+    def _go_on(self, key: str, change: Intent, place: int) -> dict[int, str]:
         refused: dict[int, str] = {}
         for number, statement in enumerate(change.statements[place:], place):
             try:
@@ -197,7 +197,7 @@ class Changes:
             intents.update().where(intents.c.id == key).values(next_statement=place, before=digest, problem="")
         )
 
-    def _digest(self, change: Change) -> str:
+    def _digest(self, change: Intent) -> str:
         """Of the definitions as the server shows them; a table that is not there counts as such."""
         shown = [self._session.shown(quoted(name)) for name in change.names]
         return hashlib.sha256(json.dumps(shown).encode()).hexdigest()

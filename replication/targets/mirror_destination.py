@@ -11,7 +11,7 @@ from typing import NoReturn
 from replication.checkpoint.store import NOWHERE, Location
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
-from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, State, TargetTable
+from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, TableState, TargetTable
 from replication.targets.errors import TargetUnsupported
 
 CAPABILITIES = Capabilities(
@@ -48,7 +48,7 @@ class MirrorDestination:
         location = Location(point.lsn, point.at.physical)
         sources = [self._mirror.manifest(ref).table for ref in point.tables.values()]
         return {
-            table.id: Registered(TargetTable(table, table.database, table.name), State.LIVE, location)
+            table.id: Registered(TargetTable(table, table.database, table.name), TableState.LIVE, location)
             for table in sources
         }
 

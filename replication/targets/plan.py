@@ -31,10 +31,10 @@ from replication.schema.sync_mark import NotSyncable, for_sync
 from replication.schema.table_changes import ChangeKind, TableChange, diff_catalogs
 from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
 from replication.schema.types import TargetUnfit
-from replication.targets.base import Registered, State, TargetTable
+from replication.targets.base import Registered, TableState, TargetTable
 from replication.targets.errors import TargetTableDropped
 
-S = TypeVar("S", bound="Step")
+S = TypeVar("S", bound="TableStep")
 _RETIRED, _SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no table of a user has
 
 
@@ -60,7 +60,7 @@ class TargetRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TableStep:
     """What becomes of one table.
 
     Attributes
@@ -90,14 +90,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Build(Step):
+class Build(TableStep):
     """Filled aside and shown in one step, in which `replaces` goes."""
 
     replaces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Alter(Step):
+class Alter(TableStep):
     """Changed in place. Where `last` has statements, `between` is the definition until they have run; else it is what
     is wanted."""
 
@@ -107,7 +107,7 @@ class Alter(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Drop(Step):
+class Drop(TableStep):
     """Gone upstream."""
 
 
@@ -121,12 +121,12 @@ class TargetPlan:
     renaming : the statement that comes before all steps; none if no name changes.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[TableStep, ...]
     renaming: tuple[str, ...] = ()
 
     @property
-    def behind(self) -> dict[int, Step]:
-        """The steps that are not taken, by `Step.id`."""
+    def behind(self) -> dict[int, TableStep]:
+        """The steps that are not taken, by `TableStep.id`."""
         return {step.id: step for step in self.steps if step.failure is not None}
 
     def of(self, kind: type[S]) -> list[S]:
@@ -149,18 +149,18 @@ def plan_target(
     kept : tables that stay as they are whatever has changed, by id, and why.
     settled : tables whose definition need not be looked at unless the catalog's is another: all of it was done.
     """
-    live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+    live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is TableState.LIVE}
     apart = {
         entry.table.source.logical_id: entry
         for entry in registered.values()
-        if entry.state in (State.DROPPED, State.RELEASED)
+        if entry.state in (TableState.DROPPED, TableState.RELEASED)
     }
     wanted = [table for table in tables if table.kind is Kind.TABLE]
     synced = [table for table in wanted if table.logical_id not in apart]
     steps = [_dropped(table, apart[table.logical_id]) for table in wanted if table.logical_id in apart]
     kept = kept or {}
     steps += [
-        Step(live[table_id].source, failure=failure, before=live[table_id])
+        TableStep(live[table_id].source, failure=failure, before=live[table_id])
         for table_id, failure in kept.items()
         if table_id in live
     ]
@@ -252,7 +252,7 @@ def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, Ta
     return replace(whole, renaming=tuple(renames(whole, live)[1]))
 
 
-def _rename_statements(step: Step) -> tuple[str, ...]:
+def _rename_statements(step: TableStep) -> tuple[str, ...]:
     if step.before is None or step.wanted is None or step.before.name == step.wanted.name:
         return ()
     here, there = (quoted((table.database, table.name)) for table in (step.before, step.wanted))
@@ -269,17 +269,17 @@ def _build_statements(rules: TargetRules, step: Build, goes: Sequence[tuple[int,
 # ---- one table
 
 
-def _dropped(table: Table, entry: Registered) -> Step | None:
+def _dropped(table: Table, entry: Registered) -> TableStep | None:
     """A table that was released is nobody's concern; one that was dropped in the target is told (N5)."""
-    if entry.state is State.RELEASED:
+    if entry.state is TableState.RELEASED:
         return None
     error = TargetTableDropped(
         "somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}"
     )
-    return Step(table, failure=Failure.of(error), before=entry.table)
+    return TableStep(table, failure=Failure.of(error), before=entry.table)
 
 
-def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -> Step | None:
+def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -> TableStep | None:
     """None if there is nothing to do after all."""
     table = change.table
     try:
@@ -297,7 +297,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
             return _ruled(_build(table, wanted, before), decision)
         return _ruled(_altered(table, wanted, before) or _build(table, wanted, before), decision)
     except (DdlUnreadable, TargetUnfit, NotSyncable) as error:
-        return Step(table, failure=Failure.of(error), before=before)
+        return TableStep(table, failure=Failure.of(error), before=before)
 
 
 def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
@@ -313,7 +313,7 @@ def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Sequen
     return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
 
 
-def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> Step | None:
+def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> TableStep | None:
     """The source is the same: statements that had to wait for the rows may be left of an attempt that was interrupted."""
     if wanted.create == before.create:
         return None
@@ -379,7 +379,7 @@ def _ruled(step: S, decision: Decision) -> S:
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))
 
 
-def _without_conflicts(steps: Sequence[Step], live: Mapping[int, TargetTable]) -> list[Step]:
+def _without_conflicts(steps: Sequence[TableStep], live: Mapping[int, TargetTable]) -> list[TableStep]:
     """A table cannot have the name of one that stays where it is. Each one that stays for that may keep another, so
     look again."""
     found = {(step.table.id, step.id): step for step in steps}

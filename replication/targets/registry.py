@@ -18,7 +18,7 @@ from matrixone.schema import Table, integer_of, text_of
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
 from replication.state.tables import LONG_TEXT, TABLE_OPTIONS
-from replication.targets.base import LoadPart, State, TargetTable
+from replication.targets.base import LoadPart, TableState, TargetTable
 
 TARGET_METADATA = sa.MetaData()
 
@@ -98,14 +98,14 @@ class Registry:
     def __init__(self, task_id: str) -> None:
         self._task_id = task_id
 
-    def tables(self, connection: sa.Connection) -> dict[int, tuple[TargetTable, State]]:
+    def tables(self, connection: sa.Connection) -> dict[int, tuple[TargetTable, TableState]]:
         """Raises StateUnreadable."""
         found = {}
         for row in connection.execute(sa.select(registry).where(registry.c.task_id == self._task_id)):
             value = {"database": row.table_schema, "name": row.table_name, "create": row.create_text}
             try:
                 parts = {key: json.loads(getattr(row, key)) for key in ("source", "erased", "suspended")}
-                found[integer_of(row.table_id)] = table_from_json({**value, **parts}), State(row.state)
+                found[integer_of(row.table_id)] = table_from_json({**value, **parts}), TableState(row.state)
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 subject = f"table {row.table_schema}.{row.table_name} in ccpr_registry"
                 raise StateUnreadable(
@@ -132,16 +132,18 @@ class Registry:
         self,
         connection: sa.Connection,
         tables: Sequence[TargetTable],
-        state: State,
+        state: TableState,
         columns_there: Callable[[TargetTable], Mapping[str, Sequence[str | None]]],
     ) -> None:
         """Another subscription that had a live table of such a name has it no more: it was dropped there, or the name
         were not free."""
         self.delete(connection, [table.id for table in tables])
         for table in tables:
-            lost = registry.update().where(registry.c.task_id != self._task_id, registry.c.state == State.LIVE.value)
+            lost = registry.update().where(
+                registry.c.task_id != self._task_id, registry.c.state == TableState.LIVE.value
+            )
             named = (registry.c.table_schema == table.database, registry.c.table_name == table.name)
-            connection.execute(lost.where(*named).values(state=State.DROPPED.value))
+            connection.execute(lost.where(*named).values(state=TableState.DROPPED.value))
             value = table_json(table)
             connection.execute(
                 registry.insert().values(
@@ -156,7 +158,7 @@ class Registry:
                 )
             )
 
-    def set_state(self, connection: sa.Connection, table_id: int, state: State) -> None:
+    def set_state(self, connection: sa.Connection, table_id: int, state: TableState) -> None:
         connection.execute(registry.update().where(*self._of(registry, table_id)).values(state=state.value))
 
     def delete(self, connection: sa.Connection, table_ids: Collection[int]) -> None:

@@ -24,14 +24,14 @@ from replication.mirror.mirror import Mirror
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.quarantine import Quarantine
 from replication.state.targets import LaggingTargetTable
-from replication.targets.base import Applied, Destination, LoadPart, Registered, State, TargetTable
+from replication.targets.base import Applied, Destination, LoadPart, Registered, TableState, TargetTable
 from replication.targets.errors import FileRequestRefused, TargetAhead, TargetChangeStuck, TargetTableUnknown
 from replication.targets.part_keys import part_key, part_key_of_version_1
 from replication.targets.plan import (
     Alter,
     Build,
     Drop,
-    Step,
+    TableStep,
     TargetPlan,
     TargetRules,
     plan_target,
@@ -153,11 +153,11 @@ class TargetSync:
         earlier = {
             table_id: entry
             for table_id, entry in self._destination.tables().items()
-            if entry.state is not State.LOADING and entry.table.source.logical_id == table.logical_id
+            if entry.state is not TableState.LOADING and entry.table.source.logical_id == table.logical_id
         }
         if stuck := [text for table_id, text in self._destination.stuck().items() if table_id in earlier]:
             raise TargetChangeStuck(stuck[0], subject=f"table {table.qualified_name}")
-        before = next((entry.table for entry in earlier.values() if entry.state is State.LIVE), None)
+        before = next((entry.table for entry in earlier.values() if entry.state is TableState.LIVE), None)
         self._confirm()
         self._build(Build(table, before=before, wanted=wanted_table(self._rules, table)), tuple(earlier), again=True)
         return self._sync_all()
@@ -180,7 +180,7 @@ class TargetSync:
 
     def _sync_all(self) -> SyncResult:
         registered, plan = self._renamed()
-        live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+        live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is TableState.LIVE}
         self._failed = {table_id: _told(step) for table_id, step in plan.behind.items()}
         for step in plan.of(Alter):
             with self._of(step):
@@ -193,7 +193,7 @@ class TargetSync:
                 and table_id in self._tables
                 and points[table_id].lsn < self._tables[table_id].lsn
             ):
-                with self._of(Step(self._tables[table_id].table, before=table)):
+                with self._of(TableStep(self._tables[table_id].table, before=table)):
                     applied = self._rows(table_id, points[table_id])
                     if applied.upserted or applied.deleted:  # its objects were merged, else
                         self._note(table, "changed", applied)
@@ -224,7 +224,7 @@ class TargetSync:
         while True:
             registered = self._destination.tables()
             plan = self._plan(registered)
-            live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is State.LIVE}
+            live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is TableState.LIVE}
             moved, statements = renames(plan, live)
             if not statements:
                 return registered, plan
@@ -260,7 +260,7 @@ class TargetSync:
         return Failure.of(TargetChangeStuck(text, subject=f"table {table.qualified_name}"))
 
     @contextmanager
-    def _of(self, step: Step) -> Iterator[None]:
+    def _of(self, step: TableStep) -> Iterator[None]:
         """What a person has to settle for this one table keeps no other."""
         self._confirm()
         try:
@@ -355,14 +355,14 @@ class TargetSync:
         unfinished = [
             table_id
             for table_id, entry in registered.items()
-            if entry.state is State.LOADING and table_id not in self._tables
+            if entry.state is TableState.LOADING and table_id not in self._tables
         ]
         if unfinished:
             self._destination.drop(unfinished)
         lost = [
             table_id
             for table_id, entry in registered.items()
-            if entry.state is State.DROPPED
+            if entry.state is TableState.DROPPED
             and entry.table.source.logical_id not in logical
             and table_id not in self._behind
         ]
@@ -375,7 +375,9 @@ class TargetSync:
 
     def _outcome(self, plan: TargetPlan, here: dict[int, Registered]) -> SyncResult:
         points = self._destination.points()
-        waiting = [table_id for table_id in self._failed if table_id in here and here[table_id].state is State.LIVE]
+        waiting = [
+            table_id for table_id in self._failed if table_id in here and here[table_id].state is TableState.LIVE
+        ]
         loading = [here[table_id].loading for table_id in self._failed if table_id in here]
         needed = min(
             [
@@ -399,6 +401,6 @@ class TargetSync:
         )
 
 
-def _told(step: Step) -> LaggingTargetTable:
+def _told(step: TableStep) -> LaggingTargetTable:
     assert step.failure is not None
     return LaggingTargetTable(step.table.qualified_name, step.failure, step.statements)

@@ -78,7 +78,7 @@ def test_loading_the_definitions_is_light_and_silent() -> None:
     code = f"""
 import sys, time
 start = time.process_time()
-import ccpr_assets.definitions
+import ccpr_dagster.definitions
 print(time.process_time() - start, *(name for name in {HEAVY!r} if name in sys.modules))
 """
     result = subprocess.run(

@@ -42,7 +42,7 @@ PLACES = {
     "catalog read": ("replication.iteration.scope", "read_catalog"),
     "flushed": ("replication.iteration.iteration", "snapshots.wait_until_flushed"),
     "list compared": ("replication.iteration.listing", "diff_objects"),
-    "first object stored": ("replication.mirror.store", "LocalStore.put"),
+    "first object stored": ("replication.mirror.local_store", "LocalStore.put"),
     "objects copied": ("replication.iteration.iteration", "copy_known"),
     "manifests written": ("replication.iteration.building", "write_table"),
     "committed": ("replication.iteration.committing", "PointCommitter.commit"),

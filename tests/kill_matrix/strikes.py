@@ -26,8 +26,8 @@ DRIVER = """
 import os, resource, signal, sys
 from contextlib import closing
 from matrixone.errors import CcprError
-from replication.steps import Step
-from resources.workspace import Workspace
+from replication.iteration.steps import Step
+from replication.service.workspace import Workspace
 from tests.kill_matrix.scene import iterate
 
 def on_step(step):

@@ -15,7 +15,7 @@ from replication.mirror.layout import HEAD, LEDGER_SCHEMA, ledger_path, manifest
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import as_listed
 from replication.mirror.points import Head, Point, TableRef
-from replication.mirror.store import Store, Stored
+from replication.mirror.store import Store, StoredFile
 from tests.hostile.mutate import mutated, mutated_json, packed, set_number, unpacked
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE
@@ -29,9 +29,9 @@ class MemoryStore:
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self.files = dict(files or {})
 
-    def put(self, name: str, chunks: Iterable[bytes], *, check: object = None) -> Stored:
+    def put(self, name: str, chunks: Iterable[bytes], *, check: object = None) -> StoredFile:
         self.files[name] = b"".join(chunks)
-        return Stored(len(self.files[name]), bytes(32))
+        return StoredFile(len(self.files[name]), bytes(32))
 
     def replace(self, name: str, content: bytes) -> None:
         self.files[name] = content

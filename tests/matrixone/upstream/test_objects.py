@@ -10,13 +10,13 @@ from matrixone.objects.errors import BadObjectName
 from matrixone.objects.stats import ObjectStats
 from matrixone.upstream.errors import (
     BadAnswer,
-    BadObjectList,
     ConnectionLost,
     ObjectGone,
     ObjectSizeMismatch,
     PartitionedTable,
     SnapshotGone,
     StaleRead,
+    UnreadableObjectList,
 )
 from matrixone.upstream.objects import OBJECT_LIST_SCHEMA, get_object, object_list
 from matrixone.upstream.publications import Publication
@@ -200,7 +200,7 @@ def test_only_a_time_of_zero_means_not_deleted():
 )
 def test_a_malformed_cell_is_refused_wherever_it_stands(place: int, value: bytes | None):
     bad = (*GOOD[:place], value, *GOOD[place + 1 :])
-    with pytest.raises(BadObjectList) as raised:
+    with pytest.raises(UnreadableObjectList) as raised:
         _listed(GOOD, bad, GOOD)
     assert raised.value.subject == "object list of snapshot s"
 

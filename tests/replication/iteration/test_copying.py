@@ -62,7 +62,7 @@ def test_what_was_damaged_in_the_mirror_is_fetched_again_and_the_rest_is_not(sto
     engine = Engine(store)
     store.put(object_path(NAMES[0]), [UPSTREAM[NAMES[0]]])
     store.put(object_path(NAMES[1]), [b"\0" + UPSTREAM[NAMES[1]][1:]])
-    job = a_subscription().copy_job(store.url)
+    job = CopyJob.of(a_subscription(), store.url)
     report = copy_known(job, OBJECTS, engine, {name: TRUE[name] for name in NAMES[:3]}, store)
     assert engine.fetched == [NAMES[2], NAMES[3], NAMES[1]]
     assert {row["name"]: row["sha256"] for row in report.rows.to_pylist()} == TRUE
@@ -73,7 +73,7 @@ def test_what_was_damaged_in_the_mirror_is_fetched_again_and_the_rest_is_not(sto
 
 def test_other_bytes_upstream_under_a_known_name_are_an_error_and_leave_nothing(store: LocalStore) -> None:
     known = {NAMES[1]: bytes(32)}
-    job = a_subscription().copy_job(store.url)
+    job = CopyJob.of(a_subscription(), store.url)
     with pytest.raises(ObjectMismatch, match="other bytes under this name") as raised:
         copy_known(job, OBJECTS, Engine(store), known, store)
     assert NAMES[1] in raised.value.subject
@@ -100,7 +100,7 @@ def test_an_error_of_one_share_ends_the_others_with_the_object_that_they_are_at(
             yield pa.RecordBatch.from_pylist([{"name": str(number), "size": 1, "fetched": True}], schema=COPY_OUTPUT)
 
     monkeypatch.setattr(copying, "copy_objects", endless)
-    job = replace(a_subscription().copy_job(store.url), budget=copying.Budget(sessions=2))
+    job = replace(CopyJob.of(a_subscription(), store.url), budget=copying.Budget(sessions=2))
     with pytest.raises(ObjectMismatch):
         list(copy_in_process(job, OBJECTS))
     assert len(copied) < 100_000
@@ -120,7 +120,7 @@ def _copied(monkeypatch: pytest.MonkeyPatch, store: LocalStore, sent: bytes) -> 
     monkeypatch.setattr(copying, "get_object", lambda *_: iter([memoryview(sent[:100]), memoryview(sent[100:])]))
     monkeypatch.setattr(CopyJob, "connect", lambda _: nullcontext())
     batch = pa.RecordBatch.from_pylist([{"name": NAME, "size": len(FILE), "stats": STATS}], schema=COPY_INPUT)
-    return [row for done in copy_objects(a_subscription().copy_job(store.url), [batch]) for row in done.to_pylist()]
+    return [row for done in copy_objects(CopyJob.of(a_subscription(), store.url), [batch]) for row in done.to_pylist()]
 
 
 def test_what_an_earlier_run_left_is_kept_if_it_is_the_object_and_fetched_if_it_only_has_its_size(

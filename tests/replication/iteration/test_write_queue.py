@@ -13,7 +13,7 @@ from replication.errors import StoreFailed
 from replication.iteration.copying import Pace
 from replication.iteration.write_queue import AHEAD_BYTES, SMALL_BYTES, TOGETHER, WriteQueue
 from replication.mirror.local_store import LocalStore
-from replication.mirror.store import Stored
+from replication.mirror.store import StoredFile
 
 LARGE = b"x" * (AHEAD_BYTES // 2 + 1)
 
@@ -42,7 +42,7 @@ def test_no_more_is_read_ahead_than_may_be(store: LocalStore, monkeypatch: pytes
     may_write, writing = threading.Event(), threading.Event()
     real = LocalStore.put
 
-    def slow(self, name, chunks, *, check=None) -> Stored:
+    def slow(self, name, chunks, *, check=None) -> StoredFile:
         writing.set()
         may_write.wait(30)
         return real(self, name, chunks, check=check)
@@ -82,7 +82,7 @@ def test_a_reader_that_fails_leaves_nothing_and_its_error_is_raised(store: Local
 
 
 def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self, name, chunks, *, check=None) -> Stored:
+    def full(self, name, chunks, *, check=None) -> StoredFile:
         next(iter(chunks))
         raise OSError("no space left")
 
@@ -104,8 +104,8 @@ def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(
 ) -> None:
     with WriteQueue(store) as landing:
 
-        def at_once(*_: object, **__: object) -> Future[Stored]:
-            failed: Future[Stored] = Future()
+        def at_once(*_: object, **__: object) -> Future[StoredFile]:
+            failed: Future[StoredFile] = Future()
             failed.set_exception(StoreFailed("no space left", subject="disk"))
             return failed
 
@@ -113,7 +113,7 @@ def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(
             patch.setattr(landing._threads, "submit", at_once)
             with pytest.raises(StoreFailed):
                 landing.put("bad", 2 * AHEAD_BYTES, [bytes(AHEAD_BYTES + 1), bytes(AHEAD_BYTES - 1)], accept).result(30)
-        following: list[Future[Stored]] = []
+        following: list[Future[StoredFile]] = []
         chunks = [LARGE, LARGE]
         reader = threading.Thread(
             target=lambda: following.append(landing.put("good", 2 * len(LARGE), chunks, accept)), daemon=True
@@ -153,7 +153,7 @@ def test_a_large_object_does_not_keep_small_ones_waiting(store: LocalStore) -> N
 
 
 def test_small_objects_that_cannot_be_written_each_raise_it(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self, contents) -> list[Stored]:
+    def full(self, contents) -> list[StoredFile]:
         raise StoreFailed("no space left", subject="disk")
 
     monkeypatch.setattr(LocalStore, "put_together", full)

@@ -9,7 +9,7 @@ import pytest
 from replication.checkpoint.store import NOWHERE, Location
 from replication.schema.dialects import Dialect
 from replication.schema.sync_mark import MarkEdited
-from replication.targets.base import Applied, LoadPart, State
+from replication.targets.base import Applied, LoadPart, TableState
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import (
     TargetBusy,
@@ -109,7 +109,7 @@ def test_a_table_dropped_locally_is_reported_and_left_alone(place: Place, live: 
     live.close()
     live.open()
     entry = live.tables()[1]
-    assert (entry.state, entry.location, live.points()) == (State.DROPPED, Location(0, 10), {})
+    assert (entry.state, entry.location, live.points()) == (TableState.DROPPED, Location(0, 10), {})
     with pytest.raises(TargetTableDropped):
         live.apply(1, [], Location(1, 20))
     with pytest.raises(TargetTableUnknown):

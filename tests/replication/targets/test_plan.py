@@ -16,7 +16,7 @@ from replication.schema.policy import DdlPolicy
 from replication.schema.render import target_table
 from replication.schema.statements import shadow_name
 from replication.schema.sync_mark import for_sync
-from replication.targets.base import Registered, State, TargetTable
+from replication.targets.base import Registered, TableState, TargetTable
 from replication.targets.plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
 
 FULL = TargetRules(Dialect.MARIADB, "t", DdlPolicy.FULL)
@@ -37,7 +37,7 @@ def table(
     return Table(table_id, logical_id or table_id, "d", name, Kind.TABLE, stored, ddl)
 
 
-def registered(*tables: Table, state: State = State.LIVE) -> dict[int, Registered]:
+def registered(*tables: Table, state: TableState = TableState.LIVE) -> dict[int, Registered]:
     found = {}
     for one in tables:
         synced = for_sync(target_table(create_table_of(one), Dialect.MARIADB, database="t").create, Dialect.MARIADB)
@@ -176,7 +176,7 @@ def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
     (alter,) = plan_target(FULL, registered(before), [after]).of(Alter)
     assert (alter.first, alter.last) == ((), ("ALTER TABLE `t`.`a` ADD UNIQUE KEY `u` (`v`)",))
     assert alter.between is not None
-    between = {1: Registered(alter.between, State.LIVE, Location(1, 2))}
+    between = {1: Registered(alter.between, TableState.LIVE, Location(1, 2))}
     (again,) = plan_target(FULL, between, [after]).of(Alter)
     assert again.last == alter.last
     assert plan_target(FULL, between, [after], settled=lambda _: True).steps == ()
@@ -185,10 +185,10 @@ def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
 def test_released_and_dropped_tables_are_known_by_what_they_were():
     after = [table(9, "a", logical_id=1), table(2, "b")]
     assert (
-        plan_target(FULL, registered(table(1, "a"), state=State.RELEASED) | registered(table(2, "b")), after).steps
+        plan_target(FULL, registered(table(1, "a"), state=TableState.RELEASED) | registered(table(2, "b")), after).steps
         == ()
     )
-    plan = plan_target(FULL, registered(table(1, "a"), state=State.DROPPED) | registered(table(2, "b")), after)
+    plan = plan_target(FULL, registered(table(1, "a"), state=TableState.DROPPED) | registered(table(2, "b")), after)
     assert codes(plan) == {1: "TARGET_TABLE_DROPPED"}
 
 

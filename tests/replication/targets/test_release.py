@@ -6,7 +6,7 @@ import pytest
 
 from replication.checkpoint.store import Location
 from replication.schema.dialects import Dialect
-from replication.targets.base import LoadPart, State
+from replication.targets.base import LoadPart, TableState
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetTableDropped
 from replication.targets.plan import target_of
@@ -49,7 +49,7 @@ def test_what_the_server_refuses_is_left_out_and_the_rest_is_as_it_was(place: Pl
         )
         before = place.rows("r")
         left_out = target.release(1)
-        assert target.tables()[1].state is State.RELEASED
+        assert target.tables()[1].state is TableState.RELEASED
     assert place.rows("r") == before, "no value is lost, nor a row with the key 0 renumbered"
     words = [text.split(" (")[0] for text in left_out]
     assert words == ["column h GENERATED ALWAYS AS", "CONSTRAINT `nobody knows` CHECK", "CONSTRAINT `once` CHECK"]
