@@ -11,8 +11,9 @@ import typer
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import handle_errors, out, show_json
 from ccpr_cli.plan import plan_json, show_plan
+from ccpr_cli.progress import Display
 from ccpr_cli.run import Engine, run_steps, show_outcome
-from replication.iteration.results import Resync
+from replication.iteration.options import IterationOptions, Resync
 from replication.service.workspace import Workspace
 
 
@@ -32,18 +33,19 @@ def resync(
     are missing are fetched again; with --table, that table's damaged ones, too. Shows first what would be copied, and
     asks.
     """
-    started = time.monotonic()
+    started, display = time.monotonic(), Display()
+    options = IterationOptions(resync=Resync(table), progress=display.callbacks)
     with (
         handle_errors(as_json=as_json),
         closing(Workspace()) as workspace,
-        workspace.iteration(name, resync=Resync(table)) as iteration,
+        workspace.iteration(name, options) as iteration,
     ):
         iteration.take_snapshot()
         found, outcome = iteration.plan(), None
         if not as_json:
             show_plan(found)
         if yes or (not as_json and sys.stdin.isatty() and typer.confirm("copy this?")):
-            outcome = run_steps(workspace, iteration, engine)
+            outcome = run_steps(workspace, iteration, engine, display)
         else:
             iteration.forget_results()
     if as_json:

@@ -1,23 +1,22 @@
 """`ccpr run`: one iteration, now."""
 
 import time
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, err, handle_errors, out, show_json, size_text
+from ccpr_cli.output import counted, handle_errors, out, show_json, size_text
+from ccpr_cli.progress import Display
 from ccpr_cli.show import clock_text
-from replication.iteration.copying import CopyJob, copy_in_process
+from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
-from replication.iteration.steps import Step
+from replication.iteration.options import IterationOptions
 from replication.service.targets import TargetOutcome, sync_targets
 from replication.service.workspace import Workspace
 
@@ -54,16 +53,17 @@ def run(
 
     Exit code 1 also if a target failed: the mirror's point stands, and the next run tries the target again.
     """
-    started = time.monotonic()
+    started, display = time.monotonic(), Display()
+    options = IterationOptions(allow_resync=allow_resync, progress=display.callbacks)
     with (
         handle_errors(as_json=as_json),
         closing(Workspace()) as workspace,
-        workspace.iteration(name, allow_resync=allow_resync) as iteration,
+        workspace.iteration(name, options) as iteration,
     ):
         if plan is not None:
             iteration.require_plan(plan)
-        outcome = run_steps(workspace, iteration, engine)
-        targets = sync(workspace, iteration)
+        outcome = run_steps(workspace, iteration, engine, display)
+        targets = sync(workspace, iteration, display)
     seconds = time.monotonic() - started
     if as_json:
         told = [target_output.outcome_json(target) for target in targets]
@@ -98,37 +98,25 @@ def show_outcome(outcome: Outcome, seconds: float) -> None:
         out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)
 
 
-def run_steps(workspace: Workspace, iteration: Iteration, engine: str) -> Outcome:
-    """The steps of N2 in their order, with progress on standard error."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(Step.INIT.title, total=None)
-        iteration.on_step = lambda step: progress.update(task, description=step.title)
+def run_steps(workspace: Workspace, iteration: Iteration, engine: str, display: Display) -> Outcome:
+    """The steps of an iteration in their order, with progress on standard error."""
+    with display:
         iteration.take_snapshot()
         iteration.diff_catalog()
         iteration.diff_objects()
         size = pc.sum(iteration.objects_to_copy().column("size")).as_py() or 0
-        progress.update(task, total=size)
-
-        def copy_here(job: CopyJob, objects: pa.Table) -> Iterable[pa.RecordBatch]:
-            return copy_in_process(job, objects, on_progress=lambda done: progress.advance(task, done))
-
+        display.expect(size)
         if engine == "spark" or (engine == "auto" and size >= SPARK_FROM_BYTES):
             from replication.spark.session import spark_copy_engine
 
             iteration.copy_objects(spark_copy_engine(workspace.home))
         else:
-            iteration.copy_objects(copy_here)
+            iteration.copy_objects(partial(copy_in_process, on_progress=display.callbacks.on_bytes))
         return iteration.apply()
 
 
-def sync(workspace: Workspace, iteration: Iteration) -> list[TargetOutcome]:
-    """All targets to the newest point, with progress on standard error."""
-    with target_output.progress() as (on_target, on_rows):
-        return sync_targets(workspace, iteration, on_target=on_target, on_rows=on_rows)
+def sync(workspace: Workspace, iteration: Iteration, display: Display) -> list[TargetOutcome]:
+    """Bring all targets to the newest point, with progress on standard error."""
+    progress = display.callbacks
+    with display:
+        return sync_targets(workspace, iteration, on_target=progress.on_target, on_rows=progress.on_rows)

@@ -10,7 +10,8 @@ import typer
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
-from ccpr_cli.target_output import outcome_json, progress, show_outcome
+from ccpr_cli.progress import Display
+from ccpr_cli.target_output import outcome_json, show_outcome
 from replication.schema.policy import DdlPolicy
 from replication.service import targets
 from replication.service.workspace import Workspace
@@ -112,9 +113,9 @@ def rebuild(
         handle_errors(as_json=as_json),
         closing(Workspace()) as workspace,
         workspace.iteration(name) as iteration,
-        progress() as (_, on_rows),
+        Display() as display,
     ):
-        result = targets.rebuild(workspace, iteration, target_name, table, on_rows=on_rows)
+        result = targets.rebuild(workspace, iteration, target_name, table, on_rows=display.callbacks.on_rows)
     outcome = targets.TargetOutcome(target_name, result, None, time.monotonic() - started)
     if as_json:
         show_json(outcome_json(outcome))

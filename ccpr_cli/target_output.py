@@ -1,45 +1,17 @@
 """What `ccpr run`, `ccpr plan` and `ccpr status` show of targets."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from threading import Lock
 from typing import Any
-
-from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ccpr_cli.output import counted, err, out
 from replication.failure import Failure
 from replication.service.targets import TargetOutcome
 from replication.state.targets import LaggingTargetTable
 from replication.targets.plan import Alter, Build, Drop, TableStep, TargetPlan
-from replication.targets.sync import OnRows
 
 # For a table that the target does not have, and for one that it has.
 _WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Drop: ("", "drop"), TableStep: ("", "")}
-
-
-@contextmanager
-def progress() -> Iterator[tuple[Callable[[str], None], OnRows]]:
-    """What carrying tells of itself, on standard error: call the first with each target's name, the second with rows
-    and bytes."""
-    columns = (
-        TextColumn("{task.description}"),
-        TextColumn("{task.fields[rows]:,} rows"),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
-        task = shown.add_task("targets", total=None, rows=0)
-        lock, rows = Lock(), 0
-
-        def on_rows(count: int, size: int) -> None:
-            nonlocal rows
-            with lock:  # a target is filled by several threads
-                rows += count
-                shown.update(task, advance=size, rows=rows)
-
-        yield (lambda name: shown.update(task, description=f"to target {name}")), on_rows
 
 
 def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:

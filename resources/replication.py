@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from matrixone.errors import CcprError, Terminal
 from replication.iteration.iteration import Iteration
+from replication.iteration.options import IterationOptions
 from replication.service.workspace import Workspace
 
 
@@ -64,7 +65,7 @@ class Replication(dg.ConfigurableResource):
     def _open(self, subscription: str) -> Iteration:
         if self._iteration is None:
             self._iteration = self._held.enter_context(
-                self.workspace.iteration(subscription, allow_resync=self.allow_resync)
+                self.workspace.iteration(subscription, IterationOptions(allow_resync=self.allow_resync))
             )
         return self._iteration
 

@@ -30,7 +30,8 @@ from replication.errors import (
 )
 from replication.iteration.due import back_off, due_at
 from replication.iteration.iteration import Outcome
-from replication.service.workspace import Timeouts, Workspace
+from replication.iteration.options import IterationOptions, Timeouts
+from replication.service.workspace import Workspace
 from replication.state.log import Failures, LogRow, State
 from replication.state.subscription import Subscription
 from replication.state.targets import is_lagging
@@ -199,7 +200,7 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
     """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything
-    with workspace.iteration(row.subscription_name, timeouts=SHORT_TIMEOUTS) as iteration:
+    with workspace.iteration(row.subscription_name, IterationOptions(timeouts=SHORT_TIMEOUTS)) as iteration:
         for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
             try:
                 step()

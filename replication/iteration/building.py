@@ -22,7 +22,7 @@ from replication.iteration.committing import IterationResult, Last
 from replication.iteration.copying import CopyReport
 from replication.iteration.listing import TableFailures
 from replication.iteration.results import Listed
-from replication.iteration.steps import OnStep, Step
+from replication.iteration.steps import Step
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
 from replication.schema.table_changes import ChangeKind
@@ -51,7 +51,7 @@ class PointBuilder:
     lsn: int
     fence: int
     at: Timestamp
-    enter: OnStep
+    enter: Callable[[Step], None]
 
     @property
     def kept(self) -> set[int]:

@@ -109,9 +109,9 @@ class Last:
 class PointCommitter:
     """What is kept of one subscription: in the catalog database, and published from there in the mirror."""
 
-    def __init__(self, log: CcprLog, lease: Lease, mirror: Mirror, clock: Callable[[], float] = time.time) -> None:
-        self._log, self._lease, self._mirror, self._clock = log, lease, mirror, clock
-        task_id = lease.claim.task_id
+    def __init__(self, lease: Lease, mirror: Mirror, clock: Callable[[], float] = time.time) -> None:
+        self._log, self._lease, self._mirror, self._clock = lease.log, lease, mirror, clock
+        log, task_id = lease.log, lease.claim.task_id
         self.history = PointHistory(log.engine, task_id)
         self.ledger = Ledger(log.engine, task_id)
         self.quarantine = Quarantine(log.engine, task_id)

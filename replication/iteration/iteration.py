@@ -35,17 +35,17 @@ from replication.iteration.committing import IterationResult, Last, Outcome, Poi
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
+from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Resync
 from replication.iteration.plan import Plan, make_plan
-from replication.iteration.results import Listed, Resync, StepResults, sweep_results
+from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.scope import diff_scope
-from replication.iteration.steps import FLUSH_TIMEOUT_SECONDS, OnStep, Step, ignore
+from replication.iteration.steps import Step
 from replication.maintenance.retention import GRACE_SECONDS, Swept
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import ObjectDiff
 from replication.state.context import Context, SnapshotRef
 from replication.state.lease import Lease
-from replication.state.log import CcprLog
 from replication.state.subscription import Subscription
 
 _logger = structlog.get_logger(__name__)
@@ -56,33 +56,23 @@ class Iteration:
 
     Parameters
     ----------
-    allow_resync : if the upstream has lost the last point's snapshot, go on with a full list, whatever it costs.
-    resync : ask for a full list, whatever the difference would tell.
-
-    Attributes
-    ----------
-    on_step : hears of each step as it begins; may be set at any time.
+    connect : opens a session with the upstream; called when the first one is needed.
+    clock : seconds since 1970.
     """
 
     def __init__(
         self,
-        log: CcprLog,
         lease: Lease,
         mirror: Mirror,
         connect: Callable[[], Session],
-        *,
-        allow_resync: bool = False,
-        resync: Resync | None = None,
-        on_step: OnStep = ignore,
-        flush_timeout_seconds: float = FLUSH_TIMEOUT_SECONDS,
+        options: IterationOptions = DEFAULT_OPTIONS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._log, self._lease, self._connect, self._clock = log, lease, connect, clock
-        self._allow_resync, self._resync, self._flush_timeout_seconds = allow_resync, resync, flush_timeout_seconds
-        self.on_step = on_step
+        self._log, self._lease, self._connect, self._clock = lease.log, lease, connect, clock
+        self._options, self._allow_resync = options, options.allow_resync
         self._step: Step | None = None
         self.mirror = mirror
-        row = log.row(lease.claim.name)
+        row = lease.claim.row
         self.subscription = Subscription.from_row(row)
         self.lsn = row.iteration_lsn
         self.watermark = row.watermark
@@ -90,8 +80,9 @@ class Iteration:
         self._lag = LagMeter(clock)
         self._named_here = False  # the open snapshot's name is this process's
         self._running = False  # by us; what another left running is resumed
-        self._committer = PointCommitter(log, lease, mirror, clock)
+        self._committer = PointCommitter(lease, mirror, clock)
         self._catalog: CatalogDiff | None = None
+        self._listing: Listed | None = None  # of the open snapshot
         self._enter(Step.INIT)
 
     # ---- 1
@@ -108,10 +99,9 @@ class Iteration:
         self._running = True  # from here on a failure is written down
         self.publish_pending()
         found = self._read_open_snapshot()
-        if (
-            found is None
-        ):  # it was there, and has vanished or been made anew by somebody: what we derived from it is void
+        if found is None:  # it was there, and is gone or was created again by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
+            self._catalog = self._listing = None
             self._named_here = True
             self._log.remember(self._lease.claim, self._context)
             found = self._read_open_snapshot()
@@ -188,7 +178,7 @@ class Iteration:
 
     def _allowed(self) -> Listed:
         listed = self._listed()
-        if listed.base_lost and not (self._allow_resync or self._resync == Resync()):
+        if listed.base_lost and not (self._allow_resync or self._options.resync == Resync()):
             objects, size = _count(self._to_copy(listed))
             if size > self.subscription.settings.resync_limit:
                 raise BaseSnapshotLost(
@@ -204,17 +194,19 @@ class Iteration:
         self._lease.check()
         ref = self.resume()
         self._enter(Step.OBJECT_LIST)
-        results = self._results(ref)
-        found = results.listed()
-        if found is None:
-            found = self._list(ref)
-            results.keep_listed(found)
-        return found
+        if self._listing is None:
+            results = self._results(ref)
+            self._listing = results.listed()
+            if self._listing is None:
+                self._listing = self._list(ref)
+                results.keep_listed(self._listing)
+        return self._listing
 
     def _list(self, ref: SnapshotRef) -> Listed:
         catalog, publication = self.diff_catalog(), self.subscription.publication
-        if self._resync is not None and self._resync.table is not None:
-            asked = self._resync.table
+        resync = self._options.resync
+        if resync is not None and resync.table is not None:
+            asked = resync.table
             if asked not in {table.qualified_name for table in catalog.tables.values()}:
                 raise TableMissingInMirror(
                     "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
@@ -226,7 +218,7 @@ class Iteration:
             ref.name,
             publication,
             requests=snapshots.flush_requests(self._connect, stored) if on_demand else (),
-            timeout_seconds=self._flush_timeout_seconds,
+            timeout_seconds=self._options.timeouts.flush,
         )
         listing = Listing(
             self._session,
@@ -237,7 +229,7 @@ class Iteration:
             self.mirror,
             self._committer.ledger,
         )
-        return listing.diff(ref, self._context.current, self._resync)
+        return listing.diff(ref, self._context.current, resync)
 
     def plan(self) -> Plan:
         """What this iteration is about to do. Nothing is copied, and the iteration stays open."""
@@ -259,7 +251,8 @@ class Iteration:
         self._allow_resync = True
 
     def forget_results(self) -> None:
-        """Let what the steps have found go: the next run asks anew, at the same snapshot."""
+        """Forget what the steps have found: the next run asks again, at the same snapshot."""
+        self._listing = None
         self._results(self.resume()).clear()
 
     # ---- 3
@@ -423,14 +416,14 @@ class Iteration:
         return f"subscription {self.subscription.name}, lsn {self.lsn}"
 
     def _results(self, ref: SnapshotRef) -> StepResults:
-        return StepResults(self.mirror, ref, self._resync)
+        return StepResults(self.mirror, ref, self._options.resync)
 
     def _enter(self, step: Step) -> None:
         """A step begins; to look again at what an earlier one left is none."""
         if self._step is None or step.comes_after(self._step):
             self._step = step
             _logger.info("step", subscription=self.subscription.name, lsn=self.lsn, step=step.label, number=step.value)
-            self.on_step(step)
+            self._options.progress.on_step(step)
 
 
 def _count(objects: pa.Table) -> tuple[int, int]:

@@ -24,7 +24,8 @@ from replication.iteration.object_list import (
     read_list,
     validate,
 )
-from replication.iteration.results import Listed, Resync
+from replication.iteration.options import Resync
+from replication.iteration.results import Listed
 from replication.maintenance.verify import unsound_objects
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects

@@ -16,6 +16,7 @@ from matrixone.schema import integer_of, text_of
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
+from replication.iteration.options import Resync
 from replication.iteration.steps import COPIED, LISTED
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
@@ -23,19 +24,6 @@ from replication.state.context import SnapshotRef
 
 _FORMAT = 1
 _ABOUT = "about.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Resync:
-    """A full list was asked for, whatever the difference would tell.
-
-    Attributes
-    ----------
-    table : `db.t`, also compared with the bytes that are really in the store; None = all tables, and files that are
-        not there at all.
-    """
-
-    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
 """The steps of an iteration by name and number (requirement N2). Logs, progress, assets and tests call them so."""
 
-from collections.abc import Callable
 from enum import IntEnum
 
 from replication.mirror.store import Store
 from replication.state.context import SnapshotRef
 
-FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot
+LISTED = "removed.arrow"  # the last file that step 2 leaves
+COPIED = "copied.arrow"  # that of step 3
 
 
 class Step(IntEnum):
-    """In the order of the notes; the outcome is written before snapshots are let go, so 7 comes before 6."""
+    """In the order of the notes; the outcome is written before snapshots are dropped, so 7 comes before 6."""
 
     INIT = 0
     CATALOG = 1  # request a snapshot upstream, read the catalog there
@@ -42,19 +42,15 @@ _TITLES = {
     Step.COPY: "copy objects",
     Step.FILTER: "cut at the snapshot",
     Step.APPLY: "write manifests",
-    Step.RELEASE: "let old snapshots and files go",
+    Step.RELEASE: "drop old snapshots and files",
     Step.OUTCOME: "commit and publish",
 }
-OnStep = Callable[[Step], None]
-
-
-def ignore(step: Step) -> None:
-    """For who does not follow the steps."""
 
 
 def step_under_way(open_snapshot: SnapshotRef | None, store: Store) -> Step | None:
-    """Where an open iteration stands, told by the results that it has left (no write a step is spent on it); None if
-    none is open."""
+    """The step at which an open iteration stands, by the results that it has left: no write is spent on it. None if none
+    is open.
+    """
     if open_snapshot is None:
         return None
     if open_snapshot.physical is None:
@@ -63,7 +59,3 @@ def step_under_way(open_snapshot: SnapshotRef | None, store: Store) -> Step | No
     if store.size(f"{work}/{COPIED}") is not None:
         return Step.APPLY
     return Step.COPY if store.size(f"{work}/{LISTED}") is not None else Step.OBJECT_LIST
-
-
-LISTED = "removed.arrow"  # the last file that step 2 leaves
-COPIED = "copied.arrow"  # that of step 3

@@ -15,7 +15,8 @@ from matrixone.upstream.retry import NO_RETRY
 from replication.errors import MirrorInUse, StateUnreadable, SubscriptionMissing, TargetInUse
 from replication.mirror.local_store import LocalStore
 from replication.service.subscriptions import HEAD, MIRROR_FOLDERS, place_of, readable, within
-from replication.service.workspace import Timeouts, Workspace
+from replication.service.workspace import Workspace
+from replication.iteration.options import Timeouts
 from replication.state.context import Context
 from replication.state.database import repeatable, transaction
 from replication.state.log import LogRow, mo_ccpr_log

@@ -5,15 +5,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrixone.errors import CcprError
-from matrixone.upstream.retry import DEFAULT_RETRY, Policy
-from matrixone.upstream.session import READ_SECONDS, Session
-from replication.iteration.steps import FLUSH_TIMEOUT_SECONDS, OnStep, ignore
+from matrixone.upstream.session import Session
+from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Timeouts
 from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.state.credentials import KEY_FILE_VARIABLE, Vault
@@ -24,7 +22,6 @@ from replication.state.subscription import Subscription, check_subscription_name
 
 if TYPE_CHECKING:
     from replication.iteration.iteration import Iteration
-    from replication.iteration.results import Resync
 
 HOME_VARIABLE = "CCPR_HOME"
 CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder
@@ -41,19 +38,6 @@ def find_home() -> Path:
         (folder / HOME_FOLDER for folder in (here, *here.parents) if (folder / HOME_FOLDER).is_dir()),
         here / HOME_FOLDER,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long an iteration bears with its upstream, in seconds; `read` is the longest silence, see `Session.connect`."""
-
-    connect: float = 10.0
-    read: float = READ_SECONDS
-    flush: float = FLUSH_TIMEOUT_SECONDS
-    retry: Policy = DEFAULT_RETRY
-
-
-DEFAULT_TIMEOUTS = Timeouts()
 
 
 class Workspace:
@@ -90,14 +74,18 @@ class Workspace:
         """
         check_subscription_name(name)
         row = self.log.row(name)
-        mirror = Mirror(open_store(Subscription.from_row(row).settings.mirror or str(self.home / "mirrors" / name)))
+        mirror = self.mirror_of(Subscription.from_row(row))
         if published and not self.log.is_held(row):
             from replication.iteration.committing import publish_pending
 
             publish_pending(self.log, name, mirror)
         return mirror
 
-    def connect(self, subscription: Subscription, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Session:
+    def mirror_of(self, subscription: Subscription) -> Mirror:
+        """The mirror as it is."""
+        return Mirror(open_store(subscription.settings.mirror or str(self.home / "mirrors" / subscription.name)))
+
+    def connect(self, subscription: Subscription, timeouts: Timeouts = DEFAULT_OPTIONS.timeouts) -> Session:
         return Session.connect(
             subscription.endpoint,
             self.vault.open(subscription.sealed_password),
@@ -110,34 +98,19 @@ class Workspace:
     def iteration(
         self,
         name: str,
-        *,
-        allow_resync: bool = False,
-        resync: "Resync | None" = None,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        on_step: OnStep = ignore,
+        options: IterationOptions = DEFAULT_OPTIONS,
     ) -> "Iterator[Iteration]":
         """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises
         SubscriptionBusy, SubscriptionPaused, SubscriptionMissing.
         """
-        from replication.iteration.iteration import (
-            Iteration,
-        )  # with all its steps: what only looks at the state does without them
+        # With all its steps; who only looks at the state does without them.
+        from replication.iteration.iteration import Iteration
 
         claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
         with self.executor.holding(self.log, claim) as lease:
-            connect = partial(self.connect, Subscription.from_row(self.log.row(name)), timeouts)
-            mirror = self.mirror(name, published=False)
-            iteration = Iteration(
-                self.log,
-                lease,
-                mirror,
-                connect,
-                allow_resync=allow_resync,
-                resync=resync,
-                on_step=on_step,
-                flush_timeout_seconds=timeouts.flush,
-                clock=self.clock,
-            )
+            subscription = Subscription.from_row(claim.row)
+            connect = partial(self.connect, subscription, options.timeouts)
+            iteration = Iteration(lease, self.mirror_of(subscription), connect, options, self.clock)
             try:
                 yield iteration
             except CcprError as error:

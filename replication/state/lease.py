@@ -93,7 +93,7 @@ class Lease:
     def __init__(self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS) -> None:
         self.claim = claim
         self.freed = False
-        self._log, self._ttl = log, ttl_seconds
+        self.log, self._ttl = log, ttl_seconds
         self._ended, self._lost = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease-{claim.name}", daemon=True)
 
@@ -106,7 +106,7 @@ class Lease:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self._log.release(self.claim)
+        self.log.release(self.claim)
         self.freed = True
 
     @property
@@ -120,14 +120,14 @@ class Lease:
     def confirm(self) -> None:
         """Ask the log whether the lease is still ours, and renew it: before what no transaction guards. Raises
         LeaseLost."""
-        if not self._log.renew(self.claim, self._ttl):
+        if not self.log.renew(self.claim, self._ttl):
             self._lost.set()
         self.check()
 
     def _renew(self) -> None:
         while not self._ended.wait(self._ttl / 3):
             try:
-                if not self._log.renew(self.claim, self._ttl):
+                if not self.log.renew(self.claim, self._ttl):
                     self._lost.set()
                     return
             except (StateUnavailable, StateUnreadable) as error:

@@ -6,7 +6,7 @@ The table and its rows as values are in `replication.state.log_rows`; which stat
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,13 +36,19 @@ _MOST_MESSAGE = 5000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run one subscription's iteration `lsn`, as long as nobody has raised the fence."""
+    """The right to run one subscription's iteration `lsn`, as long as nobody has raised the fence.
+
+    Attributes
+    ----------
+    row : the subscription's row as the claim left it.
+    """
 
     task_id: str
     name: str
     owner: str
     fence: int
     lsn: int
+    row: LogRow
 
 
 class CcprLog:
@@ -133,7 +139,7 @@ class CcprLog:
             )
             if taken.rowcount != 1:
                 raise SubscriptionBusy("another executor was faster", subject=f"subscription {name}")
-        return Claim(row.task_id, name, owner, row.fence + 1, row.iteration_lsn)
+        return Claim(row.task_id, name, owner, row.fence + 1, row.iteration_lsn, replace(row, **values))
 
     def is_held(self, row: LogRow) -> bool:
         """See `LogRow.is_held`."""

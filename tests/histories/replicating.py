@@ -21,8 +21,9 @@ from matrixone.upstream.retry import Retry
 from replication.errors import ScopeConflict
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Outcome
+from replication.iteration.options import IterationOptions, Timeouts
 from replication.mirror.points import Point
-from replication.service.workspace import Timeouts, Workspace
+from replication.service.workspace import Workspace
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 from tests.histories.history import DATABASE, Circumstances, History
@@ -82,7 +83,7 @@ def subscribed(
 
 def iterate(workspace: Workspace, *, allow_resync: bool = False, timeouts: Timeouts = ORDINARY) -> Outcome:
     """One whole iteration, in this process."""
-    with workspace.iteration(NAME, allow_resync=allow_resync, timeouts=timeouts) as iteration:
+    with workspace.iteration(NAME, IterationOptions(allow_resync=allow_resync, timeouts=timeouts)) as iteration:
         iteration.take_snapshot()
         iteration.diff_catalog()
         iteration.diff_objects()

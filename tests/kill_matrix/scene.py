@@ -16,8 +16,10 @@ from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration
+from replication.iteration.options import IterationOptions, Timeouts
 from replication.iteration.steps import OnStep
-from replication.service.workspace import Timeouts, Workspace
+from replication.progress import Progress
+from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.log import IterationState, LogRow, State
 from tests.end_to_end.replica import NAME, About, Replica
@@ -75,7 +77,7 @@ class Scene:
 
 def iterate(workspace: Workspace, on_step: OnStep) -> None:
     """One iteration, copied by this process."""
-    with workspace.iteration(NAME, timeouts=SHORT_TIMEOUTS, on_step=on_step) as iteration:
+    with workspace.iteration(NAME, IterationOptions(timeouts=SHORT_TIMEOUTS, progress=Progress(on_step=on_step))) as iteration:
         take_steps(iteration)
 
 

@@ -9,7 +9,8 @@ import pytest
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
-from replication.iteration.results import Listed, Resync, StepResults, sweep_results
+from replication.iteration.options import Resync
+from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.steps import Step, step_under_way
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror

@@ -13,7 +13,9 @@ from matrixone.upstream.endpoint import parse_uri
 from replication.checkpoint.checkpoint import Checkpoint
 from replication.checkpoint.store import Location
 from replication.iteration.copying import copy_in_process
+from replication.iteration.options import IterationOptions
 from replication.iteration.steps import Step
+from replication.progress import Progress
 from replication.service.subscriptions import Wanted, create
 from replication.service.workspace import Workspace
 from replication.state.settings import Settings
@@ -50,7 +52,7 @@ class MirrorScene:
                 if self.steps_left < 0:
                     raise Interrupted
 
-        with self.workspace.iteration(NAME, on_step=on_step) as iteration:
+        with self.workspace.iteration(NAME, IterationOptions(progress=Progress(on_step=on_step))) as iteration:
             iteration.take_snapshot()
             iteration.diff_catalog()
             iteration.diff_objects()

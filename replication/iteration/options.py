@@ -1,0 +1,51 @@
+"""How an iteration is asked for: what it may do by itself, how long it waits, who follows it."""
+
+from dataclasses import dataclass
+
+from matrixone.upstream.retry import DEFAULT_RETRY, Policy
+from matrixone.upstream.session import READ_SECONDS
+from replication.progress import SILENT, Progress
+
+FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence, see `Session.connect`."""
+
+    connect: float = 10.0
+    read: float = READ_SECONDS
+    flush: float = FLUSH_TIMEOUT_SECONDS
+    retry: Policy = DEFAULT_RETRY
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """A full list was asked for, whatever the difference would tell.
+
+    Attributes
+    ----------
+    table : `db.t`, also compared with the bytes that are really in the store; None = all tables, and files that are
+        not there at all.
+    """
+
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IterationOptions:
+    """
+    Attributes
+    ----------
+    allow_resync : if the upstream has lost the last point's snapshot, go on with a full list, whatever it costs.
+    resync : ask for a full list, whatever the difference would say.
+    progress : what is called while the iteration works.
+    """
+
+    allow_resync: bool = False
+    resync: Resync | None = None
+    timeouts: Timeouts = Timeouts()
+    progress: Progress = SILENT
+
+
+DEFAULT_OPTIONS = IterationOptions()
