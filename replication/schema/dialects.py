@@ -1,11 +1,11 @@
-"""The servers that a table can be carried into, as far as their SQL differs."""
+"""The servers that a table can be synced to, as far as their SQL differs."""
 
 from enum import StrEnum
 
 
 class Dialect(StrEnum):
     MYSQL8 = "mysql8"  # 8.0.23 and later: invisible columns
-    MARIADB = "mariadb"  # 10.6 and later; tried with 10.11
+    MARIADB = "mariadb"  # 10.6 and later; tested with 10.11
     MATRIXONE = "matrixone"
     DORIS = "doris"
 

@@ -1,6 +1,7 @@
-"""Which changes of a definition may be applied to a target, and which wait for a person: requirement B9, as data.
+"""Which changes of a definition are applied to a target, and which wait for a person, as data (docs/requirements.md
+B9).
 
-* `additive`: what takes nothing away from whoever reads the target: new tables, columns and indexes, wider types,
+* `additive`: what takes nothing away from readers of the target: new tables, columns and indexes, wider types,
   defaults, comments.
 * `full`: everything.
 * `manual`: nothing; each change waits.
@@ -78,12 +79,12 @@ _APPLIED_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one table's change.
+    """Whether one table's change is applied.
 
     Attributes
     ----------
-    waiting : what waits for a person, in words; empty if the change is applied.
-    destructive : what takes away values that the target holds, in words.
+    waiting : descriptions of what waits for a person; empty if the change is applied.
+    destructive : descriptions of what removes values that the target holds.
     """
 
     change: TableChange
@@ -100,12 +101,14 @@ def decide(policy: DdlPolicy, change: TableChange, steps: Sequence[DefinitionCha
     """`steps` are the differences of the definitions (`diff_tables`); none for a table that was created or dropped."""
     waiting = [step.describe() for step in steps if not _applies(policy, step)]
     destructive = [step.describe() for step in steps if step.destructive]
-    if _is_of_the_whole(change, steps):
-        told = f"{change.table.qualified_name} truncated" if change.kind is ChangeKind.REPLACED else change.describe()
+    if _concerns_all_rows(change, steps):
+        described = (
+            f"{change.table.qualified_name} truncated" if change.kind is ChangeKind.REPLACED else change.describe()
+        )
         if change.kind not in _APPLIED_KINDS[policy]:
-            waiting.append(told)
+            waiting.append(described)
         if change.kind is not ChangeKind.CREATED:
-            destructive.append(told)
+            destructive.append(described)
     return Decision(change, tuple(steps), tuple(waiting), tuple(destructive))
 
 
@@ -113,12 +116,13 @@ def _applies(policy: DdlPolicy, step: DefinitionChange) -> bool:
     return isinstance(step, _APPLIED[policy]) and (policy is DdlPolicy.FULL or not step.destructive)
 
 
-def _is_of_the_whole(change: TableChange, steps: Sequence[DefinitionChange]) -> bool:
-    """Created, dropped, or the same table with other rows: a TRUNCATE.
+def _concerns_all_rows(change: TableChange, steps: Sequence[DefinitionChange]) -> bool:
+    """Whether the table was created, dropped or truncated.
 
-    An ALTER that copies gives a table another id, too. It is taken for one only where a change is there that copies: a
-    new comment, name or index, or a longer varchar, come in place, so that a TRUNCATE beside them stays one. (A
-    TRUNCATE and an ALTER that copies, both between two points, look like the latter alone.)
+    A TRUNCATE gives a table another id, and so does an ALTER that copies the table. It counts as such an ALTER only if
+    one of the steps is a change that copies. A new comment, name or index and a longer varchar are made in place, so
+    they do not explain another id: then it was a TRUNCATE as well. A TRUNCATE and an ALTER that copies, both between
+    two points, look like the ALTER alone.
     """
     if change.kind is ChangeKind.REPLACED:
         return all(_keeps_the_id(step) for step in steps)
@@ -126,7 +130,7 @@ def _is_of_the_whole(change: TableChange, steps: Sequence[DefinitionChange]) -> 
 
 
 def _keeps_the_id(step: DefinitionChange) -> bool:
-    """Whether MatrixOne makes this change without a copy (upstream-interface.md 5.4)."""
+    """Whether MatrixOne makes this change without a copy (docs/upstream.md 5.4)."""
     if isinstance(step, ColumnRetyped):
         return (
             step.in_place

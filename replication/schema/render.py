@@ -1,12 +1,12 @@
-"""A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its swap. Text only; whoever runs it has a
-session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and time_zone '+00:00'.
+"""A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its renames. Text only. It is meant for a
+session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
 
-MySQL 8 and MariaDB are one way with another collation; Doris has a statement of its own
-(`replication.schema.render_doris`). What is made here still has what acts of its own accord; `synced_table.for_sync`
-takes it out, marks the table, and gives the text.
+MySQL 8 and MariaDB differ by their collation only; Doris has a statement of its own
+(`replication.schema.render_doris`). A definition made here still has what acts by itself, as AUTO_INCREMENT does:
+`replication.schema.sync_mark.for_sync` removes that, marks the table, and gives the text.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind
@@ -38,10 +38,8 @@ from replication.schema.types import (
     target_type,
 )
 
-COLLATIONS = {
-    Dialect.MYSQL8: "utf8mb4_0900_bin",
-    Dialect.MARIADB: "utf8mb4_nopad_bin",
-}  # by the byte, spaces at the end count
+# Both compare by the byte, and trailing spaces count.
+COLLATIONS = {Dialect.MYSQL8: "utf8mb4_0900_bin", Dialect.MARIADB: "utf8mb4_nopad_bin"}
 HIDDEN_KEY = {
     Dialect.MYSQL8: FAKE_KEY,
     Dialect.MARIADB: FAKE_KEY,
@@ -50,7 +48,7 @@ HIDDEN_KEY = {
 }
 _MAX_NAME, _MAX_COMMENT = 64, 1024  # characters
 _ROW_ROOM = MAX_ROW_BYTES - 2048  # the rest for lengths and null flags
-_PAGE_ROOM = 8126 - 126  # of a page of 16 kB; the rest for headers
+_PAGE_ROOM = 8126 - 126  # of half a page of 16 kB; the rest for headers
 _LONG = ("longtext", "longblob", "json")
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
@@ -61,9 +59,9 @@ class RenderedTable:
 
     Attributes
     ----------
-    create : the definition; `format_create_table` or `for_sync` gives the text (Doris: `target_doris.create_table`).
+    create : the definition; `format_create_table` or `for_sync` gives the text (Doris: `render_doris.create_table`).
     types : of its columns, in the order of `create`.
-    remarks : what is different from the source, a sentence each, for the plan.
+    remarks : what differs from the source, one sentence each, for the plan.
     """
 
     create: CreateTable
@@ -73,13 +71,13 @@ class RenderedTable:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """Statements that make one definition of the other in place.
+    """Statements that change one definition into the other in place.
 
     Attributes
     ----------
     changes : what they do.
-    before_rows, after_rows : to be run before and after the rows of the new point are applied; the latter forbid some
-        that may be there.
+    before_rows, after_rows : to be run before and after the rows of the new point are applied. `after_rows` forbid rows
+        that the old point may have.
     """
 
     changes: tuple[DefinitionChange, ...]
@@ -93,90 +91,89 @@ def target_table(
     """A table's definition for a target, in `database` (None: the source's). `as_text` names columns to be kept as
     long text.
 
-    Raises TargetUnfit: a key beyond 3072 bytes or over a type that cannot be one, a name that the target does not take.
+    Raises TargetUnfit: a key beyond 3072 bytes or over a type that cannot be in a key, a name that the target does not
+    accept.
     """
     subject = f"table {source.database}.{source.name}"
     remarks: list[str] = []
     _check_name(source.name, dialect, subject)
-    hidden = HIDDEN_KEY[dialect]
-    columns, types = list(source.columns), []
-    key = source.primary_key
-    if not key:
-        if any(column.name.lower() == hidden.lower() for column in columns):
-            raise TargetUnfit(f"it has no key, and a column named {hidden}", subject=subject)
-        invisible = dialect.speaks_mysql
-        # Counts by itself once the table is released; until then an invisible column needs a default.
-        kind = ColumnType("bigint", unsigned=True)
-        columns.append(
-            ColumnDefinition(hidden, kind, False, "0" if invisible else None, auto_increment=True, invisible=invisible)
-        )
-        key = (hidden,)
-        remarks.append(
-            f"the table has no key: {'the invisible' if invisible else 'an additional'} column {hidden} is its key"
-        )
-    for column in columns:
+    keyed = _with_key(source, dialect, remarks, subject)
+    if database is not None:
+        keyed = replace(keyed, database=database)
+    types: list[TargetType] = []
+    for column in keyed.columns:
         _check_name(column.name, dialect, subject)
         types.append(
             target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text)
         )
     if dialect is Dialect.MATRIXONE:
-        create = replace(
-            source, columns=tuple(columns), primary_key=key, database=source.database if database is None else database
-        )
-        return RenderedTable(create, tuple(types), tuple(remarks))
-    indexed = {*key, *(part.column for index in source.indexes for part in index.parts)}
+        return RenderedTable(keyed, tuple(types), tuple(remarks))
     if dialect.speaks_mysql:
-        types = _fitted(columns, types, indexed, set(key), remarks, subject)
-    by_name = {column.name: kind for column, kind in zip(columns, types, strict=True)}
-    _check_key(key, by_name, dialect, subject)
-    remarks += [
-        f"column {column.name}: {kind.remark}" for column, kind in zip(columns, types, strict=True) if kind.remark
-    ]
-    indexes = tuple(_indexes(source, by_name, dialect, remarks))
-    leading = {key[0], *(index.parts[0].column for index in indexes)}
-    create = CreateTable(
-        name=source.name,
-        columns=tuple(
-            _column(column, kind, dialect, leading, remarks) for column, kind in zip(columns, types, strict=True)
-        ),
-        database=source.database if database is None else database,
-        primary_key=key,
-        indexes=indexes,
-        foreign_keys=source.foreign_keys,
-        checks=source.checks,
-        comment=source.comment,
-        options=(
-            (("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect]))
-            if dialect.speaks_mysql
-            else ()
-        ),
-    )
+        types = _fitted(keyed, types, remarks, subject)
+    by_name = {column.name: kind for column, kind in zip(keyed.columns, types, strict=True)}
+    _check_key(keyed.primary_key, by_name, dialect, subject)
+    remarks += [f"column {name}: {kind.remark}" for name, kind in by_name.items() if kind.remark]
+    create = _converted(keyed, by_name, dialect, remarks)
     if source.partition_by:
         remarks.append("the partitions of the source are not those of the target")
     return RenderedTable(create, tuple(types), tuple(remarks))
 
 
+def _with_key(source: CreateTable, dialect: Dialect, remarks: list[str], subject: str) -> CreateTable:
+    """The source's definition; a hidden key column is added if it has no key. Raises TargetUnfit."""
+    if source.primary_key:
+        return source
+    hidden, invisible = HIDDEN_KEY[dialect], dialect.speaks_mysql
+    if any(column.name.lower() == hidden.lower() for column in source.columns):
+        raise TargetUnfit(f"it has no key, and a column named {hidden}", subject=subject)
+    # Counts by itself once the table is released; until then an invisible column needs a default.
+    kind = ColumnType("bigint", unsigned=True)
+    key = ColumnDefinition(hidden, kind, False, "0" if invisible else None, auto_increment=True, invisible=invisible)
+    remarks.append(
+        f"the table has no key: {'the invisible' if invisible else 'an additional'} column {hidden} is its key"
+    )
+    return replace(source, columns=(*source.columns, key), primary_key=(hidden,))
+
+
+def _converted(
+    source: CreateTable, types: Mapping[str, TargetType], dialect: Dialect, remarks: list[str]
+) -> CreateTable:
+    """The definition with the target's types, indexes and options, for another server than MatrixOne."""
+    indexes = tuple(_indexes(source, types, dialect, remarks))
+    leading = {source.primary_key[0], *(index.parts[0].column for index in indexes)}
+    return CreateTable(
+        name=source.name,
+        columns=tuple(_column(column, types[column.name], dialect, leading, remarks) for column in source.columns),
+        database=source.database,
+        primary_key=source.primary_key,
+        indexes=indexes,
+        foreign_keys=source.foreign_keys,
+        checks=source.checks,
+        comment=source.comment,
+        options=_options(dialect),
+    )
+
+
+def _options(dialect: Dialect) -> tuple[tuple[str, str], ...]:
+    if not dialect.speaks_mysql:
+        return ()
+    return ("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect])
+
+
 def alter_table(
     before: Table, after: Table, target_before: CreateTable, target_after: CreateTable
 ) -> Alteration | None:
-    """What ALTER statements make of one target definition the other; None if the table has to be built beside and
-    swapped (N4).
+    """The ALTER statements that change one target definition into the other. None if the table has to be built as a
+    shadow table and swapped (docs/requirements.md N4).
 
     For MySQL 8 and MariaDB. The definitions are those that `for_sync` made; the tables say which column is which.
     """
     changes = diff_tables(before, after, target_before, target_after)
     if not can_be_altered(changes):
         return None
-    first, last = [], []
     alter = f"ALTER TABLE {target_after.quoted_name} "
-    bound: set[str] = set()  # columns that become NOT NULL once the rows are there
-    moved = {change.name: change for change in changes if isinstance(change, ColumnMoved)}
-    altered: dict[str, ColumnDefinition] = {}
-    for change in changes:
-        if isinstance(change, ColumnAltered):
-            altered[change.name] = change.after
-            if change.after_rows:
-                bound.add(change.name)
+    bound = _bound_columns(changes)
+    first = []
     if any(isinstance(change, TableRenamed) for change in changes):
         first.append(rename_tables([(target_before.quoted_name, target_after.quoted_name)]))
     drops = [f"DROP INDEX {quote_name(change.index.name)}" for change in changes if isinstance(change, IndexDropped)]
@@ -188,25 +185,7 @@ def alter_table(
         for c in changes
         if isinstance(c, ColumnRenamed)
     ]
-    edits = []
-    for change in changes:
-        match change:
-            case ColumnAdded(column, place):
-                if _needs_a_value(column):
-                    bound.add(column.name)
-                    altered[column.name] = column
-                    column = replace(column, nullable=True)
-                edits.append(f"ADD COLUMN {column} {_place(place)}")
-            case ColumnMoved(name, place):
-                column = target_after.column(name)
-                edits.append(
-                    f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column} {_place(place)}"
-                )
-    added = {change.column.name for change in changes if isinstance(change, ColumnAdded)}
-    only_bound = _only_nullability(changes, bound)
-    for name, column in altered.items():
-        if name not in moved and name not in added and name not in only_bound:
-            edits.append(f"MODIFY COLUMN {replace(column, nullable=True) if name in bound else column}")
+    edits = _column_edits(changes, target_after, bound)
     plain = [f"ADD {c.index}" for c in changes if isinstance(c, IndexAdded) and not c.after_rows]
     first += [alter + ", ".join(part) for part in (drops, renames, edits, plain) if part]
     first += [
@@ -214,25 +193,41 @@ def alter_table(
     ]
     late = [f"MODIFY COLUMN {target_after.column(name)}" for name in sorted(bound)]
     late += [f"ADD {change.index}" for change in changes if isinstance(change, IndexAdded) and change.after_rows]
-    if late:
-        last.append(alter + ", ".join(late))
-    return Alteration(changes, tuple(first), tuple(last))
+    return Alteration(changes, tuple(first), (alter + ", ".join(late),) if late else ())
+
+
+def _bound_columns(changes: Sequence[DefinitionChange]) -> set[str]:
+    """Columns that become NOT NULL once the rows of the new point are there."""
+    added = {c.column.name for c in changes if isinstance(c, ColumnAdded) and _needs_a_value(c.column)}
+    return added | {c.name for c in changes if isinstance(c, ColumnAltered) and c.after_rows}
+
+
+def _column_edits(changes: Sequence[DefinitionChange], after: CreateTable, bound: set[str]) -> list[str]:
+    """ADD and MODIFY COLUMN, as far as the old point's rows allow: a column of `bound` may still be NULL."""
+
+    def nullable(column: ColumnDefinition) -> ColumnDefinition:
+        return replace(column, nullable=True) if column.name in bound else column
+
+    edits = []
+    done = _only_nullability(changes, bound)
+    for change in changes:
+        match change:
+            case ColumnAdded(column, place):
+                edits.append(f"ADD COLUMN {nullable(column)} {_place(place)}")
+                done.add(column.name)
+            case ColumnMoved(name, place):
+                edits.append(f"MODIFY COLUMN {nullable(after.column(name))} {_place(place)}")
+                done.add(name)
+    altered = {change.name: change.after for change in changes if isinstance(change, ColumnAltered)}
+    return [*edits, *(f"MODIFY COLUMN {nullable(column)}" for name, column in altered.items() if name not in done)]
 
 
 def rename_tables(pairs: Sequence[tuple[str, str]]) -> str:
-    """One statement for all renames at once; names are quoted already. A reader sees all of them or none.
+    """One statement for all renames; names are already quoted. A reader sees all of them or none.
 
-    For a swap give ``[(t, aside), (staged, t)]``; names that change places go over a third one: ``[(a, x), (b, a), (x,
-    b)]``.
+    A swap is ``[(t, old), (staged, t)]``. Two names change places by way of a third: ``[(a, x), (b, a), (x, b)]``.
     """
     return "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
-
-
-def swap_in(live: CreateTable, staged: str, aside: str) -> str:
-    """The statement that puts the table built as `staged` in the live one's place and keeps that as `aside`; all in
-    one database."""
-    beside = [replace(live, name=name).quoted_name for name in (staged, aside)]
-    return rename_tables([(live.quoted_name, beside[1]), (beside[0], live.quoted_name)])
 
 
 def _place(after: str | None) -> str:
@@ -240,12 +235,12 @@ def _place(after: str | None) -> str:
 
 
 def _needs_a_value(column: ColumnDefinition) -> bool:
-    """Whether rows that are there would get a value which a strict server refuses (a zero date, no JSON)."""
+    """Whether existing rows would get a value that a strict server refuses (a zero date, an empty text as JSON)."""
     return not column.nullable and column.default is None and not column.auto_increment
 
 
 def _only_nullability(changes: Sequence[DefinitionChange], bound: set[str]) -> set[str]:
-    """Columns of which nothing is to be done before the rows are there."""
+    """Columns of which nothing changes before the rows are there."""
     early = {change.name for change in changes if isinstance(change, ColumnAltered) and not change.after_rows}
     return bound - early
 
@@ -254,19 +249,14 @@ def _check_name(name: str, dialect: Dialect, subject: str) -> None:
     if dialect is Dialect.MATRIXONE:
         return
     if len(name) > _MAX_NAME or name.endswith(" ") or any(letter > "\uffff" or letter == "\0" for letter in name):
-        raise TargetUnfit(f"the target takes no name like {name!r:.80}", subject=subject)
+        raise TargetUnfit(f"the target does not accept the name {name!r:.80}", subject=subject)
 
 
-def _fitted(
-    columns: Sequence[ColumnDefinition],
-    types: Sequence[TargetType],
-    indexed: set[str],
-    key: set[str],
-    remarks: list[str],
-    subject: str,
-) -> list[TargetType]:
-    """Types that a row has room for: the longest texts and bytes outside of keys go out of the row first. Raises
+def _fitted(source: CreateTable, types: Sequence[TargetType], remarks: list[str], subject: str) -> list[TargetType]:
+    """Types that a row has room for: the longest texts and bytes outside of keys are moved out of the row first. Raises
     TargetUnfit."""
+    columns, key = source.columns, set(source.primary_key)
+    indexed = key.union(part.column for index in source.indexes for part in index.parts)
     fitted = list(types)
     room = _ROW_ROOM - sum(kind.row_bytes for kind in types)
     inline = [_page_bytes(kind, column.name in key) for kind, column in zip(types, columns, strict=True)]
@@ -289,18 +279,19 @@ def _fitted(
 
 
 def _page_bytes(kind: TargetType, in_key: bool) -> int:
-    """What a value takes at most of a page of InnoDB: what may be longer than 255 bytes can lie elsewhere, but not of
-    a key."""
+    """What a value takes of a page of InnoDB at most: one that may be longer than 255 bytes can be stored elsewhere,
+    unless it is in a key."""
     if kind.type.name in _LONG:
         return LONG_IN_PAGE
     return LONG_IN_PAGE if kind.row_bytes > 257 and not in_key else kind.row_bytes
 
 
-def _check_key(key: Sequence[str], types: dict[str, TargetType], dialect: Dialect, subject: str) -> None:
+def _check_key(key: Sequence[str], types: Mapping[str, TargetType], dialect: Dialect, subject: str) -> None:
+    """Raises TargetUnfit."""
     total = 0
     for name in key:
         if name not in types:
-            raise TargetUnfit(f"its key names {name!r:.80}, which is no column", subject=subject)
+            raise TargetUnfit(f"its key names {name!r:.80}, which is not a column", subject=subject)
         size = types[name].key_bytes
         if size is None:
             raise TargetUnfit(
@@ -311,7 +302,9 @@ def _check_key(key: Sequence[str], types: dict[str, TargetType], dialect: Dialec
         raise TargetUnfit(f"its key has {total} bytes; the target takes {MAX_KEY_BYTES}", subject=subject)
 
 
-def _indexes(source: CreateTable, types: dict[str, TargetType], dialect: Dialect, remarks: list[str]):
+def _indexes(
+    source: CreateTable, types: Mapping[str, TargetType], dialect: Dialect, remarks: list[str]
+) -> Iterator[Index]:
     """The indexes that the target can have, without the source's options."""
     for index in source.indexes:
         name = index.name or index.parts[0].column
@@ -332,19 +325,20 @@ def _indexes(source: CreateTable, types: dict[str, TargetType], dialect: Dialect
             )
 
 
-def _index_problem(index: Index, name: str, types: dict[str, TargetType], dialect: Dialect) -> str:
+def _index_problem(index: Index, name: str, types: Mapping[str, TargetType], dialect: Dialect) -> str:
+    """Why the target cannot have the index; empty if it can."""
     if dialect is Dialect.DORIS:
         return "the target has indexes of its own kind"
     if len(name) > _MAX_NAME or name.endswith(" ") or name.upper() == "PRIMARY":
-        return "the target does not take its name"
+        return "the target does not accept its name"
     if index.kind in (IndexKind.SPATIAL, IndexKind.FULLTEXT2) or index.algorithm.lower() not in ("", "btree", "hash"):
         return f"the target has no {index.algorithm or index.kind.lower()} index"
     kinds = [types[part.column] for part in index.parts if part.column in types]
     if len(kinds) != len(index.parts):
-        return "it names a column that is not there"
+        return "it names a column that does not exist"
     if index.kind is IndexKind.FULLTEXT:
         text = all(kind.type.name in ("varchar", "longtext") and not kind.charset for kind in kinds)
-        return "" if text else "the target indexes words of texts only"
+        return "" if text else "a full-text index of the target is for texts only"
     sizes = [_part_bytes(part.length, kind) for part, kind in zip(index.parts, kinds, strict=True)]
     if None in sizes:
         return "the target needs a length for a long column"
@@ -353,7 +347,7 @@ def _index_problem(index: Index, name: str, types: dict[str, TargetType], dialec
 
 
 def _part_length(length: int | None, kind: TargetType) -> int | None:
-    """A prefix only where it is one: the target refuses one as long as the column, or of a number."""
+    """The prefix length, if it is a prefix: the target refuses one as long as the column, or one of a number."""
     if kind.type.name in _LONG:
         return length
     whole = kind.type.parameters[0] if kind.type.name in ("varchar", "varbinary", "char") else 0
@@ -373,20 +367,21 @@ def _column(
     default = _default(column, kind, dialect)
     if column.generated:
         remarks.append(
-            f"column {column.name}: its values come from the source; the target's own expression is tried when it is released"
+            f"column {column.name}: its values come from the source; "
+            "the target's own expression is tried when the table is released"
         )
     if default is None and column.default is not None:
-        remarks.append(f"column {column.name}: the default {column.default} is not carried over")
+        remarks.append(f"column {column.name}: the default {column.default} is left out")
     counts = column.auto_increment and column.name in leading
     if column.auto_increment and not counts:
-        remarks.append(f"column {column.name}: AUTO_INCREMENT is not carried over, since no key begins with the column")
+        remarks.append(f"column {column.name}: AUTO_INCREMENT is left out, since no key begins with the column")
     comment = column.comment[:_MAX_COMMENT]
     if comment != column.comment:
         remarks.append(f"column {column.name}: its comment is cut after {_MAX_COMMENT} characters")
     in_utc = column.type.name == "timestamp"  # a target's ON UPDATE is in its session's time zone
     on_update = _now(column.on_update, kind) if column.on_update and not in_utc else ""
     if column.on_update and not on_update:
-        remarks.append(f"column {column.name}: ON UPDATE {column.on_update} is not carried over")
+        remarks.append(f"column {column.name}: ON UPDATE {column.on_update} is left out")
     return ColumnDefinition(
         name=column.name,
         type=kind.type,
@@ -403,12 +398,12 @@ def _column(
 
 
 def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> str | None:
-    """A literal or the current time; what else MatrixOne computes is not known to mean the same elsewhere."""
+    """A literal or the current time. Other expressions of MatrixOne may mean something else in another server."""
     if column.default is None:
         return None
     read = list(tokens(column.default))
     now = _now(column.default, kind)
-    if now:  # MySQL 8 and MariaDB have the time of day in UTC by a function, which is an expression
+    if now:  # MySQL 8 and MariaDB give the time in UTC by a function, and that is an expression
         return "(utc_timestamp(6))" if column.type.name == "timestamp" else now
     if not _is_literal(read) or column.type.name == "timestamp":
         return None
@@ -430,7 +425,7 @@ def _is_literal(read: Sequence[Token]) -> bool:
 
 
 def _now(expression: str, kind: TargetType) -> str:
-    """CURRENT_TIMESTAMP with the column's own precision, which both servers ask for; empty for another expression or
+    """CURRENT_TIMESTAMP with the column's own precision, which both servers require; empty for another expression or
     type."""
     match list(tokens(expression)):
         case [Token("word", word)] | [Token("word", word), Token("sign", "("), Token("sign", ")")] if (

@@ -1,4 +1,9 @@
-"""A table as a Doris statement: unique key, merge on write. Text only; there is no Doris here to try it on."""
+"""A table as a Doris statement: unique key, merge on write.
+
+This is text only: nothing is written to a Doris yet, and there is none here to test with. The requirements about synced
+tables name Doris all the same (docs/requirements.md D1 to D5), so `replication.schema.sync_mark` is given real
+statements of it.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +14,7 @@ from replication.schema.render import RenderedTable, target_table
 
 
 def doris_table(source: CreateTable, *, database: str | None = None) -> RenderedTable:
-    """As `target_table`, with the key's columns first: Doris asks for that. Raises TargetUnfit."""
+    """As `target_table`, with the key's columns first: Doris requires that. Raises TargetUnfit."""
     target = target_table(source, Dialect.DORIS, database=database)
     key = target.create.primary_key
     names = [column.name for column in target.create.columns]
@@ -22,7 +27,7 @@ def doris_table(source: CreateTable, *, database: str | None = None) -> Rendered
 
 
 def create_table(table: CreateTable) -> str:
-    """The statement; `for_sync` wants the number of buckets, which MatrixOne has no notion of."""
+    """The CREATE TABLE statement. MatrixOne has no buckets: `for_sync` is given their number."""
     columns = ",\n".join(f"  {_column(column)}" for column in table.columns)
     comment = f"\nCOMMENT {_quoted(table.comment)}" if table.comment else ""
     key = quote_names(table.primary_key, ", ")

@@ -1,5 +1,5 @@
-"""The statements by which tables come to a target and go, and the names of the shadow tables that they use: what a
-plan shows is what is run."""
+"""The statements that create, replace and drop tables in a target, and the names of the shadow tables that they use.
+The plan and the run both call these functions, so what a plan shows is what is run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,19 +18,21 @@ def quoted(name: Name) -> str:
 
 
 def shadow_name(purpose: Literal["load", "old"], task_id: str, table_id: int) -> str:
-    """Where a table is filled, or where it stays until its successor is shown; no other subscription's table has this
-    name."""
+    """The name of the shadow table that is loaded (``load``), or of a replaced table until it is dropped (``old``). No
+    other subscription's table has this name."""
     return f"ccpr_{purpose}_{sha256(task_id.encode()).hexdigest()[:12]}_{table_id}"
 
 
 def make_shadow(create: CreateTable, shadow: str) -> str:
-    """The table in which rows are loaded; its indexes come when they are there."""
+    """CREATE TABLE of the shadow table that rows are loaded into. Its indexes are made after the load."""
     return format_create_table(replace(create, name=shadow, indexes=()))
 
 
 def show_loaded(create: CreateTable, shadow: str, outgoing: Sequence[tuple[Name, str]]) -> tuple[str, ...]:
-    """Make the indexes, change all names at once, drop what was replaced. `outgoing`: tables that go, and their names
-    until then."""
+    """The statements that make the indexes, rename all tables in one step, and drop what was replaced.
+
+    `outgoing` : the replaced tables, each with the name that it has until it is dropped.
+    """
     database = create.database
     loaded = quoted((database, shadow))
     indexes = ", ".join(f"ADD {index}" for index in create.indexes)

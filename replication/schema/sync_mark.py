@@ -1,15 +1,15 @@
-"""A table that is being synced: what it must not have, and how it gets it back (requirements D1 to D5).
+"""A table that is being synced: what it must not have, and how it gets it back (docs/requirements.md D1 to D5).
 
-One rule for both ways into a target, the full copy and the single statement: `for_sync` rewrites a CREATE TABLE, marks
-it, and says what it took out. Both parts are JSON objects and are stored with the table's checkpoint.
+The same rule holds for a full copy and for a single statement (D4): `for_sync` rewrites a CREATE TABLE, marks it, and
+returns what it removed. That has two parts, both JSON objects, which are stored in the target's registry.
 
-* *stripped*: what points at things of the source's cluster (D2).
-* *disabled*: what acts of its own accord (D3): generated values, checks, cascades, automatic buckets and partitions.
+* *stripped*: what refers to things of the source's cluster (D2).
+* *disabled*: what acts by itself (D3): generated values, checks, cascades, automatic buckets and partitions.
 
-`restore` gives the statement as it was; `release` gives the statements that turn the living table into an ordinary
-one. The mark (D1) of a Doris table is its property `is_being_synced`; elsewhere it is the end of the table's comment.
-It is never MatrixOne's `from_publication`, which would make the table read-only for us: that property is stripped, and
-is the one thing that does not come back.
+`restore` gives the statement as it was. `release` gives the statements that make the synced table an ordinary one (D5).
+The mark (D1) of a Doris table is its property `is_being_synced`; elsewhere it is the end of the table's comment. It is
+never MatrixOne's `from_publication`, which would make the table read-only for us: that property is stripped, and is the
+only thing that is not brought back.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ from matrixone.ddl.lexer import quote_name, quote_text
 from matrixone.ddl.parser import parse_create_table, table_comment
 from matrixone.errors import Terminal
 from matrixone.schema import INDEX_TABLE_PREFIX, integer_of, text_of
-from replication.schema import sync_mark_doris as synced_doris
+from replication.schema import sync_mark_doris
 from replication.schema.dialects import Dialect
 
 MARK = "[ccpr: is_being_synced]"
@@ -30,35 +30,35 @@ READ_ONLY_PROPERTY = "from_publication"
 _OF_THE_SOURCE = frozenset({"DATA DIRECTORY", "INDEX DIRECTORY", "TABLESPACE", "ENCRYPTION", "CONNECTION"})
 _NOT_ALTERABLE = frozenset({"DATA DIRECTORY", "INDEX DIRECTORY"})
 _COMMENT_LENGTH = 2048  # of MySQL and MariaDB, in characters
-# Else a row whose key is 0 would get another one when its column becomes AUTO_INCREMENT again.
+# Otherwise a row whose key is 0 would get another key when its column becomes AUTO_INCREMENT again.
 _KEEP_ZERO = "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), 'NO_AUTO_VALUE_ON_ZERO')"
 
 
 class NotSyncable(Terminal):
-    """A table of this kind is not written by SQL, or something has to be known first. Nothing was changed."""
+    """A table of this kind is not created by SQL, or something about it is not known. Nothing was changed."""
 
     code = "TABLE_NOT_SYNCABLE"
     about = "table"
-    default_remedy = "See the message; index tables are made by the target itself."
+    default_remedy = "See the message. The target makes index tables itself."
 
 
 class MarkEdited(Terminal):
-    """The mark of a table that is being synced is not as the syncer left it: somebody else has edited the table (D5)."""
+    """The mark of a table that is being synced is not as this program left it: somebody else edited the table (D5)."""
 
     code = "SYNC_MARK_EDITED"
     about = "table"
     default_remedy = (
-        "Find out who altered the target table, and put the mark back at the end of its comment; or drop the table there and make it "
-        "anew with `ccpr target rebuild NAME TARGET TABLE`."
+        "Find out who altered the target table, and put the mark back at the end of its comment. Or drop the table "
+        "there, and rebuild it with `ccpr target rebuild NAME TARGET TABLE`."
     )
 
 
 class NotRestorable(Terminal):
-    """What is stored about a synced table does not fit its statement."""
+    """What is stored about a synced table does not match its statement."""
 
     code = "SYNC_STATE_UNFIT"
     about = "table"
-    default_remedy = "Take the statement that was stored with the checkpoint, not one that was edited since."
+    default_remedy = "Use the statement that was stored when the table was made, not one that was edited since."
 
 
 class Mark(StrEnum):
@@ -69,7 +69,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A statement for the target, and what it lacks.
+    """A statement for the target, and what was removed from it.
 
     Attributes
     ----------
@@ -88,10 +88,10 @@ class Release:
 
     Attributes
     ----------
-    statements : to be run in this order; the last one takes the mark away.
+    statements : to be run in this order; the last one removes the mark.
     left_out : what no ALTER TABLE brings back, as text.
-    optional : by their numbers, statements with an expression of the source's, which the server may refuse, each
-        wholly or not at all; and what is not brought back then.
+    optional : statements that contain an expression of the source and may be refused by the server, each as a whole.
+        Their numbers in `statements`, with what is not brought back then.
     """
 
     statements: tuple[str, ...]
@@ -100,7 +100,7 @@ class Release:
 
 
 def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None = None) -> Synced:
-    """The statement for the target. `buckets`: for Doris, how many the source really has, if it counts them by itself
+    """The statement for the target. `buckets`: for Doris, how many the source really has if their number is automatic
     (D3).
 
     Raises DdlUnreadable; NotSyncable for an index table, and for automatic buckets whose number is not given.
@@ -108,11 +108,9 @@ def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None 
     if dialect is Dialect.DORIS:
         if not isinstance(table, str):
             raise NotSyncable("a Doris table is rewritten as text", subject=f"table {table.name}")
-        if synced_doris.has_automatic_buckets(table) and (buckets is None or buckets < 1):
-            raise NotSyncable(
-                "the table has BUCKETS AUTO and nobody said how many they are", subject="CREATE TABLE text"
-            )
-        return Synced(*synced_doris.rewrite(table, buckets))
+        if sync_mark_doris.has_automatic_buckets(table) and (buckets is None or buckets < 1):
+            raise NotSyncable("the table has BUCKETS AUTO, and their number was not given", subject="CREATE TABLE text")
+        return Synced(*sync_mark_doris.rewrite(table, buckets))
     created = _parsed(table)
     if created.name.startswith(INDEX_TABLE_PREFIX):
         raise NotSyncable("an index table is made by its index", subject=f"table {created.name}")
@@ -146,10 +144,10 @@ def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None 
 
 
 def restore(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any], dialect: Dialect) -> str:
-    """The statement that `for_sync` was given, in the form of `format_create_table` (a Doris text to the letter),
-    without the mark and without `from_publication`. Raises DdlUnreadable and NotRestorable."""
+    """The statement that `for_sync` was given, in the form of `format_create_table` (a Doris text unchanged), without
+    the mark and without `from_publication`. Raises DdlUnreadable and NotRestorable."""
     if dialect is Dialect.DORIS:
-        restored = synced_doris.restore(create, stripped, disabled)
+        restored = sync_mark_doris.restore(create, stripped, disabled)
         if restored is None:
             raise NotRestorable("the statement is not the one that was written", subject="CREATE TABLE text")
         return restored
@@ -157,11 +155,11 @@ def restore(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any
 
 
 def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any], dialect: Dialect) -> Release:
-    """The statements that end the sync of a table which was made by `create` (D5). Raises DdlUnreadable and
+    """The statements that end the sync of a table that was made by `create` (D5). Raises DdlUnreadable and
     NotRestorable."""
     if dialect is Dialect.DORIS:
         original = restore(create, stripped, disabled, dialect)
-        return Release(*synced_doris.release_statements(original))
+        return Release(*sync_mark_doris.release_statements(original))
     synced = parse_create_table(create)
     table = _restored(synced, stripped, disabled)
     alter = f"ALTER TABLE {table.quoted_name} "
@@ -174,21 +172,19 @@ def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any
     if changed:
         statements.append(alter + ", ".join(changed))
     for column in generated:
-        # MariaDB has no NOT NULL there.
+        # MariaDB has no NOT NULL for a generated column.
         wanted = replace(column, nullable=True) if dialect is Dialect.MARIADB else column
-        optional[len(statements)] = f"column {column.name} {_words(column)}"
+        optional[len(statements)] = f"column {column.name} {_expression(column)}"
         statements.append(alter + _regenerate(table, wanted))
     for constraint in (*table.checks, *table.foreign_keys):
         optional[len(statements)] = str(constraint)
         statements.append(f"{alter}ADD {constraint}")
-    brought = [option for _, *option in stripped.get("options", ())] + [
-        option for _, *option in disabled.get("options", ())
-    ]
+    brought = [option for part in (stripped, disabled) for _, *option in part.get("options", ())]
     statements += [f"{alter}{name}={value}" for name, value in brought if name not in _NOT_ALTERABLE]
     statements.append(f"{alter}COMMENT={quote_text(table.comment)}")
     left_out = [f"{name}={value}" for name, value in brought if name in _NOT_ALTERABLE]
     left_out += [
-        f"column {c.name} {_words(c)} (it is in the primary key)"
+        f"column {c.name} {_expression(c)} (it is in the primary key)"
         for c in table.columns
         if c.generated and c not in generated
     ]
@@ -198,18 +194,18 @@ def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any
 def mark_of(text: str, dialect: Dialect) -> Mark:
     """The mark in a CREATE TABLE text as the target shows it now. Raises DdlUnreadable."""
     if dialect is Dialect.DORIS:
-        value = synced_doris.property_of(text, synced_doris.MARK)
+        value = sync_mark_doris.property_of(text, sync_mark_doris.MARK)
         return Mark.SET if value == "true" else Mark.MISSING if value in (None, "false") else Mark.FOREIGN
     if dialect is Dialect.MATRIXONE:
         properties = parse_create_table(text).properties
         if any(key == READ_ONLY_PROPERTY and value != "false" for key, value in properties):
             return Mark.FOREIGN
-    # Whatever else somebody has done to the table, partitions or a word that we do not know, the mark can be told.
+    # The comment alone is read: the mark is found even if the rest has partitions or a word that we do not know.
     return Mark.SET if table_comment(text).endswith(MARK) else Mark.MISSING
 
 
 def check_mark(text: str, dialect: Dialect, subject: str) -> None:
-    """Raises MarkEdited if a table that we sync does not carry the mark as we set it (D5)."""
+    """Raises MarkEdited if a table that we sync does not have the mark as we set it (D5)."""
     mark = mark_of(text, dialect)
     if mark is not Mark.SET:
         raise MarkEdited(f"the mark of a synced table is {mark}", subject=subject)
@@ -230,9 +226,9 @@ def _filled(value: dict[str, Any]) -> dict[str, Any]:
 def _cut(
     pairs: Sequence[tuple[str, str]], names: Collection[str]
 ) -> tuple[tuple[tuple[str, str], ...], list[list[Any]]]:
-    """What stays, and what goes with its place."""
-    gone = [[place, *pair] for place, pair in enumerate(pairs) if pair[0] in names]
-    return tuple(pair for pair in pairs if pair[0] not in names), gone
+    """What stays, and what is removed: each with its place."""
+    removed = [[place, *pair] for place, pair in enumerate(pairs) if pair[0] in names]
+    return tuple(pair for pair in pairs if pair[0] not in names), removed
 
 
 def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mapping[str, Any]) -> CreateTable:
@@ -268,9 +264,9 @@ def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mappin
         ) from error
 
 
-def _put_back(pairs: tuple[tuple[str, str], ...], gone: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
+def _put_back(pairs: tuple[tuple[str, str], ...], removed: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
     whole = list(pairs)
-    for place, name, value in gone:
+    for place, name, value in removed:
         if not 0 <= integer_of(place) <= len(whole):
             raise ValueError(f"no place {place}")
         whole.insert(place, (text_of(name), text_of(value)))
@@ -297,13 +293,13 @@ def _foreign_key(value: Mapping[str, Any]) -> ForeignKey:
     return ForeignKey(name, columns, table, referenced, database, on_delete, on_update)
 
 
-def _words(column: ColumnDefinition) -> str:
+def _expression(column: ColumnDefinition) -> str:
     return f"GENERATED ALWAYS AS ({column.generated.expression})" if column.generated else ""
 
 
 def _regenerate(table: CreateTable, column: ColumnDefinition) -> str:
-    """A column with values of its own cannot become a generated one: it goes and comes again, with the indexes that it
-    stands in. All in one ALTER, so that a server which refuses the expression leaves the column with its values.
+    """A column with stored values cannot become a generated one: it is dropped and added again, with the indexes that
+    contain it. All in one ALTER, so that a server that refuses the expression leaves the column with its values.
     """
     order = [other.name for other in table.columns]
     place = order.index(column.name)

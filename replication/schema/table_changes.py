@@ -1,5 +1,7 @@
-"""Which tables came, went or changed between two catalogs, by table id and never by name: a name can be swapped in one
-statement."""
+"""Which tables were created, dropped or changed between two catalogs.
+
+Tables are identified by id and never by name: one statement can swap two names (decision identity-by-id).
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ class TableChange:
         return table
 
     def describe(self) -> str:
-        """In words, for a log line."""
+        """One line for logs and plans."""
         if self.kind is ChangeKind.RENAMED and self.before is not None:
             return f"{self.before.qualified_name} renamed to {self.table.qualified_name}"
         return f"{self.table.qualified_name} {self.kind.value}"

@@ -1,9 +1,9 @@
-"""What changed in one table's definition, as values: requirement N4, and what the DDL policy and the plan speak of.
+"""What changed in one table's definition, as values, for the DDL policy and the plan (docs/requirements.md N4).
 
-A column is the same one if it has the same sequence number, as long as the table's id is the same: so a rename is told
-from a drop and an addition. A copying ALTER (ADD or DROP COLUMN, most MODIFY) makes a table with a new id and counts
-its columns anew; there a column is known by its name. (Recording `ddl`: `t1` has columns id, a, b, c numbered 0 to 3;
-after DROP COLUMN a they are numbered 0 to 2.)
+While a table keeps its id, a column is identified by its sequence number: so a rename is distinguished from a drop and
+an addition. A copying ALTER (ADD or DROP COLUMN, most MODIFY) makes a table with a new id and numbers its columns
+again; then a column is identified by its name. (Recording `ddl`: `t1` has columns id, a, b, c numbered 0 to 3; after
+DROP COLUMN a they are numbered 0 to 2.)
 """
 
 from bisect import bisect_left
@@ -15,13 +15,13 @@ from matrixone.ddl.definition import Check, ColumnDefinition, ColumnType, Create
 from matrixone.schema import Table
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_LONGER = {  # what holds all values of a shorter type, in MatrixOne and in MySQL
+_LONGER = {  # types that hold all values of a shorter type, in MatrixOne and in MySQL
     **dict.fromkeys(("char", "varchar", "tinytext"), ("text", "mediumtext", "longtext")),
     **dict.fromkeys(("binary", "varbinary"), ("blob", "mediumblob", "longblob")),
     "text": ("mediumtext", "longtext"),
     "mediumtext": ("longtext",),
 }
-_TIMES = frozenset({"time", "datetime", "timestamp"})  # parameters are digits of the fraction, none if none are said
+_TIMES = frozenset({"time", "datetime", "timestamp"})  # the parameter is the number of fractional digits, 0 if absent
 _LENGTHS = frozenset({"char", "varchar", "binary", "varbinary", "bit"})
 
 
@@ -31,10 +31,10 @@ class _Change:
 
     Attributes
     ----------
-    in_place : whether an ALTER of a target table does it, whatever rows are in it. Else the table is built beside the
-        old one and swapped.
-    after_rows : whether an ALTER in place has to wait until the rows are those of the new point, because it forbids
-        some: the old point's rows may be among them.
+    in_place : whether an ALTER of a target table does it, whatever rows it has. Otherwise a shadow table is built and
+        swapped with the old one.
+    after_rows : whether an ALTER in place has to wait until the rows are those of the new point. It forbids some rows,
+        and the old point's may be among them.
     destructive : whether values that the target holds are gone afterwards.
     """
 
@@ -65,7 +65,7 @@ class TableCommentChanged(_Change):
 
 @dataclass(frozen=True, slots=True)
 class TableOptionsChanged(_Change):
-    """Partitions, clustering, properties or other options; none of them reaches a target of another kind."""
+    """Partitions, clustering, properties or other options. None of them is used in a target of another kind."""
 
     before: CreateTable
     after: CreateTable
@@ -79,7 +79,7 @@ class TableOptionsChanged(_Change):
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdded(_Change):
-    """`after` is the column before it in the new order, None for the first place."""
+    """`after` is the name of the preceding column in the new order, None for the first place."""
 
     column: ColumnDefinition
     after: str | None
@@ -121,7 +121,7 @@ class ColumnMoved(_Change):
 
 @dataclass(frozen=True, slots=True)
 class ColumnAltered(_Change):
-    """A column's definition changed in `fields`. Both definitions are whole; the name of `before` is the old one."""
+    """A column's definition changed in `fields`. Both definitions are complete; `before` has the old name."""
 
     before: ColumnDefinition
     after: ColumnDefinition
@@ -138,14 +138,14 @@ class ColumnAltered(_Change):
 
 @dataclass(frozen=True, slots=True)
 class ColumnRetyped(ColumnAltered):
-    """In place and without loss where every old value is one of the new type."""
+    """In place and without loss if every old value is a value of the new type."""
 
     fields: ClassVar[tuple[str, ...]] = ("type", "charset", "collation")
 
     @property
     def in_place(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        same_letters = self.after.charset in ("", self.before.charset)  # the table's own character set has all letters
-        return same_letters and is_wider(self.before.type, self.after.type)
+        keeps_characters = self.after.charset in ("", self.before.charset)  # the table's own has all characters
+        return keeps_characters and is_wider(self.before.type, self.after.type)
 
     @property
     def destructive(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -169,7 +169,7 @@ class ColumnNullabilityChanged(ColumnAltered):
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefaultChanged(ColumnAltered):
-    """What a column gets of its own accord: DEFAULT, ON UPDATE, AUTO_INCREMENT, GENERATED."""
+    """How the server fills the column by itself: DEFAULT, ON UPDATE, AUTO_INCREMENT, GENERATED."""
 
     fields: ClassVar[tuple[str, ...]] = ("default", "on_update", "auto_increment", "generated")
     _word: ClassVar[str] = "default"
@@ -198,7 +198,7 @@ _ALTERATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class PrimaryKeyChanged(_Change):
-    """Rows are found by the key: a table with another one is built anew. Empty for a table without key."""
+    """Rows are found by the key: a table with another key is rebuilt. Empty for a table without a key."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -230,7 +230,8 @@ class IndexDropped(_Change):
 
 @dataclass(frozen=True, slots=True)
 class ConstraintAdded(_Change):
-    """A foreign key or a check. A table that is being synced has neither (D3), so nothing is done until it is released."""
+    """A foreign key or a check. A table that is being synced has neither (docs/requirements.md D3), so nothing is done
+    until it is released."""
 
     constraint: ForeignKey | Check
 
@@ -270,11 +271,11 @@ DefinitionChange = (
 def diff_tables(
     before: Table, after: Table, ddl_before: CreateTable, ddl_after: CreateTable
 ) -> tuple[DefinitionChange, ...]:
-    """What leads from one definition to the other; the tables say which column is which, and the definitions belong to
-    them.
+    """The changes that lead from one definition to the other. The tables, to which the definitions belong, say which
+    column is which.
 
-    Order: what is dropped, renames (all at once), then additions and moves from the first column to the last, then
-    what stands in columns, keys and the table. The order of indexes and constraints is no difference.
+    Order: what is dropped, renames (all at once), additions and moves from the first column to the last, then other
+    changes of columns, keys and the table. Another order of indexes or constraints is not a change.
     """
     renames = _renames(before, after, ddl_before, ddl_after)
     old = _renamed(ddl_before, renames)
@@ -317,12 +318,12 @@ def diff_tables(
 
 
 def can_be_altered(changes: Iterable[DefinitionChange]) -> bool:
-    """Whether ALTER statements do all of it; else the table is built beside the old one and swapped (N4)."""
+    """Whether ALTER statements do all of it; otherwise the table is built as a shadow table and swapped (N4)."""
     return all(change.in_place for change in changes)
 
 
 def is_wider(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of one type is a value of the other. In doubt it is not."""
+    """Whether every value of one type is a value of the other. False if that is not known."""
     if before == after:
         return True
     if before.srid != after.srid:
@@ -354,9 +355,9 @@ def _renames(before: Table, after: Table, ddl_before: CreateTable, ddl_after: Cr
     if before.id == after.id:
         numbers = {column.seqnum: column.name for column in after.user_columns}
         found = {column.name: numbers[column.seqnum] for column in before.user_columns if column.seqnum in numbers}
-        # What the catalog does not count among the user's columns goes by its name: a hidden key that a target has.
-        counted = {column.name for column in (*before.user_columns, *after.user_columns)}
-        others = {column.name for column in ddl_after.columns} - counted
+        # A column that the catalog does not number, as the hidden key of a target, is identified by its name.
+        numbered = {column.name for column in (*before.user_columns, *after.user_columns)}
+        others = {column.name for column in ddl_after.columns} - numbered
         found |= {column.name: column.name for column in ddl_before.columns if column.name in others}
     else:
         folded = {column.name.lower(): column.name for column in ddl_after.columns}
@@ -367,7 +368,7 @@ def _renames(before: Table, after: Table, ddl_before: CreateTable, ddl_after: Cr
 
 
 def _renamed(table: CreateTable, renames: dict[str, str]) -> CreateTable:
-    """The old definition with its keys under the new names of columns, as the server keeps them through a rename."""
+    """The old definition, its keys with the new names of columns: so the server keeps them when columns are renamed."""
 
     def names(columns: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(renames.get(name, name) for name in columns)
@@ -395,8 +396,8 @@ def _alterations(before: ColumnDefinition, after: ColumnDefinition) -> list[Defi
 
 
 def _additions_and_moves(after: CreateTable, kept: list[str]) -> list[DefinitionChange]:
-    """From the first column to the last; as few moves as can be. `kept`: what stays, under its new name, in the old
-    order."""
+    """From the first column to the last, with as few moves as possible. `kept`: the columns that stay, by their new
+    names in the old order."""
     places = {name: place for place, name in enumerate(kept)}
     still = _longest_increasing([places[column.name] for column in after.columns if column.name in places])
     changes: list[DefinitionChange] = []
@@ -411,7 +412,7 @@ def _additions_and_moves(after: CreateTable, kept: list[str]) -> list[Definition
 
 
 def _longest_increasing(numbers: list[int]) -> set[int]:
-    """A longest subsequence that increases: what need not move. All numbers differ."""
+    """A longest increasing subsequence: what need not move. All numbers differ."""
     ends: list[int] = []  # the smallest end of a subsequence of each length
     before: dict[int, int | None] = {}
     for number in numbers:

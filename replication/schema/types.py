@@ -1,6 +1,7 @@
-"""Which type a MatrixOne type becomes in a target, without loss; and what is to be said of it.
+"""Which type a MatrixOne type becomes in a target, without loss, and what differs from the source.
 
-What a target cannot hold goes to text or bytes. Sizes are of InnoDB with utf8mb4. Source: object-format.md 4; issue 7.
+What a target cannot hold becomes text or bytes. Sizes are those of InnoDB with utf8mb4. MatrixOne's types:
+docs/format/object-file.md 4.
 """
 
 from dataclasses import dataclass
@@ -31,15 +32,22 @@ _FIXED_BYTES = {
 }
 _DORIS_UNSIGNED = {"tinyint": "smallint", "smallint": "int", "int": "bigint", "bigint": "largeint"}
 _DORIS_VARCHAR = 65_533  # bytes
+# Remarks that several types have.
+_JSON_ORDER = "the target orders the keys of json objects in its own way"
+_TIMESTAMP_UTC = "timestamp is kept as datetime(6) in UTC"
+_UUID_TEXT = "uuid is kept as its 36 characters"
 
 
 class TargetUnfit(Terminal):
-    """The target cannot have this table: a key too long, a name it does not take, a type that nobody knows. Nothing
-    was made."""
+    """The target cannot have this table: a key is too long, a name is not accepted, or a type is not known. Nothing was
+    created."""
 
     code = "TARGET_UNFIT"
     about = "table"
-    default_remedy = "Change the table upstream if it has to be in this target; the mirror has it in any case, and the other tables go on."
+    default_remedy = (
+        "Change the table upstream if it has to be in this target. The mirror has it in any case, and the other tables "
+        "are still synced."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +56,10 @@ class TargetType:
 
     Attributes
     ----------
-    charset, collation : of its own; empty where the table's count.
-    row_bytes : what it takes of a row's limit; 0 where the target has none.
-    key_bytes : what it takes in a key; None if it cannot stand in one.
-    remark : what is different from the source; empty for nothing.
+    charset, collation : the column's own; empty if those of the table apply.
+    row_bytes : what it takes of a row's limit; 0 if the target has no limit.
+    key_bytes : what it takes in a key; None if it cannot be in a key.
+    remark : what differs from the source; empty if nothing does.
     """
 
     type: ColumnType
@@ -63,15 +71,15 @@ class TargetType:
 
 
 def target_type(kind: ColumnType, dialect: Dialect, subject: str, *, as_text: bool = False) -> TargetType:
-    """The type of a column in a target; `as_text` asks for long text whatever it is. Raises TargetUnfit for a type
+    """The type of a column in a target; with `as_text` long text, whatever the type is. Raises TargetUnfit for a type
     that is not known."""
     if kind.sql_type is None and kind.name not in _GEOMETRIES:
-        raise TargetUnfit(f"nobody knows the type {kind.name}", subject=subject)
+        raise TargetUnfit(f"the type {kind.name} is not known", subject=subject)
     if dialect is Dialect.MATRIXONE:
         return TargetType(kind)
     if as_text:
         text = ColumnType("string" if dialect is Dialect.DORIS else "longtext")
-        return TargetType(text, row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text, as was asked for")
+        return TargetType(text, row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text, as requested")
     return _doris(kind) if dialect is Dialect.DORIS else _mysql(kind, dialect)
 
 
@@ -86,53 +94,44 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
         case "bool" | "boolean":
             return _plain(ColumnType("tinyint", (1,)))
         case "float" | "double" if kind.parameters:
-            return _plain(ColumnType(kind.name), f"{kind} is {kind.name}: values come rounded")
+            return _plain(ColumnType(kind.name), f"{kind} is {kind.name}: its values are already rounded")
         case "integer":
             return _plain(ColumnType("int", unsigned=kind.unsigned))
         case "bit" | "tinyint" | "smallint" | "int" | "bigint" | "float" | "double" | "date" | "datetime" | "year":
             return _plain(kind if kind.name != "year" else ColumnType("year"))
         case "time":
-            return _plain(kind, "values beyond 838:59:59 do not fit: ask for the column as text if there are any")
+            return _plain(kind, "values beyond 838:59:59 do not fit: keep the column as text if there are any")
         case "timestamp":
-            return _plain(ColumnType("datetime", (6,)), "timestamp is kept as datetime(6) in UTC")
+            return _plain(ColumnType("datetime", (6,)), _TIMESTAMP_UTC)
         case "decimal":
             if first <= 65 and second <= 30:
                 return TargetType(kind, row_bytes=(first + 1) // 2 + 4, key_bytes=(first + 1) // 2 + 4)
-            return _text(
-                first + 3,
-                f"{kind} is kept as text: the target has 65 digits, 30 of them behind the point",
-                ascii_only=True,
-            )
+            remark = f"{kind} is kept as text: the target has 65 digits, 30 of them after the decimal point"
+            return _text(first + 3, remark, ascii_only=True)
         case "char":
             return _text(first, f"{kind} is varchar({first}): trailing spaces stay")
         case "varchar":
             return _text(first)
         case "binary":
-            return _bytes(first, f"{kind} is varbinary({first}): nothing is padded")
+            return _bytes(first, f"{kind} is varbinary({first}): values are not padded")
         case "varbinary":
             return _bytes(first)
         case "text" | "tinytext":
-            return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW)
+            return _long("longtext")
         case "blob":
-            return TargetType(ColumnType("longblob"), row_bytes=LONG_IN_ROW)
+            return _long("longblob")
+        case "json" if dialect is Dialect.MARIADB:
+            return _long("longtext", "json is kept as its text")
         case "json":
-            if dialect is Dialect.MARIADB:
-                return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark="json is kept as its text")
-            return TargetType(
-                kind, row_bytes=LONG_IN_ROW, remark="the target orders the keys of json objects its own way"
-            )
+            return _long("json", _JSON_ORDER)
         case "uuid":
-            return TargetType(
-                ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, "uuid is kept as its 36 characters"
-            )
+            return TargetType(ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, _UUID_TEXT)
         case "enum" | "set":
             return _members(kind)
         case "vecf32" | "vecf64":
-            return TargetType(
-                ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text: [1, 2.5, …]"
-            )
+            return _long("longtext", f"{kind} is kept as text: [1, 2.5, …]")
         case _:
-            return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as its text")
+            return _long("longtext", f"{kind} is kept as its text")
 
 
 def _plain(kind: ColumnType, remark: str = "") -> TargetType:
@@ -140,26 +139,26 @@ def _plain(kind: ColumnType, remark: str = "") -> TargetType:
     return TargetType(kind, row_bytes=size, key_bytes=size, remark=remark)
 
 
+def _long(name: str, remark: str = "") -> TargetType:
+    return TargetType(ColumnType(name), row_bytes=LONG_IN_ROW, remark=remark)
+
+
 def _text(length: int, remark: str = "", *, ascii_only: bool = False) -> TargetType:
     size = length * (1 if ascii_only else _CHARACTER)
     if size + 2 > MAX_ROW_BYTES:
-        return TargetType(
-            ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=remark or f"varchar({length}) is longtext"
-        )
+        return _long("longtext", remark or f"varchar({length}) is longtext")
     charset, collation = ("ascii", "ascii_bin") if ascii_only else ("", "")
     return TargetType(ColumnType("varchar", (length,)), charset, collation, size + 2, size, remark)
 
 
 def _bytes(length: int, remark: str = "") -> TargetType:
     if length + 2 > MAX_ROW_BYTES:
-        return TargetType(
-            ColumnType("longblob"), row_bytes=LONG_IN_ROW, remark=remark or f"varbinary({length}) is longblob"
-        )
+        return _long("longblob", remark or f"varbinary({length}) is longblob")
     return TargetType(ColumnType("varbinary", (length,)), row_bytes=length + 2, key_bytes=length, remark=remark)
 
 
 def _members(kind: ColumnType) -> TargetType:
-    """An enum or set as it is, unless the target would take its members for others: it cuts trailing spaces."""
+    """An enum or set as it is, unless the target would change its members: it removes trailing spaces."""
     longest = max(map(len, kind.members), default=0)
     is_set = kind.name == "set"
     fits = (
@@ -171,7 +170,7 @@ def _members(kind: ColumnType) -> TargetType:
     if fits:
         return _plain(kind)
     length = sum(map(len, kind.members)) + len(kind.members) if is_set else longest
-    return _text(length, f"{kind.name} is kept as text: the target does not take its members")
+    return _text(length, f"{kind.name} is kept as text: the target does not accept its members")
 
 
 def _doris(kind: ColumnType) -> TargetType:
@@ -193,32 +192,22 @@ def _doris(kind: ColumnType) -> TargetType:
         case "datetime":
             return TargetType(kind, key_bytes=8)
         case "timestamp":
-            return TargetType(
-                ColumnType("datetime", (6,)), key_bytes=8, remark="timestamp is kept as datetime(6) in UTC"
-            )
+            return TargetType(ColumnType("datetime", (6,)), key_bytes=8, remark=_TIMESTAMP_UTC)
         case "year":
             return TargetType(ColumnType("smallint"), key_bytes=2, remark="year is a number")
         case "decimal" if first <= 38:
             return TargetType(ColumnType("decimal", (first, second)), key_bytes=16)
         case "char" | "varchar" if 0 < first * _CHARACTER <= _DORIS_VARCHAR:
-            size = first * _CHARACTER
-            return TargetType(
-                ColumnType("varchar", (size,)), key_bytes=size, remark="" if name == "varchar" else f"{kind} is varchar"
-            )
+            return _doris_text(first * _CHARACTER, "" if name == "varchar" else f"{kind} is varchar")
         case "uuid":
-            return TargetType(ColumnType("varchar", (36,)), key_bytes=36, remark="uuid is kept as its 36 characters")
+            return _doris_text(36, _UUID_TEXT)
         case "decimal" | "time":
-            size = 80 if name == "decimal" else 24
-            return TargetType(ColumnType("varchar", (size,)), key_bytes=size, remark=f"{kind} is kept as text")
+            return _doris_text(80 if name == "decimal" else 24, f"{kind} is kept as text")
         case "enum":
             size = max(1, max((len(member.encode()) for member in kind.members), default=1))
-            return (
-                TargetType(ColumnType("varchar", (size,)), key_bytes=size, remark="enum is kept as text")
-                if size <= _DORIS_VARCHAR
-                else _string(kind)
-            )
+            return _doris_text(size, "enum is kept as text") if size <= _DORIS_VARCHAR else _string(kind)
         case "json":
-            return TargetType(kind, remark="the target orders the keys of json objects its own way")
+            return TargetType(kind, remark=_JSON_ORDER)
         case "vecf32" | "vecf64":
             return TargetType(ColumnType("array<float>" if name == "vecf32" else "array<double>"))
         case "binary" | "varbinary" | "blob":
@@ -227,6 +216,10 @@ def _doris(kind: ColumnType) -> TargetType:
             return TargetType(ColumnType("string"))
         case _:
             return _string(kind)
+
+
+def _doris_text(size: int, remark: str) -> TargetType:
+    return TargetType(ColumnType("varchar", (size,)), key_bytes=size, remark=remark)
 
 
 def _string(kind: ColumnType) -> TargetType:

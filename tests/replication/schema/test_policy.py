@@ -1,3 +1,5 @@
+"""Which changes of a definition each DDL policy applies."""
+
 from dataclasses import replace
 from typing import get_args
 
@@ -75,7 +77,7 @@ def test_an_alter_that_copied_the_table_is_not_a_truncate():
     assert (decision.applies, decision.destructive) == (True, ())
 
 
-def test_a_truncate_beside_a_change_that_copies_nothing_is_one_still():
+def test_a_truncate_with_a_change_that_copies_nothing_is_still_a_truncate():
     longer = ColumnDefinition("v", ColumnType("varchar", (5,))), ColumnDefinition("v", ColumnType("varchar", (9,)))
     text = longer[0], ColumnDefinition("v", ColumnType("text"))
     change = TableChange(ChangeKind.REPLACED, TABLE, replace(TABLE, id=TABLE.id + 1))

@@ -1,3 +1,5 @@
+"""What a synced table must not have, its mark, and what brings everything back."""
+
 import json
 from contextlib import closing
 from dataclasses import replace
@@ -71,7 +73,7 @@ def restored(synced: Synced, dialect: Dialect) -> str:
     return restore(synced.create, synced.stripped, synced.disabled, dialect)
 
 
-def test_a_mysql_table_gives_up_what_acts_of_its_own_accord_and_what_points_elsewhere():
+def test_a_mysql_table_loses_what_acts_by_itself_and_what_refers_to_the_source():
     synced = for_sync(MYSQL_TEXT, Dialect.MYSQL8)
     assert synced.create == (
         """CREATE TABLE `d`.`t` (
@@ -235,7 +237,8 @@ def test_rewriting_and_restoring_a_doris_text_gives_the_original(
 ):
     properties = f"\nPROPERTIES (\n{comma.join(table)})" if table else ""
     text = (
-        f'CREATE TABLE IF NOT EXISTS t (k int COMMENT "é ""colocate_with"" = x") (PARTITION p ("1") ({comma.join(partition)}))'
+        'CREATE TABLE IF NOT EXISTS t (k int COMMENT "é ""colocate_with"" = x")'
+        f' (PARTITION p ("1") ({comma.join(partition)}))'
         f" DISTRIBUTED BY HASH(k) BUCKETS {buckets}{properties}{end}"
     )
     synced = through_json(for_sync(text, Dialect.DORIS, buckets=5))
@@ -312,9 +315,8 @@ def test_a_released_table_in_mariadb_is_what_its_statement_says(mariadb: MariaDb
     text = MYSQL_TEXT.replace("`d`.`t`", "`t`").replace(
         "DATA DIRECTORY='/x' TABLESPACE=`s` ENCRYPTION='Y' CONNECTION='mysql://o' ", ""
     )
-    text = text.replace(
-        "`s` varchar(20) NOT NULL GENERATED", "`s` varchar(20) GENERATED"
-    )  # MariaDB has no NOT NULL there
+    # MariaDB has no NOT NULL for a generated column.
+    text = text.replace("`s` varchar(20) NOT NULL GENERATED", "`s` varchar(20) GENERATED")
     with closing(mariadb.connect("released")) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE parent (id int primary key)")
         cursor.execute("INSERT INTO parent VALUES (1), (2)")

@@ -1,3 +1,5 @@
+"""What changed between two definitions of a table."""
+
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,7 +175,7 @@ def test_a_table_does_not_differ_from_itself(table: CreateTable):
     assert diff(table, shuffled) == ()
 
 
-def test_a_rename_takes_keys_and_indexes_along():
+def test_a_rename_applies_to_keys_and_indexes():
     before = CreateTable(
         "t", (A, B), primary_key=("a",), indexes=(Index(IndexKind.KEY, "i", (KeyPart("a"), KeyPart("b", 3))),)
     )
@@ -251,7 +253,7 @@ def test_a_type_is_wider_only_if_it_has_every_value(before: ColumnType, after: C
 
 
 @pytest.mark.recordings
-def test_the_recorded_changes_are_told(recordings: Path):
+def test_the_recorded_changes_are_described(recordings: Path):
     def described(first: int, second: int, name: str, later: str | None = None) -> list[str]:
         before = Snapshot(recordings / "ddl" / f"snapshot-{first:03}").tables[name]
         after = Snapshot(recordings / "ddl" / f"snapshot-{second:03}").tables[later or name]
@@ -278,7 +280,7 @@ def test_a_column_that_loses_letters_is_not_altered_in_place():
     assert not ColumnRetyped(every, ascii_only).in_place
 
 
-def test_every_change_can_be_told():
+def test_every_change_can_be_described():
     before = CreateTable("t", (A, B, C), "d", ("a",), comment="x", checks=(Check("k", "a > 0"),))
     after = CreateTable(
         "u",
