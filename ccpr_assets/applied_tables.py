@@ -19,9 +19,9 @@ from resources.replication import Replication
     deps=[copied_objects],
     group_name="replication",
     kinds={"arrow"},
-    description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the point and the outcome in "
-    "mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no point. Then each target is result to the newest "
-    "point; one that fails is shown, and tried again by the next run.",
+    description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
+    "point and the outcome in mo_ccpr_log. An iteration in which nothing changed moves the watermark and makes no "
+    "point. Then each target is synced to the newest point; one that fails is shown, and tried again by the next run.",
 )
 def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with replication.step(context.partition_key) as iteration:
@@ -55,8 +55,8 @@ def idle_observation(subscription: str, outcome: Outcome) -> dg.AssetObservation
 mirror = dg.AssetSpec(
     "mirror",
     deps=[applied_tables],
-    description="The physical replica in the state folder: object files and manifests, readable by `ccpr export` and by Spark at every "
-    "point that is kept.",
+    description="The physical replica in the state folder: object files and manifests, readable by `ccpr export` and "
+    "by Spark at every point that is kept.",
     group_name="replication",
     kinds={"arrow", "spark"},
 )
@@ -64,8 +64,8 @@ mirror = dg.AssetSpec(
 target_databases = dg.AssetSpec(
     "target_databases",
     deps=[mirror],
-    description="The MariaDB and MySQL databases into which a subscription is result from the mirror, if it has any (`ccpr target add`). "
-    "How each came along stands in the metadata `targets` of applied_tables and in `ccpr status`.",
+    description="The MariaDB and MySQL databases that are synced from the mirror, if the subscription has any "
+    "(`ccpr target add`). How far each is stands in the metadata `targets` of applied_tables and in `ccpr status`.",
     group_name="replication",
     kinds={"mysql"},
 )
@@ -95,14 +95,14 @@ def _points(mirror: Mirror) -> dict[str, int]:
 
 
 def _targets(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataValue]:
-    """How each target came along; nothing where there is none."""
+    """How each target was synced; nothing where there is none."""
     if not outcomes:
         return {}
     rows = []
     for outcome in outcomes:
         result = outcome.result
         tables, behind = (result.tables, result.behind) if result is not None else ((), ())
-        told = (
+        failures = (
             [str(outcome.failure)]
             if outcome.failure is not None
             else [f"{table.table}: {table.failure}" for table in behind]
@@ -115,7 +115,7 @@ def _targets(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataVal
                 "rows_deleted": sum(table.deleted for table in tables),
                 "seconds": round(outcome.seconds, 3),
                 "tables_behind": len(behind),
-                "failures": "\n".join(told),
+                "failures": "\n".join(failures),
             }
         )
     numbers = dict.fromkeys(("tables_changed", "rows_written", "rows_deleted"), "int")

@@ -16,8 +16,8 @@ from resources.replication import Replication
     deps=[upstream_snapshots],
     group_name="replication",
     kinds={"matrixone"},
-    description="The tables at the snapshot against those of the replica's last point: created, altered, renamed, replaced (truncated or "
-    "rewritten) and dropped ones, with their statements as a difference.",
+    description="The tables at the snapshot against those of the replica's last point: created, altered, renamed, "
+    "replaced (truncated or rewritten) and dropped ones, with their statements as a difference.",
 )
 def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with replication.step(context.partition_key) as iteration:

@@ -35,14 +35,15 @@ def _blocking(name: str, asset: str, description: str) -> dg.AssetCheckSpec:
 OBJECT_LIST_VALID = _blocking(
     "object_list_valid",
     "object_diffs",
-    "Every row of the upstream's object list satisfies the schema: a well-formed name that agrees with its stats, a size, rows and blocks "
-    "above zero, no delete before its create, nothing later than the snapshot, each object once a table. The same schema guards the "
-    "command line; here its findings are shown.",
+    "Every row of the upstream's object list satisfies the schema: a well-formed name that agrees with its stats, a "
+    "size, rows and blocks above zero, no delete before its create, nothing later than the snapshot, each object once "
+    "a table. The same schema guards the command line; here its findings are shown.",
 )
 OBJECTS_STORED = _blocking(
     "objects_stored",
     "copied_objects",
-    "Every object that the point needs is in the store with the size in the ledger, also where an earlier, interrupted run brought it.",
+    "Every object that the point needs is in the store with the size in the ledger, also where an earlier, "
+    "interrupted run brought it.",
 )
 
 

@@ -20,8 +20,8 @@ from resources.spark_resource import SparkResource
     check_specs=[OBJECTS_STORED],
     group_name="replication",
     kinds={"spark", "matrixone"},
-    description="The new object files, byte for byte, in the replica's store: fetched by Spark tasks with upstream sessions of their own, "
-    "each object checked on arrival. What an interrupted run brought is not fetched again.",
+    description="The new object files, byte for byte, in the replica's store: fetched by Spark tasks with upstream "
+    "sessions of their own, each object checked on arrival. What an interrupted run brought is not fetched again.",
 )
 def copied_objects(
     context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource

@@ -1,4 +1,4 @@
-"""What an asset shows: the names under which it does, units in them, and the forms of what is no plain number."""
+"""What an asset shows: names of metadata, units in them, and the forms of what is not a plain number."""
 
 import difflib
 import re
@@ -83,7 +83,7 @@ def lag(outcome: Outcome) -> dict[str, float]:
 
 
 def table(rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
-    """The first SHOWN_ROWS rows; how many there are stands beside them as a number. An empty table still shows its
+    """The first SHOWN_ROWS rows; how many there are is shown as a number. An empty table still shows its
     columns."""
     schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in islice(rows, SHOWN_ROWS)], schema)

@@ -22,8 +22,9 @@ from resources.replication import Replication
     check_specs=[OBJECT_LIST_VALID],
     group_name="replication",
     kinds={"matrixone", "pandera", "arrow"},
-    description="The upstream's object list of the snapshot, checked and compared with the replica's last point: objects that came and "
-    "objects that went. A list that fails its check stops the iteration before anything is copied.",
+    description="The upstream's object list of the snapshot, checked and compared with the replica's last point: "
+    "objects that came and objects that went. A list that fails its check stops the iteration before anything is "
+    "copied.",
 )
 def object_diffs(
     context: dg.AssetExecutionContext, replication: Replication

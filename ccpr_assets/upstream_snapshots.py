@@ -19,8 +19,9 @@ upstream = dg.AssetSpec(
     deps=[upstream],
     group_name="replication",
     kinds={"matrixone"},
-    description="A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens the subscription's next "
-    "iteration, or takes up again the one that was interrupted; the other assets work on the open iteration.",
+    description="A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens "
+    "the subscription's next iteration, or takes up again the one that was interrupted; the other assets work on the "
+    "open iteration.",
 )
 def upstream_snapshots(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with replication.step(context.partition_key) as iteration:

@@ -21,7 +21,8 @@ class Replication(dg.ConfigurableResource):
     home: str = Field(default="", description="The state folder; empty for CCPR_HOME, else the nearest .ccpr upwards.")
     allow_resync: bool = Field(
         default=False,
-        description="If the upstream has lost the last point's snapshot, compare with a full list and copy what is named.",
+        description="If the upstream has lost the last point's snapshot, compare with a full list and copy what is "
+        "named.",
     )
 
     _workspace: Workspace | None = PrivateAttr(default=None)
@@ -48,7 +49,7 @@ class Replication(dg.ConfigurableResource):
         """The iteration of this run, to take one step of it.
 
         A typed failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
-        Failure that shows its code, subject and remedy; a step that is tried again opens the iteration anew and goes
+        Failure that shows its code, subject and remedy; a step that is tried again opens the iteration again and goes
         on where it stopped.
         """
         try:

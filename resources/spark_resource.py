@@ -2,7 +2,7 @@
 
 dagster-pyspark imports Spark when it is imported. A class of ours derived from its resource would do so, too, in every
 run and every code location; so this one holds the configuration, and makes a `LazyPySparkResource` of it when a
-session is first asked for. An iteration with nothing to copy never asks. Source: spec/dagster.md 1.2, 1.3 and 5.4.
+session is first asked for. An iteration with nothing to copy never asks.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ class SparkResource(ConfigurableResource):
             raise unavailable(settings, error) from error
 
     def copy_engine(self) -> CopyEngine:
-        """An engine for `replication.iteration.copying.copy`; the session is started when there is something to copy."""
+        """An engine for `replication.iteration.copying.copy`; the session starts when there is something to copy."""
 
         def engine(job: CopyJob, objects: "pa.Table"):
             return copy_with_spark(self.session, job, objects, job.budget.sessions)

@@ -38,9 +38,8 @@ from replication.state.targets import is_lagging
 from resources.replication import Replication
 
 RUNS_PER_TICK = 8
-TICK_SECONDS = (
-    20.0  # of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top
-)
+# Of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top.
+TICK_SECONDS = 20.0
 SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY)  # the next attempt is another tick's
 _SHOWN_NAMES = 5
 _NAMED_AT_ONCE = 500  # iterations in one query
@@ -58,8 +57,9 @@ _PARTITION_TAG = "dagster/partition"  # of runs that a person started
     job=ccpr_sync_job,
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Starts the iteration of each subscription whose interval is over, at most one run of a subscription at a time. An "
-    "iteration that finds nothing new is finished by the tick and becomes an observation of applied_tables.",
+    description="Starts the iteration of each subscription whose interval is over, at most one run of a subscription "
+    "at a time. An iteration that finds nothing new is finished by the tick and becomes an observation of "
+    "applied_tables.",
 )
 def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
     end = time.monotonic() + TICK_SECONDS
@@ -124,7 +124,7 @@ class _Tick:
             )
         if self.stopped:
             parts.append(
-                f"{len(self.stopped)} stopped by an error, mend and run: "
+                f"{len(self.stopped)} stopped by an error, repair and run: "
                 + _first(f"ccpr run {name}" for name in self.stopped)
             )
         return (
@@ -146,7 +146,7 @@ def _first(texts: Iterable[str]) -> str:
 
 
 def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _Tick) -> list[LogRow]:
-    """The rows to serve now; the others are told in `tick`."""
+    """The rows to serve now; `tick` says what became of the others."""
     due = []
     for row in rows:
         name = row.subscription_name
@@ -209,12 +209,12 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
             if time.monotonic() >= end:
                 return None
         if is_lagging(workspace.log.engine, row.task_id):
-            return None  # nothing may have changed, but a target has still to be carried
+            return None  # nothing may have changed, but a target has still to be synced
         return iteration.apply_if_idle()
 
 
 def _in_flight(instance: dg.DagsterInstance) -> set[str]:
-    """Subscriptions of runs that have not ended, whoever started them: one query for all."""
+    """Subscriptions of runs that have not ended, no matter who started them: one query for all."""
     runs = instance.get_runs(dg.RunsFilter(statuses=_IN_FLIGHT))
     return {name for run in runs if (name := run.tags.get(SUBSCRIPTION_TAG) or run.tags.get(_PARTITION_TAG))}
 

@@ -54,8 +54,8 @@ class Purged:
 @dg.sensor(
     minimum_interval_seconds=3600,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Deletes Dagster's records of iterations that are older than CCPR_DAGSTER_DAYS (14), but for those that tell an asset's "
-    "present state. Nothing of a replica is touched.",
+    description="Deletes Dagster's records of iterations that are older than CCPR_DAGSTER_DAYS (14), but for those "
+    "that tell an asset's present state. Nothing of a replica is touched.",
 )
 def dagster_retention_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     days = kept_days(os.environ.get(DAYS_VARIABLE, ""))
@@ -137,7 +137,7 @@ def _delete_run(instance: dg.DagsterInstance, storage: SqlEventLogStorage, run_i
 def _delete_observations(
     opened: AbstractContextManager[sa.Connection], before: datetime, end: float
 ) -> tuple[int, bool]:
-    """How many observations without a run went from one of Dagster's databases, and whether these were all that had to."""
+    """How many observations without a run were deleted from one of Dagster's databases, and whether these were all."""
     observations = (
         _EVENT.run_id == RUNLESS_RUN_ID,
         _EVENT.dagster_event_type == dg.DagsterEventType.ASSET_OBSERVATION.value,

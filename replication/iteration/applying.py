@@ -1,5 +1,6 @@
-"""Step 5 for the mirror: an object difference becomes manifests. Nothing names them until the commit (architecture,
-"One commit")."""
+"""Step 5 for the mirror: an object difference becomes manifests. Nothing names them until the commit
+(docs/architecture.md, "One commit").
+"""
 
 from collections.abc import Iterable
 
@@ -27,8 +28,8 @@ def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:
 
 def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Timestamp) -> bool:
     """Does a live appendable object of the table hold rows committed in (last, now]? No list shows them: the time
-    alone makes them visible (object-format.md 9.2). Reads the commit times of appendable objects, of which a table has
-    few. Raises MirrorDamaged, ObjectDamaged.
+    alone makes them visible (docs/format/object-file.md 9.2). Reads the commit times of appendable objects, of which a
+    table has few. Raises MirrorDamaged, ObjectDamaged.
     """
     if point.ref is None or not point.appendable:
         return False

@@ -1,7 +1,7 @@
 """Steps 4 and 5: which tables move to the snapshot, what they are made of there, and their manifests.
 
 In isolated mode a table that fails does not move: it stays at its point, and the point that is made does not show it
-(requirement B4).
+(docs/requirements.md B4).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -125,11 +125,11 @@ class PointBuilder:
         return (listed.diff.table_ids | changed | listed.repaired | behind) - listed.failures.keys()
 
     def _gone(self, listed: Listed) -> set[int]:
-        """Tables that are no more. One whose successor failed stays for its sake."""
+        """Tables that are gone. One whose successor failed stays, so that its rows can still be read."""
         return self.last.tables.keys() - self.catalog.tables.keys() - self._late(listed).keys()
 
     def _late(self, listed: Listed) -> dict[int, LaggingTable]:
-        """The tables that a point made now does not show."""
+        """The tables that a point made now would not show."""
         return tables_behind(
             self.catalog, listed.failures, self.last.tables, self.last.behind, self.last.point and self.last.point.lsn
         )

@@ -1,4 +1,4 @@
-"""What changed in the schema between two points, by table id and never by name (architecture 6)."""
+"""What changed in the schema between two points, by table id and never by name (decision identity-by-id)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

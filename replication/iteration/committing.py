@@ -1,8 +1,9 @@
-"""The end of an iteration: one commit of points and outcome, then what follows from it (architecture.md, "One commit").
+"""The end of an iteration: one commit of points and outcome, then what follows from it
+(docs/architecture.md, "One commit").
 
 Everything that a commit names was written before under names that nothing else uses; the commit is one transaction in
 the catalog database, guarded by the fence. Publishing and sweeping repeat what is committed, so they can be done again
-by whoever comes next.
+by the next executor.
 """
 
 import time
@@ -124,22 +125,21 @@ class PointCommitter:
         return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
 
     def commit(self, ref: SnapshotRef, context: Context, result: IterationResult) -> None:
-        """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim still is
-        what it was (O5)."""
+        """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim is still
+        what it was (docs/requirements.md O5).
+        """
         claim, lsn = self._lease.claim, self._lease.claim.lsn
         now = datetime.fromtimestamp(self._clock(), UTC)
         needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
-        ledger, strays = (
-            result.report.ledger.filter(needed),
-            result.report.rows.filter(pc.invert(needed)).column("name").to_pylist(),
-        )
+        ledger = result.report.ledger.filter(needed)
+        strays = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
         write_point = self._point(ref, now, result, ledger)
 
         def write_outcome(connection: sa.Connection) -> None:
             self._log.commit_row(connection, claim, context, ref.at.physical)
             self.quarantine.write(connection, lsn, now, result.failed)
-            # What was copied for a table that failed is there for the next attempt, and goes some time after the last
-            # one.
+            # What was copied for a table that failed is kept for the next attempt, and deleted some time after the
+            # last.
             self.ledger.schedule_strays(connection, strays, round(now.timestamp()) + GRACE_SECONDS)
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
@@ -191,17 +191,17 @@ class PointCommitter:
         assert snapshot is not None  # as it is forced
         try:
             self._checkpoint.flush(snapshot, acknowledged, extra, gone=gone)
-        except CheckpointUnknown as error:  # the row of the log tells (B10)
+        except CheckpointUnknown as error:  # whether it happened is looked up in the row of the log
             lost = StateUnavailable(error.message, subject=error.subject)
             if not self._log.has_committed(self._lease.claim, lost):
                 raise lost from error
 
     def publish_pending(self) -> None:
-        """Publish what was committed and not yet published: a crash in between is healed here."""
+        """Publish what was committed and not yet published: what a crash in between left undone is done here."""
         publish_pending(self._log, self._lease.claim.name, self._mirror)
 
     def sweep(self, settings: Settings, grace_seconds: int = GRACE_SECONDS) -> Swept:
-        """Let points go that need not stay, delete files that nobody has named for the time of grace."""
+        """Expire points that need not stay, delete files that no point has named for the time of grace."""
         swept = sweep(
             self.history,
             self.ledger,
@@ -220,8 +220,8 @@ class PointCommitter:
 def publish_pending(log: CcprLog, name: str, mirror: Mirror) -> None:
     """Bring the published points and the head up to what is committed. Repeating it writes the same files.
 
-    Nobody is kept from it. An executor that was superseded may be late with a head that is old by now: each looks
-    again after it has written, so the last to write is also the last to compare.
+    Every executor may do it. One that was superseded may write a head that is old by now: each compares again after it
+    has written, so the last to write is also the last to compare.
     """
     row = log.row(name)
     history, quarantine = PointHistory(log.engine, row.task_id), Quarantine(log.engine, row.task_id)
@@ -237,9 +237,8 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror) -> None:
                 late = behind.get(point.lsn, {})
                 shown = as_mirror_point(point, history.tables(point.lsn), late)
                 changed = {table_id: table.ref for table_id, table in history.changed(point.lsn).items()}
-                if not mirror.has_published(
-                    shown
-                ):  # after its content was read: what is read later may be of other points
+                # Asked after its content was read: what is read later may be of other points.
+                if not mirror.has_published(shown):
                     mirror.publish(shown, {**changed, **dict.fromkeys(late)}, base)
                 base = point.lsn
         mirror.publish_head(committed)

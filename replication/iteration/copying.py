@@ -1,9 +1,9 @@
 """Step 3: object files from the upstream into the store. One pure function over batches of object rows; Spark runs it
 in its tasks, the process itself for small changes.
 
-An object is written beside its name, checked against its stats, and only then appears; so what is there with the right
-size is complete, and a re-run fetches the rest. Source: architecture.md 8 and "What bad input gets";
-spec/upstream-interface.md 5.8.
+An object is written under a temporary name, checked against its stats, and only then appears; so what is there with
+the right size is complete, and a re-run fetches the rest. Source: decision spark-dataframes; docs/architecture.md,
+"What bad input gets"; docs/upstream.md 5.8.
 """
 
 import hashlib
@@ -56,13 +56,8 @@ COPY_OUTPUT = pa.schema(
         pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
     ]
 )
-OBJECT_FAILURES = (
-    ObjectGone,
-    ObjectSizeMismatch,
-    ObjectDamaged,
-    ObjectMismatch,
-    ObjectUnsupported,
-)  # an object's own, nobody else's
+# Failures of one object alone.
+OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)
 _REPORT_SECONDS = 0.1  # between reports: one for each small object would cost more than its check
 TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 
@@ -70,7 +65,7 @@ TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 @dataclass(frozen=True, slots=True)
 class CopyJob:
     """Where from and where to, as it travels to a worker: the password is sealed, the key is a file there
-    (architecture 12).
+    (decision sealed-secrets).
 
     Attributes
     ----------
@@ -178,29 +173,28 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     keep_large_blocks()
     store = open_store(job.store_url)
     pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
-    with WriteQueue(store) as landing, ExitStack() as held:
+    with WriteQueue(store) as queue, ExitStack() as held:
         session: Session | None = None
         under_way: deque[_UnderWay] = deque()
         report_at = 0.0
-        for stats in (
-            ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")
-        ):  # objects, not rows
+        # A loop over objects, not rows.
+        for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):
             fetch = store.size(object_path(stats.name)) != stats.size or not _is_sound(store, stats)
             if fetch:
                 session = session or held.enter_context(job.connect())
                 chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
                 try:
-                    stored = landing.put(object_path(stats.name), stats.size, chunks, partial(_check, stats))
+                    stored = queue.put(object_path(stats.name), stats.size, chunks, partial(_check, stats))
                 except OBJECT_FAILURES as error:
                     stored = Future()
                     stored.set_exception(error)
             else:
-                stored = landing.run(partial(_hash, store, stats))
+                stored = queue.run(partial(_hash, store, stats))
             under_way.append(_UnderWay(stats, stored, fetch))
             if time.monotonic() >= report_at and under_way[0].stored.done():
                 report_at = time.monotonic() + _REPORT_SECONDS
                 yield _report(under_way, collect_failures=job.collect_failures)
-        landing.flush()
+        queue.flush()
         while under_way:
             yield _report(under_way, collect_failures=job.collect_failures)
     store.sync("objects")
@@ -209,11 +203,11 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 def copy_in_process(
     job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None
 ) -> Iterator[pa.RecordBatch]:
-    """The engine without Spark: a few threads, each with a session of its own. `on_progress` hears of bytes as objects
-    are done.
+    """The engine without Spark: a few threads, each with a session of its own. `on_progress` is called with the bytes
+    of objects that are done.
 
-    An error of one, or an interrupt, ends the others with the object that they are at: nobody waits for terabytes to
-    hear of it.
+    An error of one, or an interrupt, ends the others with the object that they are at: an error is not
+    reported terabytes later.
     """
     sessions = min(job.budget.sessions, objects.num_rows)
     shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]

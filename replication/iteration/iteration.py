@@ -1,5 +1,6 @@
-"""One iteration of one subscription: a method a step, each of which can be killed and run again (requirement N2;
-architecture, "The way of the data"; the steps by name are in `replication.iteration.steps`).
+"""One iteration of one subscription: a method a step, each of which can be killed and run again
+(docs/requirements.md N2; docs/architecture.md, "The way of the data"). The steps by name are in
+`replication.iteration.steps`.
 
     0 lease held        1 take_snapshot, diff_catalog        2 diff_objects        3 copy_objects
     4, 5 apply: manifests, one commit with 7 the outcome, the point published        6 old snapshots dropped, lease freed
@@ -99,7 +100,7 @@ class Iteration:
         self._running = True  # from here on a failure is written down
         self.publish_pending()
         found = self._read_open_snapshot()
-        if found is None:  # it was there, and is gone or was created again by somebody: what we derived from it is void
+        if found is None:  # gone, or created again by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
             self._catalog = self._listing = None
             self._named_here = True
@@ -118,7 +119,7 @@ class Iteration:
         return found
 
     def _sweep(self, ref: SnapshotRef) -> None:
-        """Remove what interrupted runs left in the mirror: half-written files, results of steps of earlier iterations."""
+        """Remove what interrupted runs left in the mirror: half-written files, results of earlier iterations' steps."""
         self._lease.confirm()  # else what looks half-written may be a successor's
         self.mirror.store.sweep()
         sweep_results(self.mirror, ref)
@@ -182,7 +183,8 @@ class Iteration:
             objects, size = _count(self._to_copy(listed))
             if size > self.subscription.settings.resync_limit:
                 raise BaseSnapshotLost(
-                    f"{listed.base_lost}; comparing with a full list instead would fetch {objects} objects, {size} bytes",
+                    f"{listed.base_lost}; comparing with a full list instead would fetch {objects} objects, {size} "
+                    "bytes",
                     subject=f"subscription {self.subscription.name}",
                 )
             _logger.warning(
@@ -376,7 +378,7 @@ class Iteration:
             self._log.remember(self._lease.claim, self._context)
 
     def publish_pending(self) -> None:
-        """Publish what was committed and not yet published: a crash in between is healed here."""
+        """Publish what was committed and not yet published: what a crash in between left undone is done here."""
         self._committer.publish_pending()
 
     def fail(self, error: CcprError) -> None:

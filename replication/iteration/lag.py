@@ -1,9 +1,9 @@
-"""How old the replica is: one computation for command line, Dagster's metadata and scripts (requirement B8;
-architecture 14).
+"""How old the replica is: one computation for command line, Dagster's metadata and scripts
+(docs/requirements.md B8, decision two-clocks).
 
 The lag is the age of the last verified point: the time since the last iteration's snapshot was taken, by our clock; an
-idle one counts. So it grows while nothing is heard from the upstream, and no answer of the upstream is needed to tell
-it. Within one process it grows by a clock that nobody can set; between processes the wall clock is all there is.
+idle one counts. So it grows while the upstream is silent, and needs no answer of the upstream. Within one process it
+grows by a clock that nobody can set; between processes the wall clock is all there is.
 """
 
 import time
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from replication.state.context import Context, SnapshotRef
 
 SHOWN_SKEW_SECONDS = 1.0
-_STEADY = getattr(
-    time, "CLOCK_BOOTTIME", None
-)  # goes on while the machine sleeps, as CLOCK_MONOTONIC on Linux does not
+# It goes on while the machine sleeps, as CLOCK_MONOTONIC on Linux does not.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Lag:
     seconds : age of the replica's state; None before the first point.
     skew_seconds : our clock less the upstream's when the last snapshot was taken, the time of one answer included;
         None if not known.
-    clock_set_back : our clock stands before that moment: it was set back, and the lag is more than is told.
+    clock_set_back : our clock stands before that moment: it was set back, and the lag is more than is shown.
     """
 
     seconds: float | None
@@ -35,7 +34,7 @@ class Lag:
 
     @property
     def skewed(self) -> bool:
-        """Do the clocks differ by so much that it has to be told?"""
+        """Do the clocks differ by so much that a person has to know?"""
         return self.skew_seconds is not None and abs(self.skew_seconds) > SHOWN_SKEW_SECONDS
 
     def warnings(self) -> list[str]:
@@ -45,7 +44,7 @@ class Lag:
             ahead = "behind" if self.skew_seconds > 0 else "ahead of"
             found.append(f"the upstream's clock is {abs(self.skew_seconds):.1f} s {ahead} ours")
         if self.clock_set_back:
-            found.append("our clock was set back after the last snapshot: the lag is more than is told")
+            found.append("our clock was set back after the last snapshot: the lag is more than is shown")
         return found
 
 
@@ -88,7 +87,7 @@ def taken_at(physical: int, now: float, last: SnapshotRef | None, *, made_now: b
     """When a snapshot was taken, by our clock.
 
     Usually it is now. One that a run before left behind, its time not read yet, may be hours old: then the offset that
-    the last snapshot showed tells, and it is never later than now.
+    the last snapshot showed is used, and it is never later than now.
     """
     skew = clock_skew(last)
     return now if made_now or skew is None else min(now, physical / 1e9 + skew)

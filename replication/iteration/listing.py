@@ -46,8 +46,8 @@ class Listing:
     ----------
     catalog : at its snapshot; the tables that `failures` names are left out.
     before : the tables as their last points have them, by id.
-    behind : ids of tables that have not reached the last point: a difference to it tells nothing of them
-        (architecture, "One commit").
+    behind : ids of tables that have not reached the last point: a difference to it says nothing of them
+        (docs/architecture.md, "One commit").
     """
 
     session: Session
@@ -99,8 +99,8 @@ class Listing:
         return found.joined(self._compare(ref, None, complete, resync)) if complete else found
 
     def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
-        """The list of `ref`, against `base` or in full, beside the manifests of these tables; of others nothing is
-        looked at."""
+        """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing
+        is looked at."""
         catalog, found = self.catalog, _Found()
         names: dict[str, dict[str, int | None]] = {
             self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)
@@ -214,7 +214,7 @@ class _Found:
     base_lost: str = ""
 
     def joined(self, other: "_Found") -> "_Found":
-        """With the tables of another comparison beside ours."""
+        """With the tables of another comparison, too."""
         known = pa.concat_tables([self.known, other.known])
         return _Found(
             self.diff.joined(other.diff),

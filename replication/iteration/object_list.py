@@ -1,7 +1,8 @@
 """Step 2: the upstream's object list, checked, and compared with what the mirror has.
 
 A list is joined with table ids, cut to the subscription's scope, de-duplicated (a delete wins) and validated before
-anything is believed. Source: requirements N2 step 2 and 9.5 of spec/object-format.md; spec/upstream-interface.md 5.7.
+anything is believed. Source: docs/requirements.md N2 (step 2),
+docs/format/object-file.md 9.5, docs/upstream.md 5.7.
 """
 
 from collections.abc import Iterable, Mapping
@@ -173,8 +174,9 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
     complete : ids of tables of which the list is complete (a full list) and not a difference: what it does not name is
         gone.
 
-    An object that was born and is gone within the interval is in neither result and is never fetched (architecture
-    13). A row that repeats what the last point already knows (the interval is closed at both ends) changes nothing.
+    An object that was born and is gone within the interval is in neither result and is never fetched (decision
+    objects-born-and-gone). A row that repeats what the last point already knows (the interval is closed at both ends)
+    changes nothing.
     """
     keys = ["table_id", "name"]
     live = listed.filter(pc.is_null(listed.column("delete_physical")))

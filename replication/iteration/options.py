@@ -11,7 +11,7 @@ FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream t
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence, see `Session.connect`."""
+    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence (`Session.connect`)."""
 
     connect: float = 10.0
     read: float = READ_SECONDS
@@ -21,7 +21,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """A full list was asked for, whatever the difference would tell.
+    """A full list was asked for, whatever the difference would say.
 
     Attributes
     ----------

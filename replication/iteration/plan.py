@@ -1,4 +1,5 @@
-"""What an iteration is about to do, as a value that a person reads before anything is copied (requirement B1).
+"""What an iteration is about to do, as a value that a person reads before anything is copied
+(docs/requirements.md B1).
 
 A plan's id is a digest of all that decides what is done: subscription and settings, snapshot, schema changes, objects.
 So a run that is given the id carries out exactly that, or nothing.

@@ -1,5 +1,5 @@
 """What the steps of an open iteration have found, kept in the mirror's work folder: a run that was interrupted goes on
-from there, in whatever process takes it up (architecture.md, "The way of the data").
+from there, in whatever process takes it up (docs/architecture.md, "The way of the data").
 
     about.json       which snapshot the results are of, how they were asked for, what of single tables went wrong
     added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
@@ -54,7 +54,7 @@ class Listed:
 
     @property
     def repaired(self) -> set[int]:
-        """Tables that are written anew though the list may show no change of theirs."""
+        """Tables whose manifest is written though the list may show no change of theirs."""
         return set(self.rebuilt) | set(self.refetched.column("table_id").to_pylist())
 
     def without(self, failures: Mapping[int, Failure]) -> "Listed":
@@ -110,9 +110,7 @@ class StepResults:
         store.put(self._path(_ABOUT), [json.dumps(about, ensure_ascii=False).encode()])
         self._mirror.write_arrow(self._path("added.arrow"), listed.diff.added)
         self._mirror.write_arrow(self._path("refetched.arrow"), listed.refetched)
-        self._mirror.write_arrow(
-            self._path(LISTED), listed.diff.removed
-        )  # last: its presence says that the step is done
+        self._mirror.write_arrow(self._path(LISTED), listed.diff.removed)  # last: it says that the step is done
         store.sync(self._ref.work)
 
     def is_listed(self) -> bool:
@@ -125,9 +123,7 @@ class StepResults:
             return None
         try:
             report = CopyReport.of(self._mirror.read_arrow(name, COPY_OUTPUT))
-            _ = (
-                report.failures
-            )  # read once here, where a file that is not as it was written becomes an error with its name
+            _ = report.failures  # a file that is not as it was written becomes an error with its name here
             return report
         except ValueError as error:
             raise MirrorDamaged(

@@ -1,5 +1,6 @@
-"""Step 1: what of the upstream's catalog is the subscription's, and how it differs from the last point (requirement
-N2)."""
+"""Step 1: what of the upstream's catalog is the subscription's, and how it differs from the last point
+(docs/requirements.md N2).
+"""
 
 from collections.abc import Mapping
 from functools import partial

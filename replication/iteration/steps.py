@@ -1,4 +1,5 @@
-"""The steps of an iteration by name and number (requirement N2). Logs, progress, assets and tests call them so."""
+"""The steps of an iteration by name and number (docs/requirements.md N2). Logs, progress, assets and tests call them
+so."""
 
 from enum import IntEnum
 
@@ -48,8 +49,8 @@ _TITLES = {
 
 
 def step_under_way(open_snapshot: SnapshotRef | None, store: Store) -> Step | None:
-    """The step at which an open iteration stands, by the results that it has left: no write is spent on it. None if none
-    is open.
+    """The step at which an open iteration stands, by the results that it has left (no write is spent on it); None if
+    none is open.
     """
     if open_snapshot is None:
         return None

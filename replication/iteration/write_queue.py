@@ -44,7 +44,7 @@ class WriteQueue:
         self._held = 0  # bytes handed over and not written
         self._changed = threading.Condition()
         self._small: list[tuple[str, Chunk, Future[StoredFile]]] = []
-        self._threads = ThreadPoolExecutor(_THREADS, "landing")
+        self._threads = ThreadPoolExecutor(_THREADS, "write-queue")
 
     def __enter__(self) -> Self:
         return self
@@ -119,9 +119,7 @@ class WriteQueue:
         failed, and the rest is not wanted.
         """
         with self._changed:
-            if (
-                stored.done()
-            ):  # its bytes have been let go already: what is counted now would keep all others waiting for ever
+            if stored.done():  # its bytes were released: what is counted now would keep all others waiting for ever
                 return False
             self._held += len(chunk)
             arrival.held += len(chunk)
