@@ -2,6 +2,7 @@
 status 1 if a cell is not whole.
 """
 
+import logging
 import tempfile
 import time
 import traceback
@@ -20,18 +21,19 @@ BEGIN, END = "<!-- the table is written by make kill-matrix -->", "<!-- end of t
 
 
 def play(strike: Strike, step: Step, recording: Path, database: MariaDb | None) -> str:
-    """One cell: what the struck attempt came to. Raises AssertionError unless a plain re-run leaves everything whole."""
+    """One cell: the outcome of the struck attempt. Raises AssertionError if a plain re-run leaves anything broken."""
     with (
         tempfile.TemporaryDirectory(prefix="kill-matrix-") as folder,
         scene(recording, Path(folder), database) as at_first_point,
     ):
-        came_to = strike(at_first_point, step)
+        outcome = strike(at_first_point, step)
         at_first_point.replica.run()
         at_first_point.assert_whole()
-        return came_to
+        return outcome
 
 
 def main() -> int:
+    logging.raiseExceptions = False  # a command that ended has left a handler with its closed standard error
     started, failed = time.monotonic(), 0
     cells: dict[tuple[str, Step], str] = {}
     with running(find_program()) as database:
