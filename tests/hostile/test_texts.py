@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from matrixone.ddl.definition import enum_members
 from matrixone.errors import CcprError
-from matrixone.objects.keys import unpack_key
 from matrixone.objects.stats import STATS_SIZE, ObjectStats, stats_columns
 from matrixone.upstream.errors import classify, mask
 from replication.errors import MirrorDamaged, PointNotReached
@@ -19,6 +18,7 @@ from replication.mirror.layout import LEDGER_SCHEMA
 from replication.state.context import Context
 from tests.hostile.targets.lists import Stats
 from tests.hostile.targets.mirror_files import ArrowFiles, MemoryStore, Points, mirror_of
+from tests.support.packed_keys import unpack_key
 
 _TIMES = 60_000
 _SECONDS = 5.0  # a hundred times what it takes; the patterns that were here before took 137, 81 and 5

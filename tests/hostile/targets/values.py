@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from matrixone.ddl.definition import enum_members
 from matrixone.objects.bytejson import json_text
-from matrixone.objects.keys import unpack_key
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.zonemap import parse_zonemap
@@ -20,6 +19,7 @@ from matrixone.upstream.session import Answer
 from replication.state.context import Context
 from tests.hostile.mutate import boundary, mutated, mutated_json, packed, unpacked
 from tests.matrixone.objects.building import json_bytes
+from tests.support.packed_keys import unpack_key
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE
 

@@ -1,24 +1,17 @@
 import pickle
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from matrixone.objects.errors import BadObjectName, ObjectDamaged
-from matrixone.objects.identifiers import name_text, object_name
+from matrixone.objects.identifiers import object_name
 from matrixone.objects.stats import STATS_DTYPE, STATS_SIZE, ObjectStats, are_sound, check_object_name, stats_columns
 from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes
 
 FILE = object_file([(3, {0: (22, column_entry(22, bytes(12), 3))})])
 RAW = stats_bytes(FILE, rows=3, blocks=1, flags=0x02 | 0x04 | 5 << 5)
-
-
-@given(st.binary(min_size=18, max_size=18))
-def test_one_name_is_made_as_many_are(object_id: bytes) -> None:
-    assert object_name(object_id) == name_text(np.frombuffer(object_id, np.uint8).reshape(1, 18)).tobytes().decode()
-    assert check_object_name(object_name(object_id))
 
 
 def test_stats_are_read_field_by_field() -> None:

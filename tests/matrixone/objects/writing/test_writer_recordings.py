@@ -202,7 +202,7 @@ def _parts(found: Areas) -> ObjectParts:
 
 
 def _without_extents(meta: bytes, blocks: int, columns: int) -> bytes:
-    """The metadata with zeros for offsets and compressed lengths, which depend on the compressor; origin lengths stay."""
+    """The metadata with zeros for offsets and compressed lengths, which depend on the compressor."""
     raw = bytearray(meta)
     first = 4 + 34
     starts = [first, len(raw) - 179 - 4]

@@ -1,7 +1,6 @@
-"""Packed keys: the value of composite primary keys, cluster-by columns and index keys. object-format.md 8.
+"""A reader of packed keys, one key at a time, against which the tests compare the writer: docs/format/object-file.md 8.
 
-Packed values compare bytewise as their tuples do, so most work needs no unpacking: this is for people, tests and
-pruning, one key at a time.
+The product itself never unpacks a key: packed values compare bytewise as their tuples do.
 """
 
 import struct
@@ -12,16 +11,15 @@ from matrixone.objects.errors import ObjectDamaged
 
 NULL, FALSE, TRUE = 0x00, 0x26, 0x27
 FLOAT32, FLOAT64 = 0x20, 0x21
-SIGNED = frozenset(
-    (0x28, 0x29, 0x3A, 0x3B, 0x41, 0x42, 0x43, 0x47, 0x54)
-)  # int8..int64, date, datetime, timestamp, time, year
+# int8..int64, date, datetime, timestamp, time, year
+SIGNED = frozenset((0x28, 0x29, 0x3A, 0x3B, 0x41, 0x42, 0x43, 0x47, 0x54))
 UNSIGNED = frozenset((0x3C, 0x3D, 0x3E, 0x40, 0x51))  # uint8..uint64, bit
 UINT16 = 0x3D
 DECIMAL64, DECIMAL128 = 0x44, 0x45
 STRING, ENUM, UUID, OBJECT_ID = 0x46, 0x50, 0x52, 0x53
 
 _STRING_START = 0x01
-_ZERO = 0x14  # a varint of no bytes; 0x14 + k introduces k bytes of a positive number, 0x14 - k of a negative one
+_ZERO = 0x14  # a varint of no bytes; 0x14 + k precedes k bytes of a positive number, 0x14 - k those of a negative one
 _VARINT_MAX = 8
 _FIXED = {DECIMAL64: 8, DECIMAL128: 16, FLOAT32: 4, FLOAT64: 8, UUID: 16}
 
@@ -33,9 +31,9 @@ class Element:
     Attributes
     ----------
     code : its type code.
-    value : None, bool, int, float, bytes (any string or binary type), UUID, or (segment UUID, file number) of an object id. Dates and
-    times are the column's
-        integers, decimals unscaled (the scale is not in the key), an enum is the number of its label.
+    value : None, bool, int, float, bytes (any string or binary type), UUID, or (segment UUID, file number) of an object
+        id. Dates and times are the column's integers, decimals unscaled (the scale is not in the key), an enum is the
+        number of its label.
     """
 
     code: int
@@ -43,7 +41,7 @@ class Element:
 
 
 def unpack_key(raw: bytes, *, subject: str = "packed key") -> tuple[Element, ...]:
-    """The components of a packed key; raises `ObjectDamaged` if the bytes are none."""
+    """The components of a packed key; raises `ObjectDamaged` if the bytes are not a packed key."""
     elements, at = [], 0
     while at < len(raw):
         element, at = _element(raw, at, subject)
@@ -105,7 +103,7 @@ def _varint(raw: bytes, at: int, subject: str) -> tuple[int, int]:
 
 
 def _string(raw: bytes, at: int, subject: str) -> tuple[Element, int]:
-    """A zero byte of the value is followed by 0xFF; the first one that is not ends it."""
+    """A zero byte of the value is followed by 0xFF; a zero byte that is not followed by it ends the value."""
     if _take(raw, at, 1, subject)[0] != _STRING_START:
         raise ObjectDamaged("a string that does not start as one", subject=subject)
     at += 1

@@ -1,18 +1,12 @@
 import struct
 import uuid
-from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects import types
 from matrixone.objects.errors import ObjectDamaged
-from matrixone.objects.keys import Element, unpack_key
-from matrixone.objects.writing.keys import packed_keys
-from matrixone.schema import Column, SqlType
-from tests.support.recorded import Snapshot
+from tests.support.packed_keys import Element, unpack_key
 
 
 def varint(value: int) -> bytes:
@@ -49,7 +43,9 @@ def packed(element: Element) -> bytes:
 
 
 _signed = st.sampled_from((0x28, 0x29, 0x3A, 0x3B, 0x41, 0x42, 0x43, 0x47, 0x54))
+
 _unsigned = st.sampled_from((0x3C, 0x3D, 0x3E, 0x40, 0x50, 0x51))
+
 _elements = st.one_of(
     st.just(Element(0x00, None)),
     st.booleans().map(lambda value: Element(0x27 if value else 0x26, value)),
@@ -122,37 +118,3 @@ def test_any_bytes_are_a_key_or_damage(raw: bytes) -> None:
 def test_what_is_cut_short_or_unknown_is_damage(raw: str) -> None:
     with pytest.raises(ObjectDamaged):
         unpack_key(bytes.fromhex(raw))
-
-
-@pytest.mark.recordings
-def test_recorded_composite_keys_are_their_columns(recordings: Path) -> None:
-    snapshot = Snapshot(recordings / "keys" / "snapshot-002")
-    seen = 0
-    for name, table in snapshot.tables.items():
-        if name not in snapshot.expected_tables() or "__mo_cpkey_col" not in [column.name for column in table.columns]:
-            continue
-        key = table.columns[[column.name for column in table.columns].index("__mo_cpkey_col")]
-        rows = snapshot.read(name, (*table.user_columns, key)).to_pylist()
-        for row in rows:
-            elements = unpack_key(row.pop("__mo_cpkey_col"))
-            values = {value.encode() if isinstance(value, str) else value for value in row.values()}
-            assert all(element.value in values for element in elements if element.code in (0x3A, 0x3B, 0x46))
-            seen += 1
-    assert seen
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        SqlType(types.INT32, 32, -1),
-        SqlType(types.DECIMAL64, 10, 2),
-        SqlType(types.DECIMAL128, 30, 9),
-        SqlType(types.FLOAT64, 0, -1),
-        SqlType(types.UUID),
-        SqlType(types.BOOL),
-        SqlType(types.VARCHAR, 20),
-    ],
-)
-def test_no_rows_have_no_keys(kind: SqlType) -> None:
-    column = Column("k", 0, kind)
-    assert len(packed_keys([column], [pa.array([], types.arrow_type(column))])) == 0
