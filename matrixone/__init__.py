@@ -1,1 +1,2 @@
-"""What MatrixOne looks like, as bytes and as SQL. Imports nothing of the rest of the project."""
+"""MatrixOne's formats and protocol: object files, DDL, and the statements of an upstream. Imports nothing from the rest
+of the project."""

@@ -1,9 +1,9 @@
 """The root of every error that this project raises on purpose.
 
 An error has a *code* (stable, for scripts), a *subject* (the table, object, statement or file it is about) and a
-*remedy* (what a person does next). Whether trying again can help is decided where the error is raised, by the class:
-`Transient` (try again), `Terminal` (a person has to act), `Unknown` (the outcome is not known: look it up before
-anything is repeated). Source: architecture.md, "What bad input gets".
+*remedy* (what a person does next). The class decides whether trying again can help: `Transient` (try again),
+`Terminal` (a person has to act), `Unknown` (the outcome is not known: look it up before anything is repeated). Source:
+docs/architecture.md, "What bad input gets".
 
 The docstring of each class with a code is what `ccpr explain CODE` and docs/errors.md give as its meaning: sentences
 for people.
@@ -37,7 +37,7 @@ class CcprError(Exception):
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.subject}] {self.remedy}"
 
-    def __reduce__(self):  # errors cross process borders (Spark workers, Dagster steps) with all their parts
+    def __reduce__(self):  # errors are pickled between processes (Spark workers, Dagster steps) with all their fields
         return _rebuild, (type(self), self.message, self.subject, self.remedy)
 
 

@@ -1,6 +1,6 @@
 """A table as the catalog describes it: types, columns, tables. Plain values, no I/O.
 
-Source: spec/object-format.md sections 3.1, 4 and 5; spec/upstream-interface.md, "the catalog at a snapshot".
+Source: docs/format/object-file.md 3.1, 4 and 5; docs/upstream.md 5.4.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,8 @@ INDEX_TABLE_PREFIX = "__mo_index_"
 
 
 def integer_of(value: object) -> int:
-    """`value` if it is a whole number of 64 bits; raises TypeError or ValueError. For JSON that may not be what was
-    written."""
-    if type(value) is not int:  # a bool would be one, too
+    """`value` if it is a whole number of 64 bits; raises TypeError or ValueError. For JSON that may be damaged."""
+    if type(value) is not int:  # isinstance would accept a bool
         raise TypeError(f"{value!r:.40} is not a whole number")
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"{value!r:.40} is beyond 64 bits")
@@ -27,7 +26,7 @@ def integer_of(value: object) -> int:
 def text_of(value: object) -> str:
     """`value` if it is text that can be stored as UTF-8; raises TypeError or ValueError."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not a text")
+        raise TypeError(f"{value!r:.40} is not text")
     value.encode()
     return value
 
@@ -39,7 +38,7 @@ def _flag_of(value: object) -> bool:
 
 
 class Kind(StrEnum):
-    """What a row of `mo_tables` is, as far as replication cares."""
+    """What a row of `mo_tables` is, as far as it matters to replication."""
 
     TABLE = "table"
     INDEX = "index"
@@ -49,13 +48,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A MatrixOne type: object-format.md 3.1.
+    """A MatrixOne type: docs/format/object-file.md 3.1.
 
     Attributes
     ----------
     oid : type number, e.g. 22 for int.
     width : declared length, precision or bits; its meaning depends on the oid.
-    scale : fraction digits of decimals and times; -1 where it means nothing.
+    scale : fraction digits of decimals and times; -1 where it has no meaning.
     """
 
     oid: int
@@ -69,10 +68,10 @@ class Column:
 
     Attributes
     ----------
-    name : as declared, letter case kept.
-    seqnum : its permanent number inside the table; the key into object files.
+    name : as declared, in its letter case.
+    seqnum : its permanent number in the table, under which object files store it.
     type : see `SqlType`.
-    hidden : true for the key columns that the server adds (never for user columns).
+    hidden : true for the key columns that the server adds, false for user columns.
     labels : members of an enum or a set, in order; empty for all other types. A u64 column (oid 28) with labels is a
         set.
     nullable : false if declared NOT NULL.
@@ -97,7 +96,7 @@ class Column:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Column":
-        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        """The column of a `to_json`. Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
         kind = SqlType(*map(integer_of, value["type"]))
         labels = tuple(map(text_of, value["labels"]))
         return cls(
@@ -120,9 +119,9 @@ class Table:
     logical_id : `rel_logical_id`; kept by TRUNCATE and copying ALTER.
     database, name : names at the snapshot.
     kind : see `Kind`.
-    columns : in declared order, hidden key columns after the user's; `__mo_rowid` is left out (it is computed, never
-        stored).
-    ddl : the statement that `get_ddl` gave; empty where it gives none (index tables).
+    columns : in declared order, hidden key columns after the user's; without `__mo_rowid`, which is computed and never
+        stored.
+    ddl : the statement that `get_ddl` returned; empty where it returns none (index tables).
     comment : the table's comment.
     """
 
@@ -157,7 +156,7 @@ class Table:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Table":
-        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        """The table of a `to_json`. Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
         columns = tuple(Column.from_json(column) for column in value["columns"])
         database, name, ddl, comment = (text_of(value[key]) for key in ("database", "name", "ddl", "comment"))
         return cls(

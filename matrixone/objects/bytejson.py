@@ -1,12 +1,12 @@
-"""Binary JSON to the text that the server prints: object-format.md 4.6.
+"""Binary JSON to the text that the server prints: docs/format/object-file.md 4.6.
 
-All values of a column are decoded together, level by level: first down (containers to their children, over numpy
-arrays of positions), then the leaves of all levels at once, then up (children joined into their containers by Arrow).
-The loops run over levels, and over the few floats that Arrow prints in another notation.
+All values of a column are decoded together, level by level: first down (from containers to their children, over numpy
+arrays of positions), then the leaves of all levels at once, then up (Arrow joins children into their containers). The
+loops run over levels, and over the few floats that Arrow prints in another notation.
 
-Hostile values cannot blow up: a child lies behind its container's entries and ends inside it, so depth is bounded by
-size and by MAX_DEPTH; children take 5 bytes each in a sound value, and strings do not overlap, so both are bounded by
-the bytes that are there, however offsets may be shared.
+Hostile values cannot exhaust the memory. A child starts after its container's entries and ends inside it, so depth is
+bounded by size and by MAX_DEPTH. In a sound value a child takes 5 bytes and strings do not overlap; so both are checked
+against the bytes that are there, even if offsets are shared.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,8 @@ MAX_DEPTH = 512
 _LITERALS = ("null", "true", "false")  # code 1, 2, 3
 _CONTAINER_HEAD, _KEY_ENTRY, _VALUE_ENTRY = 8, 6, 5
 _LENGTH_BYTES = 5  # LEB128 of a length below 2**32
-_CHUNK_BYTES = (
-    1 << 20
-)  # values decoded together: bounds the working arrays, which are some twenty times that and fit a cache
+# Values decoded together. This bounds the working arrays, which are about twenty times as large and fit a cache.
+_CHUNK_BYTES = 1 << 20
 _INT32_MAX = 2**31 - 1
 _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10  # Arrow prints floats of this range as the server does
 _PLAIN_HIGH = 1e21
@@ -38,7 +37,7 @@ _NEEDS_ESCAPE = np.array([chr(byte) in _ESCAPES for byte in range(256)])
 
 @cache
 def _scalar(text: str) -> pa.Scalar:
-    """Made once, as for short columns that counts; and not at import, where it would load pandas."""
+    """Built once, which matters for short columns; and not at import, where it would load pandas."""
     return pa.scalar(text)
 
 
@@ -48,8 +47,8 @@ def _array(*texts: str) -> pa.StringArray:
 
 
 def json_text(values: pa.BinaryArray, *, subject: str) -> pa.StringArray:
-    """The text of each value; nulls stay nulls. Raises `ObjectDamaged`, or `ObjectUnsupported` beyond MAX_DEPTH or 2
-    GiB of text."""
+    """The text of each value; nulls stay null. Raises `ObjectDamaged`, or `ObjectUnsupported` for more than MAX_DEPTH
+    levels or 2 GiB of text."""
     if len(values) == 0:
         return pa.array([], pa.string())
     _, offsets, data = values.buffers()
@@ -75,7 +74,7 @@ class _Level:
     ----------
     kind : type byte of each node.
     at : where its value begins (for a container: its `n`; for a literal: the code).
-    end : where the enclosing container or value ends; the node may not reach further.
+    end : where the enclosing container or value ends; the node may not reach beyond.
     keyed : indices of the nodes that are members of an object, with key_at and key_length.
     containers : indices of objects and arrays; their children are the next level, in order, `counts` each.
     """
@@ -94,7 +93,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class _Bytes:
-    """The data, readable at any position in several widths. A caller checks positions first."""
+    """The data, readable at any position in several widths. The caller checks positions first."""
 
     def __init__(self, data: pa.Buffer, subject: str) -> None:
         self.data = data
@@ -178,20 +177,9 @@ def _leaves(source: _Bytes, levels: list[_Level], size: int) -> tuple[pa.StringA
         groups.append(texts)
 
     known = (kind == OBJECT) | (kind == ARRAY)
-    if (nodes := np.flatnonzero(kind == LITERAL)).size:
-        codes = source.u1[at[nodes]]
-        source.check((codes >= 1) & (codes <= len(_LITERALS)), "an unknown literal")
-        put(nodes, _array(*_LITERALS).take(pa.array(codes - 1)))
-        known[nodes] = True
-    for number, words in ((INT64, source.i8), (UINT64, source.u8), (FLOAT64, source.f8)):
+    for number in (LITERAL, INT64, UINT64, FLOAT64):
         if (nodes := np.flatnonzero(kind == number)).size:
-            source.check(at[nodes] + 8 <= end[nodes], "a number outside its container")
-            put(
-                nodes,
-                _float_text(words[at[nodes]], source)
-                if number == FLOAT64
-                else pa.array(words[at[nodes]]).cast(pa.string()),
-            )
+            put(nodes, _plain_texts(source, number, at[nodes], end[nodes]))
             known[nodes] = True
     nodes = np.flatnonzero(kind == STRING)
     known[nodes] = True
@@ -213,6 +201,18 @@ def _leaves(source: _Bytes, levels: list[_Level], size: int) -> tuple[pa.StringA
     places[keyed] = 1 + np.arange(len(keyed))
     keys = pc.binary_join_element_wise(quoted.slice(len(nodes)), _scalar(""), _scalar(": "))
     return leaves, pa.concat_arrays([groups[0], keys]).take(pa.array(places))
+
+
+def _plain_texts(source: _Bytes, kind: int, at: np.ndarray, end: np.ndarray) -> pa.StringArray:
+    """Texts of leaves of one kind that are not strings."""
+    if kind == LITERAL:
+        codes = source.u1[at]
+        source.check((codes >= 1) & (codes <= len(_LITERALS)), "an unknown literal")
+        return _array(*_LITERALS).take(pa.array(codes - 1))
+    source.check(at + 8 <= end, "a number outside its container")
+    if kind == FLOAT64:
+        return _float_text(source.f8[at], source)
+    return pa.array((source.i8 if kind == INT64 else source.u8)[at]).cast(pa.string())
 
 
 def _ascend(levels: list[_Level], leaves: tuple[pa.StringArray, pa.StringArray | None]) -> pa.StringArray:
@@ -245,7 +245,7 @@ def _with_containers(level: _Level, text: pa.StringArray, below: pa.StringArray)
 
 
 def _string_ranges(source: _Bytes, at: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Start and length of strings whose LEB128 length stands at `at`."""
+    """Start and length of strings whose LEB128 length is at `at`."""
     length, open_ = np.zeros(len(at), np.int64), np.ones(len(at), bool)
     at = at.copy()
     for place in range(_LENGTH_BYTES):
@@ -277,7 +277,8 @@ def _quoted(source: _Bytes, at: np.ndarray, length: np.ndarray) -> pa.StringArra
 
 
 def _float_text(values: np.ndarray, source: _Bytes) -> pa.StringArray:
-    """Shortest text that reads back equal; plain from 1e-6 to below 1e21, else with an exponent of two digits or more."""
+    """The shortest text that reads back equal: without an exponent from 1e-6 to below 1e21, else with an exponent of
+    two digits or more."""
     source.check(np.isfinite(values), "a number that is not finite")
     text = pa.array(values).cast(pa.string())
     size = np.abs(values)

@@ -1,5 +1,4 @@
-"""Where the bytes of an object come from: a buffer in memory, or a file of which only the slices that are looked at
-are read."""
+"""Where the bytes of an object come from: a buffer in memory, or a file of which only the requested slices are read."""
 
 import os
 from typing import Protocol
@@ -19,8 +18,8 @@ class Content(Protocol):
 
 
 class FileContent:
-    """An open file. Unlike a mapped one it leaves nothing in memory but the slices in use, and a file cut short
-    meanwhile does no harm."""
+    """An open file. Unlike a memory-mapped one it keeps only the slices in use in memory, and truncating the file
+    meanwhile cannot crash the process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,6 +1,6 @@
-"""From a parsed vector to an Arrow array, type by type: object-format.md 4. No loop over rows.
+"""From a parsed vector to an Arrow array, type by type: docs/format/object-file.md 4. No loop over rows.
 
-Slots of null rows hold arbitrary bytes, so every range check that fails is repeated without them before it is believed.
+Slots of null rows hold arbitrary bytes, so a range check that fails is repeated without them before it is an error.
 """
 
 from collections.abc import Callable
@@ -17,22 +17,19 @@ from matrixone.objects.vectors import Vector, text_array, varlena_array
 from matrixone.schema import Column
 
 UNIX_EPOCH_DAYS = 719_162  # 1970-01-01, counted from 0001-01-01
-MAX_DAYS = 3_652_058  # 9999-12-31, counted so
-_DAY_US = 86_400_000_000
-UNIX_EPOCH_US = UNIX_EPOCH_DAYS * _DAY_US
-_END_US = (MAX_DAYS + 1) * _DAY_US - 1
+MAX_DAYS = 3_652_058  # 9999-12-31, counted in the same way
+DAY_US = 86_400_000_000
+UNIX_EPOCH_US = UNIX_EPOCH_DAYS * DAY_US
+END_US = (MAX_DAYS + 1) * DAY_US - 1  # the last microsecond of 9999-12-31
 
-_I4, _I8, _U8 = (
-    np.dtype("<i4"),
-    np.dtype("<i8"),
-    np.dtype("<u8"),
-)  # made once: parsing the text costs as much as a conversion
+# Built once: parsing the text costs as much as a conversion.
+_I4, _I8, _U8 = (np.dtype(form) for form in ("<i4", "<i8", "<u8"))
 _UNSIGNED = {size: np.dtype(f"<u{size}") for size in (2, 4, 8)}
 Converter = Callable[[Vector, Column, str], pa.Array]
 
 
 def to_arrow(vector: Vector, column: Column, subject: str) -> pa.Array:
-    """The array of `types.arrow_type(column)`; the vector is of the column's oid. Raises `ObjectDamaged` or
+    """The array of `types.arrow_type(column)`; the vector has the column's oid. Raises `ObjectDamaged` or
     `ObjectMismatch`."""
     if types.is_packed(column):
         return varlena_array(vector, subject)
@@ -90,21 +87,28 @@ def _decimal128(vector: Vector, column: Column, subject: str) -> pa.Array:
     kind = types.arrow_type(column)
     _check_scale(vector, column, subject)
     limbs = vector.fixed(_I8).reshape(vector.rows, 2)
-    bound = 10**column.type.width - 1
-    high = limbs[:, 1]
-    if vector.rows and (
-        int(high.max()) >= bound >> 64 or int(high.min()) <= -bound >> 64
-    ):  # beyond, or on the edge: look at the low half, too
-        low = limbs[:, 0].view("<u8")
-        top, bottom = divmod(bound, 1 << 64), divmod(-bound, 1 << 64)
-        above = (high > top[0]) | ((high == top[0]) & (low > np.uint64(top[1])))
-        below = (high < bottom[0]) | ((high == bottom[0]) & (low < np.uint64(bottom[1])))
-        _refuse(above | below, vector, column, subject)
+    outside = beyond_decimal128(limbs, 10**column.type.width - 1)
+    if outside is not None:
+        _refuse(outside, vector, column, subject)
     return _array(kind, vector, limbs)
 
 
+def beyond_decimal128(limbs: np.ndarray, bound: int) -> np.ndarray | None:
+    """bool, one a row: which 128-bit numbers lie outside -bound .. bound; None if the high halves show that none does.
+
+    `limbs` are `<i8` of shape (rows, 2), the low half first.
+    """
+    high, low = limbs[:, 1], limbs[:, 0].view("<u8")
+    if len(limbs) == 0 or (int(high.max()) < bound >> 64 and int(high.min()) > -bound >> 64):
+        return None
+    top, bottom = divmod(bound, 1 << 64), divmod(-bound, 1 << 64)
+    above = (high > top[0]) | ((high == top[0]) & (low > np.uint64(top[1])))
+    below = (high < bottom[0]) | ((high == bottom[0]) & (low < np.uint64(bottom[1])))
+    return above | below
+
+
 def _decimal256(vector: Vector, column: Column, subject: str) -> pa.Array:
-    """As text with exactly `scale` fraction digits: neither Arrow's decimal128 nor Spark's decimal holds it."""
+    """As text with exactly `scale` fraction digits: neither Arrow's decimal128 nor Spark's decimal can hold it."""
     types.arrow_type(column)  # bounds the scale, which becomes digits
     _check_scale(vector, column, subject)
     return decimal_text(_array(pa.decimal256(76, 0), vector, vector.slots), column.type.scale)
@@ -133,7 +137,7 @@ def _date(vector: Vector, column: Column, subject: str) -> pa.Array:
 def _datetime(kind: pa.DataType, slack_us: int) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
         values = vector.fixed(_I8)
-        _check_range(values, -slack_us, _END_US + slack_us, vector, column, subject)
+        _check_range(values, -slack_us, END_US + slack_us, vector, column, subject)
         values -= UNIX_EPOCH_US
         return _array(kind, vector, values)
 
@@ -147,7 +151,7 @@ def _uuid(vector: Vector, column: Column, subject: str) -> pa.Array:
 
 
 def _enum(vector: Vector, column: Column, subject: str) -> pa.Array:
-    """The label; empty text for 0, which no label has (MySQL does so for a value that was not a member)."""
+    """The label; empty text for 0, the number that MySQL stores for a value that was not a member."""
     _check_labels(column, subject)
     numbers = vector.fixed("<u2")
     null = vector.null_mask()
@@ -198,7 +202,7 @@ def _floats(dtype: str, kind: pa.DataType) -> Converter:
         sizes = ends - ends[0]
         if (sizes % width).any():
             raise ObjectDamaged(
-                f"column {column.name} holds a vector that is no multiple of {width} bytes", subject=subject
+                f"column {column.name} holds a vector that is not a multiple of {width} bytes", subject=subject
             )
         total = int(sizes[-1])
         numbers = np.frombuffer(data.slice(int(ends[0]), total), dtype).copy() if total else np.empty(0, dtype)
@@ -225,9 +229,8 @@ def _check_labels(column: Column, subject: str) -> None:
 def _check_range(values: np.ndarray, low: int, high: int, vector: Vector, column: Column, subject: str) -> None:
     if vector.rows == 0:
         return
-    if (
-        low == 0 and int(values.view(_UNSIGNED[values.itemsize]).max()) <= high
-    ):  # a negative number is a great unsigned one: one pass instead of two
+    # A negative number is a large unsigned one: one pass instead of two.
+    if low == 0 and int(values.view(_UNSIGNED[values.itemsize]).max()) <= high:
         return
     if int(values.min()) < low or int(values.max()) > high:
         limits = np.iinfo(values.dtype)
@@ -263,9 +266,8 @@ _CONVERTERS: dict[int, Converter] = {
     types.DATE: _date,
     types.TIME: _fixed("<i8", pa.duration("us")),
     types.DATETIME: _datetime(pa.timestamp("us"), 0),
-    types.TIMESTAMP: _datetime(
-        pa.timestamp("us", "UTC"), _DAY_US
-    ),  # 0001-01-01 in a zone east of Greenwich lies before it in UTC
+    # 0001-01-01 in a time zone east of Greenwich is an earlier day in UTC.
+    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC"), DAY_US),
     types.YEAR: _fixed("<i2", pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,

@@ -1,4 +1,5 @@
-"""Files of the DISK backend: the logical content cut into pieces, each behind a checksum. object-format.md 10.1."""
+"""Files of the DISK backend: the logical content cut into pieces, each after a checksum. docs/format/object-file.md
+10.1."""
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ def crc32c(pieces: np.ndarray) -> np.ndarray:
 
 
 def is_disk_file(file: Content) -> bool:
-    """Whether the magic number stands behind a checksum instead of at the start."""
+    """Whether the magic number follows a checksum instead of being at the start."""
     return (
         file.size >= _CHECKSUM + len(MAGIC)
         and bytes(file.slice(_CHECKSUM, len(MAGIC))) == MAGIC
@@ -39,7 +40,7 @@ def is_disk_file(file: Content) -> bool:
 
 
 def logical_content(file: pa.Buffer, subject: str) -> pa.Buffer:
-    """The content without checksums, each of them verified; raises `ObjectDamaged` if one does not agree."""
+    """The content without its checksums, each of which is verified; raises `ObjectDamaged` if one does not match."""
     raw = np.frombuffer(file, np.uint8)
     whole = len(raw) // _PIECE
     rest = raw[whole * _PIECE :]

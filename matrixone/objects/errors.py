@@ -1,5 +1,5 @@
-"""What can be wrong with an object, read or written: typed errors, all terminal. Source: architecture.md, "What bad
-input gets"."""
+"""What can be wrong with an object, read or written: typed errors, all terminal. Source: docs/architecture.md, "What
+bad input gets"."""
 
 from typing import ClassVar
 
@@ -12,8 +12,8 @@ class ObjectDamaged(Terminal):
     code: ClassVar[str] = "OBJECT_DAMAGED"
     about: ClassVar[str] = "object"
     default_remedy: ClassVar[str] = (
-        "`ccpr run NAME` fetches it again; if it stays damaged, the upstream's own file is: `ccpr alter NAME --consistency isolated` lets "
-        "the other tables go on."
+        "`ccpr run NAME` fetches it again; if it stays damaged, the upstream's own file is: "
+        "`ccpr alter NAME --consistency isolated` lets the other tables go on."
     )
 
 
@@ -23,7 +23,8 @@ class ObjectUnsupported(Terminal):
     code: ClassVar[str] = "OBJECT_UNSUPPORTED"
     about: ClassVar[str] = "object"
     default_remedy: ClassVar[str] = (
-        "`ccpr alter NAME --consistency isolated` lets the other tables go on without this one; or use a release that knows this format."
+        "`ccpr alter NAME --consistency isolated` lets the other tables go on without this one; or use a release that "
+        "knows this format."
     )
 
 
@@ -38,7 +39,7 @@ class ObjectMismatch(Terminal):
 
 
 class BadObjectName(Terminal):
-    """A text that was to become a path or part of a statement is not the name of an object."""
+    """A text that was about to be used in a path or a statement is not the name of an object."""
 
     code: ClassVar[str] = "BAD_OBJECT_NAME"
     about: ClassVar[str] = "object"
@@ -48,7 +49,7 @@ class BadObjectName(Terminal):
 
 
 class NotWritable(Terminal):
-    """The rows that are to become an object do not fit the table's types, or the format."""
+    """The rows that are to be written into an object do not fit the table's types, or the format."""
 
     code: ClassVar[str] = "NOT_WRITABLE"
     about: ClassVar[str] = "object"

@@ -1,4 +1,4 @@
-"""Object ids, rowids and their texts: object-format.md 1, 7."""
+"""Object ids, rowids and their texts: docs/format/object-file.md 1, 7."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,16 +9,16 @@ ROWID_DTYPE = np.dtype([("object", "V18"), ("block", "<u2"), ("row", "<u4")])
 
 NAME_SIZE = 42
 UUID_TEXT_SIZE = 36
-_UUID_DASHES = np.array([8, 13, 18, 23])
-_UUID_DIGITS = np.setdiff1d(np.arange(UUID_TEXT_SIZE), _UUID_DASHES)
+UUID_DASHES = np.array([8, 13, 18, 23])
+UUID_DIGITS = np.setdiff1d(np.arange(UUID_TEXT_SIZE), UUID_DASHES)
 _HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
 
 def uuid_text(raw: np.ndarray) -> np.ndarray:
     """Canonical lower-case text of UUIDs: uint8 of shape (n, 16) to uint8 of shape (n, 36)."""
     text = np.empty((len(raw), UUID_TEXT_SIZE), np.uint8)
-    text[:, _UUID_DASHES] = ord("-")
-    text[:, _UUID_DIGITS] = _HEX_PAIRS[raw].reshape(len(raw), 32)
+    text[:, UUID_DASHES] = ord("-")
+    text[:, UUID_DIGITS] = _HEX_PAIRS[raw].reshape(len(raw), 32)
     return text
 
 
@@ -42,7 +42,7 @@ def object_name(object_id: bytes) -> str:
 
 
 def rowid_order(object_id: bytes) -> tuple[bytes, int]:
-    """The place of an object in the order of rowids: bytes of the segment, then the file *number* (7.2)."""
+    """The sort key of an object in the order of rowids: bytes of the segment, then the file *number* (7.2)."""
     return object_id[:16], int.from_bytes(object_id[16:18], "little")
 
 
@@ -54,5 +54,5 @@ def fixed_text_array(text: np.ndarray) -> pa.StringArray:
 
 
 def fixed_offsets(count: int, length: int) -> pa.Buffer:
-    """Offsets of `count` values of `length` bytes; `count * length` is below 2**31 (the caller sees to it)."""
+    """Offsets of `count` values of `length` bytes; the caller makes sure that `count * length` is below 2**31."""
     return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(length))

@@ -1,8 +1,8 @@
-"""The map of an object file: header, extents, metadata area. object-format.md 2.
+"""The layout of an object file: header, extents, metadata area. docs/format/object-file.md 2.
 
 Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an
-origin length is believed only within LZ4's best ratio and the caller's limit. Every fault is an `ObjectDamaged` or
-`ObjectUnsupported`.
+origin length (the size before compression) is accepted only within LZ4's best ratio and the caller's limit. Every
+error is an `ObjectDamaged` or `ObjectUnsupported`.
 """
 
 import struct
@@ -36,10 +36,8 @@ BLOCK_HEADER_SIZE = 179
 
 _LZ4_BEST_RATIO = 255  # one byte of input extends a match by 255 bytes at most
 _RAW, _COMPRESSED = 0, 1
-_META_LIMIT_BASE, _META_LIMIT_PER_BYTE = (
-    16 << 20,
-    4,
-)  # 124 bytes describe a (block, column) whose payload is hardly ever below 31 bytes
+# Of the metadata's origin length: 124 bytes describe a column of a block, whose payload is hardly ever below 31 bytes.
+_META_LIMIT_BASE, _META_LIMIT_PER_BYTE = 16 << 20, 4
 
 _ENTRY = struct.Struct("<HH")
 _OBJECT_META = struct.Struct("<HI")
@@ -59,7 +57,7 @@ class Block:
 
     Attributes
     ----------
-    number : place in the object; part of the rowid.
+    number : its index in the object; part of the rowid.
     rows : rows stored, visible or not.
     columns : COLUMN_META_DTYPE, index = seqnum; oid 0 = not stored.
     """
@@ -77,7 +75,7 @@ class Metadata:
     ----------
     object_id : 18 bytes.
     rows : of all blocks together.
-    max_seqnum : greatest ordinary seqnum; special columns come after it.
+    max_seqnum : largest ordinary seqnum; special columns come after it.
     appendable, sort_key : sort_key is a seqnum or None.
     columns : object-level COLUMN_META_DTYPE, for their zone maps.
     """
@@ -124,8 +122,8 @@ def stored_columns(block: Block) -> Iterator[tuple[int, int, int, int]]:
 
 
 class Scratch:
-    """Memory that one extent after another is inflated into: each takes the place of the one before. Fresh memory for
-    each would cost as much as the inflating.
+    """Memory that is reused for one inflated extent after another: each overwrites the one before. New memory for each
+    would cost as much as inflating.
     """
 
     def __init__(self) -> None:
@@ -133,22 +131,21 @@ class Scratch:
 
     def take(self, size: int) -> memoryview:
         if size > len(self._memory):
-            self._memory = np.empty(0, np.uint8)  # not both at once
+            self._memory = np.empty(0, np.uint8)  # frees the old memory before the new is allocated
             self._memory = np.empty(size, np.uint8)
         return self._memory[:size].data
 
 
 def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
-    """The bytes of an extent, inflated to exactly its origin length; `limit` is the greatest one that the caller can
-    justify."""
+    """The bytes of an extent, inflated to exactly its origin length, which must not exceed `limit`."""
     return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject, None)
 
 
 def inflate_column(
     content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None
 ) -> pa.Buffer:
-    """As `inflate`, for a stored column of a block; without the cost of an Extent for each of a million. With
-    `scratch` the bytes are good until the next use of it.
+    """As `inflate`, for a stored column of a block, without the cost of an `Extent` for each of a million columns. With
+    `scratch` the bytes are valid until its next use.
     """
     algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(
         block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT
@@ -183,7 +180,7 @@ def _inflate(
         raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
     inflated = pa.allocate_buffer(origin) if scratch is None else scratch.take(origin)
     try:
-        # Not Arrow's codec: that one keeps to itself how many bytes came out.
+        # Not Arrow's codec, which does not return how many bytes it wrote.
         size = cramjam.lz4.decompress_block_into(stored, inflated, output_len=origin)
     except cramjam.DecompressionError as error:
         raise ObjectDamaged("the LZ4 data is corrupt", subject=subject) from error
@@ -222,9 +219,8 @@ def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: st
     if count > BLOCKS_LIMIT:
         raise ObjectDamaged(f"{count} blocks indexed", subject=subject)
     offsets, lengths = np.frombuffer(area, "<u4", 2 * count, index).astype(np.int64).reshape(count, 2).T
-    if int(lengths.sum()) > len(
-        area
-    ):  # blocks that share their metadata could multiply the work of whoever walks over them
+    # Blocks that share their metadata could multiply the work of reading them.
+    if int(lengths.sum()) > len(area):
         raise ObjectDamaged("metadata of blocks overlaps", subject=subject)
     blocks = []
     for number, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
@@ -250,12 +246,12 @@ def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: st
 
 
 def _rows_and_columns(area: bytes, at: int, subject: str) -> tuple[int, np.ndarray]:
-    """Rows and column metas behind the block header at `at`."""
-    behind = at + BLOCK_HEADER_SIZE
+    """Rows and column metas of the block header at `at`."""
+    start = at + BLOCK_HEADER_SIZE
     _check_there(area, at, BLOCK_HEADER_SIZE, subject)
     rows, count = _ROWS_AND_COLUMNS.unpack_from(area, at)
-    _check_there(area, behind, count * COLUMN_META_SIZE, subject)
-    return rows, np.frombuffer(area, COLUMN_META_DTYPE, count, behind)
+    _check_there(area, start, count * COLUMN_META_SIZE, subject)
+    return rows, np.frombuffer(area, COLUMN_META_DTYPE, count, start)
 
 
 def _check_there(area: bytes, at: int, length: int, subject: str) -> None:

@@ -1,4 +1,4 @@
-"""An object file, read lazily: object-format.md 2.8."""
+"""An object file, read lazily: docs/format/object-file.md 2.8."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ _DEEP_BASE, _DEEP_PER_BYTE = 1 << 30, 64  # bytes that a deep check decodes, by 
 class ObjectFile:
     """One object: header and metadata are parsed at once, columns on demand.
 
-    Whatever the bytes hold, a method returns or raises `ObjectDamaged`, `ObjectUnsupported` or `ObjectMismatch`. A
-    memory-mapped file must not be cut short while it is open: objects are immutable, and the store renames them into
+    Whatever the bytes are, a method returns or raises `ObjectDamaged`, `ObjectUnsupported` or `ObjectMismatch`. A
+    memory-mapped file must not be truncated while it is open: objects are immutable, and the store renames them into
     place.
 
     Attributes
@@ -37,8 +37,8 @@ class ObjectFile:
     blocks : see `matrixone.objects.layout.Block`.
     appendable : rows are in order of arrival, each with a commit time.
     sort_key : seqnum of the column that the rows are sorted by (if the stats say sorted), or None.
-    max_seqnum : greatest number of an ordinary column; what stands beyond it in a block is special (rowids, commit
-        times), whatever the table's columns of these numbers are by now.
+    max_seqnum : largest number of an ordinary column; larger ones in a block are special (rowids, commit times), even
+        if the table has columns of these numbers by now.
     meta : extent of the metadata area.
     schema_version : of the table, when the object was written.
     size : bytes of the logical file.
@@ -70,8 +70,7 @@ class ObjectFile:
 
     @classmethod
     def open(cls, path: str | Path, *, subject: str | None = None) -> "ObjectFile":
-        """Map a file of a store (logical content, or a file of the DISK backend). Raises OSError if it cannot be
-        opened."""
+        """Memory-map a file (logical content, or a file of the DISK backend). Raises OSError if it cannot be opened."""
         path = Path(path)
         subject = subject or f"object {path.name}"
         if path.stat().st_size == 0:
@@ -85,15 +84,15 @@ class ObjectFile:
         Nulls where the object was written before the column existed (2.8). Raises `ObjectMismatch` if the file has
         another type than the schema.
         """
-        # Beyond the greatest ordinary number stand rowids and commit times, where a column that was added in place has
-        # its number later.
+        # Rowids and commit times are stored after the largest ordinary number. A column that was added in place later
+        # can have the same number.
         vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
         if vector is None:
             return pa.nulls(self.blocks[block].rows, arrow_type(column))
         return to_arrow(vector, column, self._subject)
 
     def commit_timestamps(self, block: int) -> np.ndarray | None:
-        """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They mean nothing in an object
+        """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They have no meaning in an object
         created by a CN (1)."""
         last = len(self.blocks[block].columns) - 1
         if last < 0 or int(self.blocks[block].columns["oid"][last]) != types.TS:
@@ -105,12 +104,12 @@ class ObjectFile:
         return self._without_nulls(block, _ROWID_SEQNUM, types.ROWID).fixed(ROWID_DTYPE)
 
     def check(self, stats: ObjectStats | None = None, *, inflate: bool = False, deep: bool = False) -> None:
-        """Compare the object with its stats, and every extent with the file. `inflate` also takes every column of
-        every block out of its compression and compares its rows with the block's; `deep` decodes them as well.
+        """Compare the object with its stats, and every extent with the file. `inflate` also decompresses every column
+        of every block and compares its row count with the block's; `deep` decodes them as well.
 
         Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged` or `ObjectUnsupported`. The format
-        has no checksums: a flipped bit inside a value can pass. Rows may share their bytes, so that a small file holds
-        very much: what goes beyond a budget is inflated and parsed, but not decoded.
+        has no checksums: a flipped bit inside a value can go unnoticed. Rows may share their bytes, so a small file can
+        hold very long values: columns beyond a budget of decoded bytes are inflated and parsed, but not decoded.
         """
         if stats is not None:
             self._check_stats(stats)
@@ -150,20 +149,19 @@ class ObjectFile:
                 )
 
     def _check_column(self, block: int, seqnum: int, oid: int, scratch: Scratch, *, decode: bool) -> int:
-        """Inflate and parse a column, and decode it if asked; returns the bytes that came out."""
+        """Inflate and parse a column, and decode it with `decode`; returns the number of decoded bytes."""
         vector = self._vector(block, seqnum, oid, scratch)
         if vector is None or not decode:
             return 0
-        # Without the schema text and packed keys look alike, and neither labels nor the precision of decimals are
-        # known.
-        labels = (
-            tuple(map(str, range(1, max(int(vector.fixed("<u2").max()), 1) + 1)))
-            if oid == types.ENUM and vector.rows
-            else ("1",)
-        )
+        # Without the schema text cannot be distinguished from packed keys, and neither labels nor the precision of
+        # decimals are known.
+        labels: tuple[str, ...] = ()
+        if oid == types.ENUM:
+            largest = int(vector.fixed("<u2").max()) if vector.rows else 1
+            labels = tuple(map(str, range(1, max(largest, 1) + 1)))
         width = types.MAX_PRECISION.get(oid, vector.width)
         kind = SqlType(types.VARBINARY if oid in TEXT_TYPES else oid, width, vector.scale)
-        column = Column(f"#{seqnum}", seqnum, kind, labels=labels if oid == types.ENUM else ())
+        column = Column(f"#{seqnum}", seqnum, kind, labels=labels)
         arrow_type(column)
         return to_arrow(vector, column, self._subject).nbytes
 
@@ -189,7 +187,7 @@ class ObjectFile:
             raise ObjectUnsupported(f"column type {oid}", subject=self._subject)
         slot_size = SLOT_SIZES[oid]
         if oid in VARLENA_TYPES:
-            limit = _VARLENA_LIMIT  # the area is bounded by LZ4's ratio alone
+            limit = _VARLENA_LIMIT  # the area is bounded by LZ4's best ratio only
         else:
             limit = HEAD_AND_TAIL_SIZE + slot_size * rows + NULLS_LIMIT_BASE + NULLS_LIMIT_PER_ROW * rows
         entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject, scratch)

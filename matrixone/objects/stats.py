@@ -1,4 +1,4 @@
-"""ObjectStats, the 154 bytes by which the object list describes an object: object-format.md 1, 2.2, 7.1."""
+"""ObjectStats, the 154 bytes by which the object list describes an object: docs/format/object-file.md 1, 2.2, 7.1."""
 
 import re
 import struct
@@ -12,7 +12,7 @@ from matrixone.objects.identifiers import NAME_SIZE, fixed_text_array, name_text
 
 STATS_SIZE = 154
 FOOTER_SIZE = 64
-BLOCK_ROWS_LIMIT = 65_536  # every table has 8,192 rows a block; a block beyond this is no block of a table
+BLOCK_ROWS_LIMIT = 65_536  # every table has 8,192 rows a block; a block with more than this is not one of a table
 BLOCKS_LIMIT = 65_536  # a block number is a u16
 
 OBJECT_NAME = re.compile(r"\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}_[0-9]{5}\Z")
@@ -38,14 +38,14 @@ _EXTENT = struct.Struct("<BIII")
 
 
 def check_object_name(name: str) -> str:
-    """Return `name`, or raise `BadObjectName`. To be called before a name becomes a path, a key or part of a statement."""
+    """Return `name`, or raise `BadObjectName`. Call it before a name is used in a path, a key or a statement."""
     if OBJECT_NAME.match(name) is None:
         raise BadObjectName("not the name of an object", subject=f"name {name[:80]!r}")
     return name
 
 
 def object_id_of(name: str) -> bytes:
-    """The 18 bytes of an object's id; raises `BadObjectName` where the name is none, or its number is beyond 16 bits."""
+    """The 18 bytes of an object's id; raises `BadObjectName` for another name, or a file number beyond 16 bits."""
     segment, _, number = check_object_name(name).partition("_")
     if int(number) > _FILE_NUMBER_LIMIT:
         raise BadObjectName(f"file number {number}", subject=f"name {name}")
@@ -90,9 +90,9 @@ class ObjectStats:
     rows, blocks : counts over the whole object.
     sort_key_zonemap : 64 bytes, see `matrixone.objects.zonemap`; all zero without a sort key.
     size, origin_size : bytes of the logical file, and what they would be without compression.
-    appendable : one block in order of arrival, every row with a commit time of its own.
+    appendable : one block in order of arrival, each row with its own commit time.
     sorted : rows are in the order of the sort key (tombstones: of the rowid) over the whole object.
-    created_by_cn : all rows are committed at the object's create time, whatever a commit column says.
+    created_by_cn : all rows are committed at the object's create time, even if there is a commit column.
     level : merge level 0..7.
     """
 
@@ -152,8 +152,8 @@ class ObjectStats:
         created_by_cn: bool,
         level: int = 0,
     ) -> "ObjectStats":
-        """The stats of an object that has been written; `in_order` is the flag sorted. Raises `ObjectDamaged` where
-        they contradict themselves."""
+        """The stats of an object that has been written; `in_order` is the flag sorted. Raises `ObjectDamaged` if they
+        contradict themselves."""
         raw = np.zeros((), STATS_DTYPE)
         raw["object_id"], raw["name"] = np.void(object_id), np.void(object_name(object_id).encode("ascii"))
         raw["meta"] = (meta.algorithm, meta.offset, meta.length, meta.origin)
@@ -184,9 +184,9 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
     """The stats of a whole object list as columns, without a loop over objects.
 
     Columns: name (string, derived from the id), rows, blocks, size, origin_size, meta_end (int64; bytes, `size` of a
-    sound object is `meta_end` + 64), appendable, sorted, created_by_cn, name_agrees (bool; false where the stored name
-    is not the one of the id). Raises `ObjectDamaged` if any value is null or not of 154 bytes. Nothing else is judged
-    here.
+    valid object is `meta_end` + 64), appendable, sorted, created_by_cn, name_agrees (bool; false where the stored name
+    is not the one of the id). Raises `ObjectDamaged` if any value is null or not 154 bytes long. Nothing else is
+    checked here: see `are_sound`.
     """
     table = np.frombuffer(_stats_bytes(stats), STATS_DTYPE)
     plain = table.view(np.uint8).reshape(len(table), STATS_SIZE)
@@ -209,7 +209,7 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
 
 
 def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:
-    """For each row of `stats_columns` whether `ObjectStats.parse` would take it."""
+    """For each row of `stats_columns` whether `ObjectStats.parse` would accept it."""
     columns = {
         name: decoded.column(name).to_numpy(zero_copy_only=False) for name in decoded.schema.names if name != "name"
     }
@@ -220,8 +220,8 @@ def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _stats_bytes(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.Buffer | bytes:
-    """The concatenated values; raises unless each is of 154 bytes. 2**31 bytes are some 13.9 million objects, the most
-    that binary holds.
+    """The concatenated values; raises unless each has 154 bytes. An Arrow binary array holds 2**31 bytes at most, which
+    is about 13.9 million objects.
     """
     if stats.null_count:
         raise ObjectDamaged(f"{stats.null_count} object stats are null", subject="object list")

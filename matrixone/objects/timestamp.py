@@ -1,13 +1,11 @@
-"""MatrixOne's transaction timestamp: object-format.md 4.7."""
+"""MatrixOne's transaction timestamp: docs/format/object-file.md 4.7."""
 
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
-TIMESTAMP_DTYPE = np.dtype(
-    [("logical", "<u4"), ("physical", "<i8")]
-)  # the 12 bytes in memory: the logical part comes first
+TIMESTAMP_DTYPE = np.dtype([("logical", "<u4"), ("physical", "<i8")])  # 12 bytes, the logical part first
 _TEXT = re.compile(r"(\d{1,19})-(\d{1,10})")
 
 

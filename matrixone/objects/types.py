@@ -1,6 +1,6 @@
-"""Column types: their slots in a file and what users see in Arrow. object-format.md 3.1, 4.
+"""Column types: their slots in a file and their Arrow types. docs/format/object-file.md 3.1, 4.
 
-Only `string`, `binary` and `list` with 32-bit offsets leave the reader: Spark takes nothing else.
+The reader returns only `string`, `binary` and `list` with 32-bit offsets, since Spark accepts no others.
 """
 
 from collections.abc import Sequence
@@ -73,8 +73,8 @@ _ARROW = {
 
 
 def is_packed(column: Column) -> bool:
-    """Whether a column declared as varchar holds packed keys (section 8), not text: the hidden key columns, and those
-    of index tables."""
+    """Whether a column declared as varchar holds packed keys (8) and not text: the hidden key columns, and those of
+    index tables."""
     return column.type.oid in (CHAR, VARCHAR) and (column.hidden or column.name.startswith(_PACKED_PREFIX))
 
 
@@ -83,7 +83,7 @@ def is_set(column: Column) -> bool:
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type of a column; raises `ObjectUnsupported` for a type that has none."""
+    """The Arrow type of a column; raises `ObjectUnsupported` for a column type that has none."""
     oid = column.type.oid
     if is_packed(column):
         return pa.binary()

@@ -1,8 +1,8 @@
-"""Serialised vectors: object-format.md 2.6, 3.
+"""Serialised vectors: docs/format/object-file.md 2.6, 3.
 
 A parsed `Vector` has been checked against the row count of its block: `slots` holds exactly rows * slot size bytes,
-and `nulls` one bit a row. Constant vectors come out flat. Varlena slots are checked where they are followed, in
-`varlena_array`, because only there it is known which rows are null.
+and `nulls` one bit a row. Constant vectors are expanded to flat ones. Varlena slots are checked in `varlena_array`,
+where they are followed, because only there it is known which rows are null.
 """
 
 import struct
@@ -20,37 +20,31 @@ _FLAT, _CONSTANT = 0, 1
 VARLENA_SIZE = 24
 _INLINE_MAX = 23  # first byte of a slot that holds its own value
 _VIEW_INLINE_MAX = 12  # the same for Arrow's 16-byte views
-_OUTSIDE = 0xFF  # first of four such bytes: the value stands in the area
+_OUTSIDE = 0xFF  # first of four such bytes: the value is in the area
 _TOP_BITS = 0x8080808080808080
 _INT32_MAX = 2**31 - 1
 
-_HEAD = struct.Struct(
-    "<HHBBBBBiiiII"
-)  # entry type, entry version; class; oid, charset, not-null, filler, size, width, scale; rows, data length
+# Entry type, entry version; class; oid, charset, not-null, filler, size, width, scale; rows, data length.
+_HEAD = struct.Struct("<HHBBBBBiiiII")
 _U32 = struct.Struct("<I")
-_NULLS = {
-    1: struct.Struct("<iQQ"),
-    2: struct.Struct("<qQQ"),
-}  # by entry version: a count (meaningless in 1), bit length, byte size
+# By entry version: a count (without a meaning in 1), bit length, byte size.
+_NULLS = {1: struct.Struct("<iQQ"), 2: struct.Struct("<qQQ")}
 
 HEAD_AND_TAIL_SIZE = _HEAD.size + 2 * _U32.size + 1
-NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW = (
-    64 << 10,
-    1,
-)  # a bitmap may be longer than the rows: vectors are reused by the server
+NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW = 64 << 10, 1  # a bitmap may be longer than the rows: the server reuses vectors
 
 
-@dataclass(slots=True, eq=False)  # frozen would cost more than the rest of the parsing; nobody changes it
+@dataclass(slots=True, eq=False)  # frozen would cost more than the rest of the parsing; it is never changed
 class Vector:
     """One column of one block (3).
 
     Attributes
     ----------
     oid, width, scale : the type as the file has it; width as it was when the object was written.
-    rows : values.
+    rows : number of values.
     slots : rows * slot size bytes.
     area : bytes that varlena slots point into.
-    nulls : uint8, one bit a row, least significant first, set = null; None without any null.
+    nulls : uint8, one bit a row, least significant first, set = null; None if no row is null.
     """
 
     oid: int
@@ -62,8 +56,8 @@ class Vector:
     nulls: np.ndarray | None
 
     def fixed(self, dtype: np.dtype | str) -> np.ndarray:
-        """The slots as numbers: a copy, aligned (slots are not, and numpy is slow with such), with arbitrary values
-        where rows are null."""
+        """The slots as numbers, with arbitrary values where rows are null. A copy, since slots are not aligned and
+        numpy is slow without alignment."""
         return np.frombuffer(self.slots, dtype).copy()
 
     def null_mask(self) -> np.ndarray | None:
@@ -71,7 +65,7 @@ class Vector:
         return None if self.nulls is None else np.unpackbits(self.nulls, count=self.rows, bitorder="little").view(bool)
 
     def validity(self) -> pa.Buffer | None:
-        """Arrow's bitmap, the inverse of ours; None without nulls."""
+        """Arrow's bitmap, which is the inverse of `nulls`; None without nulls."""
         return None if self.nulls is None else pa.py_buffer(np.invert(self.nulls))
 
 
@@ -114,15 +108,15 @@ def parse_vector(entry: pa.Buffer, oid: int, slot_size: int, rows: int, subject:
 
 
 def _length_before(entry: pa.Buffer, at: int, subject: str) -> int:
-    """The u32 that ends at `at`, which must be inside, and so must the sorted flag at the end."""
+    """The u32 that ends at `at`. Raises unless it and the sorted flag at the end lie inside the entry."""
     if at >= entry.size:
         raise ObjectDamaged(f"a vector of {entry.size} bytes has a part at {at}", subject=subject)
     return _U32.unpack_from(entry, at - _U32.size)[0]
 
 
 def _null_bits(raw: pa.Buffer, version: int, rows: int, subject: str) -> np.ndarray | None:
-    """The bitmap cut or filled to `rows` bits: rows beyond its length are not null, bits beyond the rows mean nothing
-    (3.2)."""
+    """The bitmap cut or extended to `rows` bits: rows beyond its length are not null, bits beyond the rows have no
+    meaning (3.2)."""
     if raw.size == 0:
         return None
     head = _NULLS[version]
@@ -145,7 +139,7 @@ def _null_bits(raw: pa.Buffer, version: int, rows: int, subject: str) -> np.ndar
 def _spread(
     data: pa.Buffer, raw_nulls: pa.Buffer, version: int, slot_size: int, rows: int, subject: str
 ) -> tuple[pa.Buffer, np.ndarray | None]:
-    """A constant vector as a flat one: its only slot repeated; null altogether without a slot, or with bit 0 set."""
+    """A constant vector as a flat one: its only slot repeated; all rows are null without a slot or with bit 0 set."""
     null = data.size == 0 or (rows > 0 and _null_bits(raw_nulls, version, 1, subject) is not None)
     if data.size not in (0, slot_size):
         raise ObjectDamaged(f"{data.size} bytes of data in a constant vector of slots of {slot_size}", subject=subject)
@@ -155,10 +149,10 @@ def _spread(
 
 
 def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
-    """Values of a varlena vector (3.3) as binary with offsets of its own, nulls included.
+    """The values of a varlena vector (3.3) as an Arrow binary array, nulls included.
 
-    Per row numpy writes one Arrow view of 16 bytes, per byte Arrow's cast copies. Two cases need no views: all values
-    inline and of one length, and all values one after another in the area (then the area itself becomes the data).
+    For each row numpy writes one Arrow view of 16 bytes; Arrow's cast then copies the bytes. Two cases need no views:
+    all values inline and of one length, and all values one after another in the area (the area is then the data).
     """
     rows, valid, null = vector.rows, vector.validity(), vector.null_mask()
     if rows == 0:
@@ -172,8 +166,8 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
         values = pa.py_buffer(np.ascontiguousarray(slots[:, 1 : 1 + longest]))
         return pa.Array.from_buffers(pa.binary(), rows, [None, fixed_offsets(rows, longest), values])
 
-    # A view: u32 length, then either 12 bytes of value, or 4 that the cast does not look at, u32 number of the buffer,
-    # u32 start in it.
+    # A view: u32 length, then either 12 bytes of value, or 4 that the cast ignores, u32 number of the buffer, u32 start
+    # in it.
     views = np.frombuffer(pa.allocate_buffer(16 * rows), "<u4").reshape(rows, 4)
     view_bytes = views.view(np.uint8)
     if longest <= _VIEW_INLINE_MAX:
@@ -187,7 +181,8 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
     if count:
         if np.count_nonzero(first == _OUTSIDE) != count:
             raise ObjectDamaged("a value is neither inline nor in the area", subject=subject)
-        # Selection by masks: where values inside and outside alternate, branches would cost more than everything else.
+        # Masks instead of branches: where inline values and values in the area alternate, branches would cost more than
+        # all the rest.
         words, mask = np.frombuffer(vector.slots, "<u4").reshape(rows, VARLENA_SIZE // 4), np.negative(outside)
         area_starts = words[:, 1] & mask
         lengths ^= (lengths ^ words[:, 2]) & mask
@@ -208,13 +203,13 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
 
 @lru_cache(maxsize=8)
 def _inline_starts(rows: int) -> np.ndarray:
-    """Where the values of inline slots start; read only by its users."""
+    """Where the values of inline slots start; not to be changed."""
     return np.arange(1, VARLENA_SIZE * rows + 1, VARLENA_SIZE, dtype=np.uint32)
 
 
 def _check_inside(starts: np.ndarray, lengths: np.ndarray, mask: np.ndarray, area_size: int, subject: str) -> None:
-    """Every value outside its slot (mask all ones, else start 0) ends inside the area; all values together fit Arrow's
-    32-bit offsets."""
+    """Raises unless every value outside its slot (mask all ones; the others start at 0) ends inside the area, and all
+    values together fit Arrow's 32-bit offsets."""
     longest = int(lengths.max())
     if area_size > _INT32_MAX or (
         longest * len(lengths) > _INT32_MAX and int(lengths.sum(dtype=np.uint64)) > _INT32_MAX
@@ -226,7 +221,7 @@ def _check_inside(starts: np.ndarray, lengths: np.ndarray, mask: np.ndarray, are
 
 
 def _contiguous(starts: np.ndarray, lengths: np.ndarray, area: pa.Buffer) -> pa.BinaryArray | None:
-    """The array without a copy if all values stand one after another in the area."""
+    """The array without a copy if the values follow one another in the area without gaps, else None."""
     ends = starts + lengths
     if (starts[1:] != ends[:-1]).any():
         return None
@@ -237,8 +232,8 @@ def _contiguous(starts: np.ndarray, lengths: np.ndarray, area: pa.Buffer) -> pa.
 
 
 def text_array(values: pa.BinaryArray) -> pa.StringArray:
-    """Binary values as strings, without a copy; raises ArrowInvalid where a value is not UTF-8. ASCII, the usual case,
-    is seen over all values at once."""
+    """Binary values as strings, without a copy; raises ArrowInvalid if a value is not UTF-8. ASCII, the usual case, is
+    recognised over all values at once."""
     _, offsets, data = values.buffers()
     if len(values) and data is not None and values.offset == 0:
         ends = np.frombuffer(offsets, np.int32)
@@ -258,8 +253,8 @@ def is_ascii(data: pa.Buffer) -> bool:
 
 
 def gather(data: pa.Buffer, starts: np.ndarray, lengths: np.ndarray) -> pa.BinaryArray:
-    """The byte ranges `starts` .. `starts + lengths` of `data` as values; the caller has checked that they lie inside
-    and fit 32-bit offsets.
+    """The byte ranges `starts` .. `starts + lengths` of `data` as values. The caller has checked that they lie inside
+    `data` and fit 32-bit offsets.
     """
     views = np.zeros((len(starts), 4), "<u4")
     views[:, 0] = lengths
@@ -270,7 +265,8 @@ def gather(data: pa.Buffer, starts: np.ndarray, lengths: np.ndarray) -> pa.Binar
 
 
 def _copy_short(view_bytes: np.ndarray, rows: np.ndarray, starts: np.ndarray, area: pa.Buffer) -> None:
-    """Values in the area that are so short that Arrow wants them inside the view; bytes after their end do not matter."""
+    """Copy values of the area into their views where they are so short that Arrow expects them there. Bytes after their
+    end do not matter."""
     if area.size and rows.size:
         reach = np.minimum(starts[:, None].astype(np.int64) + np.arange(_VIEW_INLINE_MAX), area.size - 1)
         view_bytes[rows, 4:] = np.frombuffer(area, np.uint8)[reach]

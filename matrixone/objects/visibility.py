@@ -1,4 +1,4 @@
-"""Which rows of a table exist at a time: object-format.md 6, 9."""
+"""Which rows of a table exist at a time: docs/format/object-file.md 6, 9."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ _ROW_MASK = (1 << ROW_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One line of the object list.
+    """One row of the object list.
 
     Attributes
     ----------
     stats : see `ObjectStats`.
-    created, deleted : times between which the object counts; deleted is None while it is live.
+    created, deleted : the object is valid from `created` until before `deleted`, which is None while it is live.
     tombstone : its rows name deleted rows of data objects.
     """
 
@@ -41,7 +41,7 @@ class ListedObject:
     tombstone: bool
 
     def takes_part(self, at: Timestamp) -> bool:
-        """Whether the object counts at a time: at the very instant of a merge only the new object does (9.1)."""
+        """Whether the object is valid at a time: at the exact time of a merge only the new object is (9.1)."""
         return self.created <= at and (self.deleted is None or at < self.deleted)
 
 
@@ -50,9 +50,9 @@ def deleted_rows(
 ) -> Mapping[bytes, np.ndarray]:
     """Rows deleted at a time, by the id of their data object: sorted, unique `block << 32 | row` (uint64).
 
-    Targets that are not listed are kept too, unless `of` limits the answer to some object ids; then objects and blocks
-    of tombstones are skipped whose rowids lie outside. Memory: 8 bytes for each deleted row that is asked for, and one
-    block of a tombstone object at a time.
+    `of` limits the answer to some data objects by id; tombstone objects and blocks whose rowids name none of them are
+    skipped. Without it, rows of data objects that are not listed are returned as well. Memory: 8 bytes for each
+    returned row, and one block of a tombstone object at a time.
     """
     wanted = None if of is None else frozenset(of)
     places = None if wanted is None else sorted(map(rowid_order, wanted))
@@ -78,10 +78,11 @@ def count_deletions(
     of: Collection[bytes],
     since: Timestamp | None = None,
 ) -> dict[bytes, int]:
-    """How many tombstone rows some tombstone objects have at a time for each of the data objects `of`, those without
-    any left out.
+    """How many rows some tombstone objects have at a time for each of the data objects `of`; without those that have
+    none.
 
-    A row that is deleted twice counts twice. `since` leaves out what existed then already. Memory: one block at a time.
+    A row that is deleted twice counts twice. `since` leaves out tombstone rows that existed at that time already.
+    Memory: one block at a time.
     """
     wanted = frozenset(of)
     places = sorted(map(rowid_order, wanted))
@@ -115,8 +116,8 @@ def visible_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table at a time, one batch a block at most, columns in the order given.
 
-    `only` limits the data objects by id, so that several tasks can read a share each; all tombstones of the table must
-    be in `objects` nonetheless. `choose` names the blocks of a data object that are wanted; the others are not read.
+    `only` limits the data objects by id, so that several tasks can read a part each; `objects` must still have all
+    tombstones of the table. `choose` returns the blocks of a data object to read; the others are skipped.
     """
     schema = arrow_schema(columns)
     chosen = [
@@ -140,13 +141,12 @@ def visible_batches(
 def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    # Without columns only a struct array remembers how many rows there are.
+    # Without columns only a struct array keeps the number of rows.
     return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
 
 
 def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:
-    """Raises `ObjectMismatch` if rows of an object are deleted (as `deleted_rows` gives them) whose block it does not
-    have."""
+    """Raises `ObjectMismatch` if the object's `deletions` (from `deleted_rows`) name a block that it does not have."""
     if deletions is not None and int(deletions[-1]) >> ROW_BITS >= len(file.blocks):
         block, row = divmod(int(deletions[-1]), 1 << ROW_BITS)
         message = f"row {row} of block {block} is deleted, of {len(file.blocks)} blocks"
@@ -156,7 +156,7 @@ def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarra
 def visible_mask(
     listed: ListedObject, file: ObjectFile, block: int, deletions: np.ndarray | None, at: Timestamp
 ) -> np.ndarray | None:
-    """bool, one a stored row of a block; None if all are visible (9.2, 9.3). `deletions` are those of the object in
+    """bool, one a stored row of a block; None if all are visible (9.2, 9.3). `deletions` are the object's, from
     `deleted_rows`."""
     rows = file.blocks[block].rows
     keep = None
@@ -182,7 +182,8 @@ def visible_mask(
 def _existing_rowids(
     listed: ListedObject, file: ObjectFile, block: int, at: Timestamp, since: Timestamp | None = None
 ) -> np.ndarray:
-    """Rowids of the tombstone rows that exist at a time. Those of a CN all exist from the object's creation on (9.3)."""
+    """Rowids of the tombstone rows that exist at a time. A CN's tombstones all exist from the object's creation on
+    (9.3)."""
     rowids = file.rowids(block)
     if listed.stats.created_by_cn:
         return rowids if since is None or since < listed.created else rowids[:0]
@@ -198,14 +199,13 @@ def _existing_rowids(
 
 
 def not_after(times: np.ndarray, at: Timestamp) -> np.ndarray:
-    """bool for each of some commit times (TIMESTAMP_DTYPE): is it at or before a time?"""
+    """bool for each commit time (TIMESTAMP_DTYPE): whether it is at or before a time."""
     physical, logical = times["physical"], times["logical"]
     return (physical < at.physical) | ((physical == at.physical) & (logical <= at.logical))
 
 
 def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Runs of rowids of one object each, with their `block << 32 | row`. Rowids are sorted, so there is one run an
-    object."""
+    """The id of each object that sorted rowids name, with their `block << 32 | row`."""
     if len(rowids) == 0:
         return
     positions = rowids["block"].astype(np.uint64) << np.uint64(ROW_BITS) | rowids["row"]
@@ -216,8 +216,8 @@ def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
 
 
 def _is_apart(zonemap: bytes, places: list[tuple[bytes, int]] | None) -> bool:
-    """Whether a zone map of rowids shows that none belongs to an object at these places (sorted; None = any). In doubt
-    it does not."""
+    """Whether a zone map of rowids proves that none belongs to the objects of these sort keys (sorted; None = any
+    object)."""
     known = None if places is None else rowid_range(zonemap)
     if places is None or known is None:
         return places == []
@@ -226,7 +226,7 @@ def _is_apart(zonemap: bytes, places: list[tuple[bytes, int]] | None) -> bool:
 
 
 def open_listed(listed: ListedObject, open_object: Opener) -> ObjectFile:
-    """The file of a listed object; raises `ObjectMismatch` if it is that of another one."""
+    """The file of a listed object; raises `ObjectMismatch` if it is another object's."""
     file = open_object(listed.stats.name)
     if file.object_id != listed.stats.object_id or file.appendable != listed.stats.appendable:
         raise ObjectMismatch("the file opened is another object", subject=f"object {listed.stats.name}")

@@ -1,4 +1,4 @@
-"""Zone maps, the 64 bytes of least and greatest value: object-format.md 1.2."""
+"""Zone maps, 64 bytes with the least and the greatest value: docs/format/object-file.md 1.2."""
 
 import struct
 import uuid
@@ -22,10 +22,9 @@ class ZoneMap:
     Attributes
     ----------
     oid : type of the column.
-    minimum, maximum : every value lies between them, ends included. Numbers are the stored ones: decimals unscaled, dates in days and
-    times in microseconds since
-        0001-01-01. Texts are prefixes as bytes; a maximum cut short was increased, so that it stays a bound. Rowids and block ids are
-        bytes in the order of 7.2. A maximum of None has no bound.
+    minimum, maximum : every value lies between them, ends included. Numbers are the stored ones: decimals unscaled,
+        dates in days and times in microseconds since 0001-01-01. Texts are prefixes as bytes; a truncated maximum was
+        increased, so that it is still a bound. Rowids and block ids are bytes in the order of 7.2. None: no maximum.
     """
 
     oid: int
@@ -34,8 +33,8 @@ class ZoneMap:
 
 
 def parse_zonemap(raw: bytes) -> ZoneMap | None:
-    """None where nothing may be concluded: not initialised, bool (the server stores the AND of the values), an unknown
-    type, NaN, or bytes of another length.
+    """None where the bytes bound nothing: not initialised, bool (the server stores the AND of the values), an unknown
+    type, NaN, or another length.
     """
     if len(raw) != ZONEMAP_SIZE or not raw[_FLAGS_AT] & _INITIALISED:
         return None
@@ -56,7 +55,7 @@ def parse_zonemap(raw: bytes) -> ZoneMap | None:
 
 
 def rowid_range(raw: bytes) -> tuple[bytes, bytes] | None:
-    """Least and greatest rowid of 24 bytes; None if the zone map does not tell."""
+    """Least and greatest rowid, 24 bytes each; None if the zone map does not have them."""
     parsed = parse_zonemap(raw)
     return None if parsed is None or parsed.oid != types.ROWID else (parsed.minimum, parsed.maximum)
 

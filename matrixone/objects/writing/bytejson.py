@@ -1,5 +1,7 @@
-"""JSON text to the server's binary form: the inverse of `bytejson`. object-format.md 4.6. One value at a time, as text
-is parsed so."""
+"""JSON text to the server's binary form: the inverse of `matrixone.objects.bytejson`. docs/format/object-file.md 4.6.
+
+One value at a time, as the JSON parser works.
+"""
 
 import json
 import math
@@ -20,11 +22,11 @@ _INT64_MIN, _UINT64_END = -(1 << 63), 1 << 64
 
 
 def json_binary(values: pa.StringArray, *, subject: str) -> pa.BinaryArray:
-    """The binary form of each text; nulls stay nulls. Numbers as 4.6 says: with a point or an exponent a double, else
-    int64, uint64, double.
+    """The binary form of each text; nulls stay null. Numbers as 4.6 says: a double if there is a point or an exponent,
+    else the first of int64, uint64 and double that holds it.
 
-    Raises `NotWritable` for what is no JSON, is nested more than MAX_DEPTH levels deep, or has a number that is not
-    finite.
+    Raises `NotWritable` for text that is not JSON, is nested more than MAX_DEPTH levels deep, or has a number that is
+    not finite.
     """
     return pa.array([None if text is None else _binary(text, subject) for text in values.to_pylist()], pa.binary())
 
@@ -33,12 +35,12 @@ def _binary(text: str, subject: str) -> bytes:
     try:
         kind, body = _node(json.loads(text, parse_constant=_refuse_constant), MAX_DEPTH)
     except (ValueError, RecursionError) as error:
-        raise NotWritable(f"no JSON that can be stored: {error}", subject=subject) from error
+        raise NotWritable(f"not JSON that can be stored: {error}", subject=subject) from error
     return bytes((kind,)) + body
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _node(value: Any, depth: int) -> tuple[int, bytes]:
@@ -71,7 +73,7 @@ def _node(value: Any, depth: int) -> tuple[int, bytes]:
 
 
 def _container(keys: list[bytes], members: list[Any], depth: int) -> bytes:
-    """Head, key entries, value entries, keys, values; offsets count from the head."""
+    """Header, key entries, value entries, keys, values; offsets count from the header."""
     nodes = [_node(member, depth - 1) for member in members]
     at = _PAIR.size + _KEY.size * len(keys) + _VALUE_ENTRY * len(nodes)
     entries, bodies = [], []

@@ -1,8 +1,9 @@
-"""Filters that tell which keys a block cannot hold: binary fuse filters with fingerprints of 8 bits over xxHash64.
-object-format.md 2.7.
+"""Filters by which a reader finds the keys that a block cannot hold: binary fuse filters with fingerprints of 8 bits
+over xxHash64. docs/format/object-file.md 2.7.
 
-A filter answers every key that it was built from with yes, and some 0.4 % of all others. Those of several blocks are
-built together, round by round over numpy arrays: a round takes every key that stands alone in one of its three places.
+A filter answers yes for every key that it was built from, and for about 0.4 % of all others. The filters of several
+blocks are built together, round by round over numpy arrays: a round takes every key that is alone in one of its three
+places.
 """
 
 import itertools
@@ -24,9 +25,8 @@ _STRIPE = 32
 _HEAD = struct.Struct("<QIIII")
 _SEGMENT_LIMIT = 262_144
 _ATTEMPTS = 100
-_TOGETHER = (
-    8  # filters built at once: more of them share the cost of a round, until their tables leave the processor's cache
-)
+# Filters built at once. More of them share the cost of a round, until their tables no longer fit the processor's cache.
+_TOGETHER = 8
 _KEY_BITS = 40
 _ONE_KEY, _KEY_MASK = 1 << _KEY_BITS, (1 << _KEY_BITS) - 1
 _OBJECT_PREFIX, _BLOCK_PREFIX = (0, 18), (1, 20)  # id of the prefix function, bytes
@@ -52,7 +52,7 @@ def _round(state: np.ndarray | np.uint64, lane: np.ndarray) -> np.ndarray:
 def xxhash64(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """xxHash64, seed 0, of the byte ranges `starts` .. `starts + lengths` of `data` (uint8): uint64, one a range.
 
-    A pass handles one step of all ranges that are still that long, so that the loop runs over the longest length, not
+    Each pass does one step of all ranges that are long enough for it, so the loop runs over the longest length and not
     over ranges.
     """
     if len(starts) == 0:
@@ -95,7 +95,7 @@ def xxhash64(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nd
 
 
 def _longer(left: np.ndarray, length: int) -> np.ndarray | slice | None:
-    """Which ranges have `length` bytes left: all, some, or none."""
+    """The ranges that have `length` bytes left: a slice for all of them, their indices, or None."""
     enough = left >= length
     if enough.all():
         return slice(None)
@@ -122,7 +122,7 @@ def _stripes(words: np.ndarray, at: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How many fingerprints a filter over `count` hashes has: `segments` and two more segments of `length`."""
+    """How many fingerprints a filter has: `segments` plus two more segments, of `length` each."""
 
     length: int
     segments: int
@@ -141,7 +141,7 @@ class _Size:
 
 
 def _seeds() -> list[int]:
-    """The seeds that are tried one after another: splitmix64 from 1."""
+    """The seeds in the order in which they are tried: splitmix64 from 1."""
     seeds, state = [], 1
     for _ in range(_ATTEMPTS):
         state = (state + 0x9E3779B97F4A7C15) & _MASK64
@@ -155,14 +155,14 @@ _SEEDS = _seeds()
 
 
 def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
-    """One filter for each array of hashes (uint64; repeated ones count for its size). Raises `NotWritable` if no seed
-    of a hundred does, which chance does not bring about."""
+    """One filter for each array of hashes (uint64; repeated ones count for its size). Raises `NotWritable` if none of a
+    hundred seeds works, which does not happen by chance."""
     sizes = [_Size.of(len(group)) for group in hashes]
     built: list[bytes | None] = [None] * len(hashes)
     groups, open_ = list(hashes), list(range(len(hashes)))
     for attempt, seed in enumerate((_SEEDS[0], *_SEEDS)):
         due = open_
-        if attempt == 1:  # repeated hashes are never alone: the first seed once more, without them
+        if attempt == 1:  # repeated hashes are never alone, so the first seed is tried again without them
             for number in open_:
                 groups[number] = np.unique(groups[number])
             due = [number for number in open_ if len(groups[number]) < len(hashes[number])]
@@ -181,8 +181,8 @@ def plain_filters(hashes: Sequence[np.ndarray]) -> list[bytes]:
 
 
 def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.ndarray | None]:
-    """The fingerprints of each group, uint8; None where some of its keys are never alone. The tables lie behind one
-    another."""
+    """The fingerprints of each group, uint8; None if some of its keys are never alone in a place. All groups share one
+    table, in which each has its own range."""
     bases = np.cumsum([0, *(size.total for size in sizes)])
     keys, total = sum(map(len, groups)), int(bases[-1])
     places, fingerprints = np.empty((3, keys), np.int64), np.empty(keys, np.uint8)
@@ -190,20 +190,31 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
     for group, size, base in zip(groups, sizes, bases.tolist(), strict=False):
         start, stop = stop, stop + len(group)
         fingerprints[start:stop] = _put_places(places[:, start:stop], group, size, base, seed)
-    # Of each place how many keys have it, above the sum of their numbers: of one key, that is its number.
+    # For each place the number of its keys (upper bits) and the sum of their indices: with one key, that key's index.
     held, numbers = np.zeros(total, np.int64), np.arange(_ONE_KEY, _ONE_KEY + keys)
     for row in places:
         np.add.at(held, row, numbers)
-    claim, order = np.empty(keys, np.int64), np.arange(total)
+    taken = _take_keys(places, held)
+    table = np.zeros(total, np.uint8)
+    # The last keys first: the place that a key was alone in is still zero, so it can make the three agree.
+    for found, own, three in reversed(taken):
+        one, two, three = table.take(three)
+        table[own] = fingerprints.take(found) ^ one ^ two ^ three
+    return [None if held[start:stop].any() else table[start:stop] for start, stop in itertools.pairwise(bases.tolist())]
+
+
+def _take_keys(places: np.ndarray, held: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Take keys that are alone in a place out of `held`, round by round, until there are none. For each round: the
+    keys, the place in which each was alone, its three places."""
+    claim, order = np.empty(places.shape[1], np.int64), np.arange(len(held))
     taken: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     alone = np.flatnonzero(held >> _KEY_BITS == 1)
     while alone.size:
         found = held.take(alone) & _KEY_MASK
         turn = order[: len(found)]
         claim[found] = turn
-        first = np.flatnonzero(
-            claim.take(found) == turn
-        )  # a key that is alone in two places, or a place named twice, counts once
+        # A key that is alone in two places, or a place that is listed twice, counts once.
+        first = np.flatnonzero(claim.take(found) == turn)
         if len(first) < len(found):
             found, alone = found.take(first), alone.take(first)
         three = places.take(found, axis=1)
@@ -213,17 +224,12 @@ def _build(groups: list[np.ndarray], sizes: list[_Size], seed: int) -> list[np.n
             np.subtract.at(held, row, numbers)
         three = three.reshape(-1)
         alone = three.take(np.flatnonzero(held.take(three) >> _KEY_BITS == 1))
-    table = np.zeros(total, np.uint8)
-    # The last keys first: of a key's places its own is still zero, so that it can make the three agree.
-    for found, own, three in reversed(taken):
-        one, two, three = table.take(three)
-        table[own] = fingerprints.take(found) ^ one ^ two ^ three
-    return [None if held[start:stop].any() else table[start:stop] for start, stop in itertools.pairwise(bases.tolist())]
+    return taken
 
 
 def _put_places(places: np.ndarray, hashes: np.ndarray, size: _Size, base: int, seed: int) -> np.ndarray:
-    """Put three places of each key in the table that starts at `base` into `places`, int64 of shape (3, keys); its
-    fingerprint, uint8."""
+    """Write the three places of each key in the table that starts at `base` into `places`, int64 of shape (3, keys).
+    Returns the fingerprints, uint8."""
     mixed = hashes + _U(seed)
     _shift_xor(mixed, 33)
     mixed *= _U(0xFF51AFD7ED558CCD)
@@ -249,10 +255,10 @@ def _put_places(places: np.ndarray, hashes: np.ndarray, size: _Size, base: int, 
 
 
 def rowid_filters(rowids: Sequence[np.ndarray]) -> list[bytes]:
-    """The hybrid filter of each block of tombstones: over the object ids, block ids and rowids (uint8 of shape (rows,
-    24))."""
+    """The hybrid filter of each block of tombstones: over the object ids, block ids and rowids. `rowids` are uint8 of
+    shape (rows, 24)."""
     filters: list[list[bytes]] = []
-    for number, size in ((*_OBJECT_PREFIX,), (*_BLOCK_PREFIX,)):
+    for number, size in (_OBJECT_PREFIX, _BLOCK_PREFIX):
         prefix = bytes((number,))
         filters.append([prefix + entry for entry in plain_filters([_prefix_hashes(block, size) for block in rowids])])
     filters.append(plain_filters([fixed_hashes(block) for block in rowids]))
@@ -264,6 +270,6 @@ def _prefix_hashes(rowids: np.ndarray, size: int) -> np.ndarray:
 
 
 def fixed_hashes(values: np.ndarray) -> np.ndarray:
-    """Hashes of values of one size: uint8 of shape (rows, size), contiguous."""
+    """Hashes of values of one size; `values` are uint8 of shape (rows, size), contiguous."""
     rows, size = values.shape
     return xxhash64(values.reshape(-1), np.arange(rows, dtype=np.int64) * size, np.full(rows, size, np.int64))

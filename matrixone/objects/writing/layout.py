@@ -1,4 +1,5 @@
-"""The file around encoded columns: header, areas, metadata, footer. The inverse of `layout`. object-format.md 2, 11."""
+"""The file around encoded columns: header, areas, metadata, footer. The inverse of `matrixone.objects.layout`.
+docs/format/object-file.md 2, 11."""
 
 import struct
 from collections.abc import Sequence
@@ -31,44 +32,30 @@ _LZ4 = pa.Codec("lz4_raw")
 _ENTRY, _U32, _PAIR = struct.Struct("<HH"), struct.Struct("<I"), struct.Struct("<II")
 _EXTENT = struct.Struct("<BIII")
 _OBJECT_META = struct.Struct("<HIHI20xH")
-_FOOTER = struct.pack(
-    "<48x8xQ", 13
-)  # the server's has the address of a slice in its memory before the 13; nobody reads it
+# The server's footer has a memory address before the 13, which nothing reads.
+_FOOTER = struct.pack("<48x8xQ", 13)
 _EMPTY_FILTERS = _ENTRY.pack(*_FILTER_ENTRY) + _U32.pack(1) + _PAIR.pack(12, 0)
 _EMPTY_ZONEMAPS = _ENTRY.pack(*_ZONEMAP_ENTRY) + _U32.pack(0)
+_BLOCK_HEADER_FIELDS: list[tuple[str, Any, int]] = [  # name, format, offset
+    ("object_id", "V18", 16),
+    ("sequence", "<u2", 34),
+    ("rows", "<u4", 36),
+    ("columns", "<u2", 40),
+    ("meta", EXTENT_FIELDS, 42),
+    ("filters", EXTENT_FIELDS, 55),
+    ("zonemaps", EXTENT_FIELDS, 72),
+    ("metas", "<u2", 140),
+    ("max_seqnum", "<u2", 142),
+    ("start", "<u2", 144),
+    ("appendable", "u1", 146),
+    ("sort_key", "<u2", 147),
+    ("filter_kind", "u1", 149),
+]
 _BLOCK_HEADER = np.dtype(
     {
-        "names": [
-            "object_id",
-            "sequence",
-            "rows",
-            "columns",
-            "meta",
-            "filters",
-            "zonemaps",
-            "metas",
-            "max_seqnum",
-            "start",
-            "appendable",
-            "sort_key",
-            "filter_kind",
-        ],
-        "formats": [
-            "V18",
-            "<u2",
-            "<u4",
-            "<u2",
-            EXTENT_FIELDS,
-            EXTENT_FIELDS,
-            EXTENT_FIELDS,
-            "<u2",
-            "<u2",
-            "<u2",
-            "u1",
-            "<u2",
-            "u1",
-        ],
-        "offsets": [16, 34, 36, 40, 42, 55, 72, 140, 142, 144, 146, 147, 149],
+        "names": [name for name, _, _ in _BLOCK_HEADER_FIELDS],
+        "formats": [form for _, form, _ in _BLOCK_HEADER_FIELDS],
+        "offsets": [offset for _, _, offset in _BLOCK_HEADER_FIELDS],
         "itemsize": BLOCK_HEADER_SIZE,
     }
 )
@@ -76,8 +63,8 @@ _BLOCK_HEADER = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of one block: its compressed entry (2.6), the entry's length before, how many rows are null, its zone
-    map of 64 bytes."""
+    """A column of one block: its compressed entry (2.6), the entry's length before compression, the number of null
+    rows, its zone map of 64 bytes."""
 
     stored: pa.Buffer
     origin: int
@@ -91,7 +78,8 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
-    """Rows, their columns in the order of `ObjectParts.seqnums`, and the block's filter (empty without a primary key)."""
+    """The number of rows, the columns in the order of `ObjectParts.seqnums`, and the block's filter (empty without a
+    primary key)."""
 
     rows: int
     columns: Sequence[StoredColumn]
@@ -100,14 +88,14 @@ class StoredBlock:
 
 @dataclass(frozen=True, slots=True)
 class ObjectParts:
-    """All that an object file says.
+    """Everything that is written into an object file.
 
     Attributes
     ----------
     object_id : 18 bytes.
-    oids, seqnums : of each column, in the order in which they are written; special columns (5.1) come last, numbered
-        on.
-    special : how many of them are special.
+    oids, seqnums : of each column, in the order in which they are written; special columns (5.1) come last, with the
+        next numbers.
+    special : how many of the columns are special.
     sort_key : a seqnum, or None.
     filter_kind : PLAIN_FILTER or HYBRID_FILTER.
     zonemaps, distinct, nulls : of each column over the whole object; distinct values may be an estimate.
@@ -130,7 +118,7 @@ class ObjectParts:
 
 @dataclass(frozen=True, slots=True)
 class ObjectContent:
-    """A whole file, where its metadata stand in it, and its length had nothing been compressed."""
+    """A whole file, the extent of its metadata, and the length that it would have without compression."""
 
     content: bytes
     meta: Extent
@@ -138,7 +126,7 @@ class ObjectContent:
 
 
 def object_content(parts: ObjectParts) -> ObjectContent:
-    """The file of an object. Raises `NotWritable` beyond the format's limits."""
+    """The file of an object. Raises `NotWritable` if the parts exceed the format's limits."""
     subject = f"object of {len(parts.oids)} columns"
     if len(parts.blocks) >= BLOCKS_LIMIT:
         raise NotWritable(f"{len(parts.blocks)} blocks", subject=subject)
@@ -170,9 +158,8 @@ def object_content(parts: ObjectParts) -> ObjectContent:
         **common, **shape, sequence=count, meta=(0, file.size, 0, size), filters=filters, zonemaps=zonemaps
     )
     own = (0, file.size, 0, BLOCK_HEADER_SIZE + _U32.size)
-    second = _block_header(
-        **common, start=count, meta=own, filters=empty_filters, zonemaps=empty_zonemaps
-    )  # slot 1 has no blocks
+    # Slot 1 has no blocks.
+    second = _block_header(**common, start=count, meta=own, filters=empty_filters, zonemaps=empty_zonemaps)
 
     index = _index([len(meta) for meta in block_metas], BLOCK_HEADER_SIZE + whole.nbytes)
     head = _ENTRY.pack(META_ENTRY, _META_VERSION) + _OBJECT_META.pack(len(parts.blocks), _OBJECT_META.size, 0, 0, 0)
@@ -183,7 +170,7 @@ def object_content(parts: ObjectParts) -> ObjectContent:
 
 
 class _File:
-    """Pieces of the content after the header, one behind the other."""
+    """Pieces of the content after the header, one after the other."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes | pa.Buffer] = []
@@ -191,11 +178,11 @@ class _File:
         self._origin = HEADER_SIZE
 
     def put(self, raw: bytes, *, compressed: bool) -> tuple[int, int, int, int]:
-        """The extent of a piece."""
+        """Add a piece; returns its extent."""
         return self.put_stored(_LZ4.compress(raw) if compressed else raw, len(raw), compressed=compressed)
 
     def put_stored(self, stored: bytes | pa.Buffer, origin: int, *, compressed: bool) -> tuple[int, int, int, int]:
-        """The extent of a piece that is as it shall be stored."""
+        """Add a piece that is compressed already, if it is to be; returns its extent."""
         extent = (int(compressed), self.size, len(stored), origin)
         self._pieces.append(stored)
         self.size += len(stored)
@@ -209,7 +196,7 @@ class _File:
 
 
 def _column_data(file: _File, parts: ObjectParts, metas: int, subject: str) -> tuple[np.ndarray, np.ndarray]:
-    """Write all columns; the column metas of the blocks (blocks, metas) and of the object (metas,)."""
+    """Write all columns. Returns the column metas of the blocks (blocks, metas) and of the object (metas,)."""
     columns = np.zeros((len(parts.blocks), metas), COLUMN_META_DTYPE)
     whole = np.zeros(metas, COLUMN_META_DTYPE)
     for position, (oid, seqnum) in enumerate(zip(parts.oids, parts.seqnums, strict=True)):
@@ -222,14 +209,13 @@ def _column_data(file: _File, parts: ObjectParts, metas: int, subject: str) -> t
             origin += extent[3]
             if file.size > _COLUMN_DATA_LIMIT:
                 raise NotWritable(f"more than {_COLUMN_DATA_LIMIT} bytes of column data", subject=subject)
-        whole[seqnum] = (
-            0, 0, parts.distinct[position], parts.nulls[position], _COMPRESSED, start, total, origin, np.void(parts.zonemaps[position])
-        )  # fmt: skip
+        counts, zonemap = (parts.distinct[position], parts.nulls[position]), np.void(parts.zonemaps[position])
+        whole[seqnum] = (0, 0, *counts, _COMPRESSED, start, total, origin, zonemap)
     return columns, whole
 
 
 def _block_header(**fields: Any) -> bytes:
-    """179 bytes; what is not named is zero. Filled in place, since numpy copies no bytes between fields."""
+    """179 bytes, zero where no field is given. Filled in place, since numpy does not copy the bytes between fields."""
     raw = bytearray(BLOCK_HEADER_SIZE)
     header = np.ndarray((), _BLOCK_HEADER, raw)
     for name, value in fields.items():
@@ -238,13 +224,13 @@ def _block_header(**fields: Any) -> bytes:
 
 
 def _filter_area(blocks: Sequence[StoredBlock]) -> bytes:
-    """The filters of the blocks and an empty one of the object."""
+    """The filters of the blocks, and an empty one of the object."""
     filters = [*(block.filter for block in blocks), b""]
     return b"".join((_ENTRY.pack(*_FILTER_ENTRY), _index([len(entry) for entry in filters], 0), *filters))
 
 
 def _zonemap_area(columns: np.ndarray) -> bytes:
-    """A copy of the blocks' zone maps; the lengths are counted in 16 bits."""
+    """A copy of the blocks' zone maps; lengths are stored modulo 2**16."""
     zonemaps = np.ascontiguousarray(columns["zonemap"])
     blocks, metas = columns.shape
     length = ZONEMAP_SIZE * metas
@@ -256,7 +242,7 @@ def _zonemap_area(columns: np.ndarray) -> bytes:
 
 
 def _index(lengths: Sequence[int], before: int) -> bytes:
-    """A count and pairs of offset and length; the first entry starts after `before` bytes and the index itself."""
+    """The number of entries, then offset and length of each; the first starts after `before` bytes and this index."""
     at, entries = before + _U32.size + _PAIR.size * len(lengths), [_U32.pack(len(lengths))]
     for length in lengths:
         entries.append(_PAIR.pack(at, length))

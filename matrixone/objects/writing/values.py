@@ -1,7 +1,7 @@
-"""From an Arrow array to a column of an object, type by type: the inverse of `convert`. object-format.md 4. No loop
-over rows but for JSON.
+"""From an Arrow array to a column of an object, type by type: the inverse of `matrixone.objects.convert`.
+docs/format/object-file.md 4. No loop over rows except for JSON.
 
-Every value is checked against its type: what `convert` would refuse to read is refused here, with `NotWritable`.
+Every value is checked against its type: what `convert` would not read is refused here with `NotWritable`.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects import types
-from matrixone.objects.convert import MAX_DAYS, UNIX_EPOCH_DAYS, UNIX_EPOCH_US
+from matrixone.objects.convert import DAY_US, END_US, MAX_DAYS, UNIX_EPOCH_DAYS, UNIX_EPOCH_US, beyond_decimal128
 from matrixone.objects.errors import NotWritable
-from matrixone.objects.identifiers import UUID_TEXT_SIZE
+from matrixone.objects.identifiers import UUID_DASHES, UUID_DIGITS, UUID_TEXT_SIZE
 from matrixone.objects.writing.bytejson import json_binary
 from matrixone.objects.writing.vectors import EncodedColumn, varlena_column
 from matrixone.schema import Column, SqlType
 
-_DAY_US = 86_400_000_000
-_END_US = (MAX_DAYS + 1) * _DAY_US - 1
 _YEARS = (1901, 2155)  # and 0
-_DASHES = np.array([8, 13, 18, 23])
-_DIGITS = np.setdiff1d(np.arange(UUID_TEXT_SIZE), _DASHES)
 _NO_DIGIT = 0xFF
 _DIGIT = np.full(256, _NO_DIGIT, np.uint8)
 _DIGIT[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
 _DIGIT[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
 _DIGIT[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
-_NO_UUID = "00000000-0000-0000-0000-000000000000"
+_NULL_UUID = "00000000-0000-0000-0000-000000000000"  # in the place of nulls
 _DECIMAL256_LIMBS = 4
 _SET_LIMIT = 64
 _DECLARED_IN_CHARACTERS, _DECLARED_IN_BYTES = (types.CHAR, types.VARCHAR), (types.BINARY, types.VARBINARY)
@@ -37,7 +33,7 @@ Encoder = Callable[[pa.Array, Column], EncodedColumn]
 
 
 def encode(values: pa.Array, column: Column) -> EncodedColumn:
-    """A column of one block from values of `types.arrow_type(column)`, the type in which the reader gives them.
+    """A column of one block from values of `types.arrow_type(column)`, the type in which the reader returns them.
 
     Raises `NotWritable` for another Arrow type and for a value outside the column's type, `ObjectUnsupported` for a
     type that has no Arrow type.
@@ -61,7 +57,7 @@ def null_mask(values: pa.Array) -> np.ndarray | None:
 
 
 def plain(values: pa.Array, dtype: str, width: int = 1) -> np.ndarray:
-    """The array's values as they lie in its buffer, those of null rows included: shape (rows,), or (rows, width)."""
+    """The array's values as they are in its buffer, those of null rows included: shape (rows,), or (rows, width)."""
     buffer = values.buffers()[1]
     size = np.dtype(dtype).itemsize * width
     numbers = (
@@ -73,7 +69,7 @@ def plain(values: pa.Array, dtype: str, width: int = 1) -> np.ndarray:
 
 
 def _finished(numbers: np.ndarray, null: np.ndarray | None, kind: SqlType) -> EncodedColumn:
-    """Null rows become zero; `numbers` is copied first, unless it is ours already."""
+    """The column of these slots, with zero in null rows; `numbers` is copied before that if it is read-only."""
     if null is not None:
         if not numbers.flags.writeable:
             numbers = numbers.copy()
@@ -142,23 +138,20 @@ def _decimal64(values: pa.Array, column: Column) -> EncodedColumn:
 
 def _decimal128(values: pa.Array, column: Column) -> EncodedColumn:
     limbs, null = plain(values, "<i8", 2), null_mask(values)
-    bound = 10**column.type.width - 1
-    high, low = limbs[:, 1], limbs[:, 0].view("<u8")
-    if len(values) and (int(high.max()) >= bound >> 64 or int(high.min()) <= -bound >> 64):
-        top, bottom = divmod(bound, 1 << 64), divmod(-bound, 1 << 64)
-        above = (high > top[0]) | ((high == top[0]) & (low > np.uint64(top[1])))
-        below = (high < bottom[0]) | ((high == bottom[0]) & (low < np.uint64(bottom[1])))
-        _refuse(above | below, null, column)
+    outside = beyond_decimal128(limbs, 10**column.type.width - 1)
+    if outside is not None:
+        _refuse(outside, null, column)
     return _finished(limbs, null, column.type)
 
 
 def _decimal256(values: pa.Array, column: Column) -> EncodedColumn:
-    """From text, as `convert` gives it."""
+    """From text, as `matrixone.objects.convert` returns it."""
     precision, scale = column.type.width, column.type.scale
     try:
         numbers = values.cast(pa.decimal256(precision, scale))
     except pa.ArrowInvalid as error:
-        raise NotWritable(f"a value is no decimal({precision},{scale}): {error}", subject=_subject(column)) from error
+        message = f"a value is not a decimal({precision},{scale}): {error}"
+        raise NotWritable(message, subject=_subject(column)) from error
     return _finished(plain(numbers, "<u8", _DECIMAL256_LIMBS), null_mask(values), column.type)
 
 
@@ -171,7 +164,7 @@ def _date(values: pa.Array, column: Column) -> EncodedColumn:
 def _datetime(slack_us: int) -> Encoder:
     def convert(values: pa.Array, column: Column) -> EncodedColumn:
         times, null = plain(values, "<i8"), null_mask(values)
-        _check(times, -UNIX_EPOCH_US - slack_us, _END_US - UNIX_EPOCH_US + slack_us, null, column)
+        _check(times, -UNIX_EPOCH_US - slack_us, END_US - UNIX_EPOCH_US + slack_us, null, column)
         return _finished(times + np.int64(UNIX_EPOCH_US), null, column.type)
 
     return convert
@@ -185,17 +178,17 @@ def _year(values: pa.Array, column: Column) -> EncodedColumn:
 
 def _uuid(values: pa.Array, column: Column) -> EncodedColumn:
     null = null_mask(values)
-    texts = values if null is None else values.fill_null(_NO_UUID)
+    texts = values if null is None else values.fill_null(_NULL_UUID)
     if len(values) and not pc.all(pc.equal(pc.binary_length(texts), UUID_TEXT_SIZE)).as_py():
-        raise NotWritable(f"a UUID is not of {UUID_TEXT_SIZE} characters", subject=_subject(column))
+        raise NotWritable(f"a UUID does not have {UUID_TEXT_SIZE} characters", subject=_subject(column))
     _, offsets, data = texts.buffers()
     start = int(np.frombuffer(offsets, np.int32, 1, 4 * texts.offset)[0]) if len(values) else 0
     count = len(values) * UUID_TEXT_SIZE
     characters = np.frombuffer(data.slice(start, count) if count else b"", np.uint8).reshape(
         len(values), UUID_TEXT_SIZE
     )
-    digits = _DIGIT[characters[:, _DIGITS]]
-    _refuse((digits == _NO_DIGIT).any(axis=1) | (characters[:, _DASHES] != ord("-")).any(axis=1), null, column)
+    digits = _DIGIT[characters[:, UUID_DIGITS]]
+    _refuse((digits == _NO_DIGIT).any(axis=1) | (characters[:, UUID_DASHES] != ord("-")).any(axis=1), null, column)
     return _finished(np.ascontiguousarray(digits[:, 0::2] << 4 | digits[:, 1::2]), null, column.type)
 
 
@@ -206,7 +199,7 @@ def _enum(values: pa.Array, column: Column) -> EncodedColumn:
 
 
 def _set(values: pa.Array, column: Column) -> EncodedColumn:
-    """A bit for each member that the text names, separated by commas; empty text is no member."""
+    """One bit for each member named in the text, which separates them by commas; an empty text has no members."""
     if len(column.labels) > _SET_LIMIT:
         raise NotWritable(f"a set of {len(column.labels)} members", subject=_subject(column))
     null = null_mask(values)
@@ -222,7 +215,7 @@ def _set(values: pa.Array, column: Column) -> EncodedColumn:
 
 
 def _places(values: pa.Array, labels: tuple[str, ...], null: np.ndarray | None, column: Column) -> np.ndarray:
-    """Where each value stands in `labels`; 0 for null rows. Raises where it does not."""
+    """The index of each value in `labels`; 0 for null rows. Raises `NotWritable` for a value that is not in it."""
     found = pc.index_in(values, pa.array(labels, pa.string()))
     missing = found.is_null().to_numpy(zero_copy_only=False)
     if null is not None:
@@ -262,7 +255,7 @@ def _floats(width: int) -> Encoder:
         )
         items = values.values
         if values.flatten().null_count:
-            raise NotWritable("a vector with an element that is null", subject=_subject(column))
+            raise NotWritable("an element of a vector is null", subject=_subject(column))
         sizes, null = np.diff(ends), null_mask(values)
         if column.type.width > 0:
             _refuse(sizes != column.type.width, null, column)
@@ -310,7 +303,7 @@ _ENCODERS: dict[int, Encoder] = {
     types.DATE: _date,
     types.TIME: _fixed("<i8"),
     types.DATETIME: _datetime(0),
-    types.TIMESTAMP: _datetime(_DAY_US),
+    types.TIMESTAMP: _datetime(DAY_US),
     types.YEAR: _year,
     types.UUID: _uuid,
     types.ENUM: _enum,

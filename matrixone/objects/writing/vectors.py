@@ -1,7 +1,8 @@
-"""A column of one block as the bytes of its entry: the inverse of `vectors`. object-format.md 2.6, 3.
+"""A column of one block as the bytes of its entry: the inverse of `matrixone.objects.vectors`.
+docs/format/object-file.md 2.6, 3.
 
-Slots and area are made for all rows at once. Vectors are flat, as all of the server's are (11), and what the format
-leaves open is zero: slots of null rows, the ends of varlena slots, bits of the null bitmap beyond the rows.
+Slots and area are built for all rows at once. Vectors are flat, as all of the server's are (11). Bytes that the format
+leaves undefined are zero: slots of null rows, the ends of varlena slots, bits of the null bitmap beyond the rows.
 """
 
 import struct
@@ -27,8 +28,8 @@ _OUTSIDE = 0xFFFFFFFF
 _SLOT, _WORDS = np.dtype(f"V{VARLENA_SIZE}"), VARLENA_SIZE // 8
 _BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GEOMETRY))
 
-# For each length of an inline value the bytes of its slot that count, as three words; the first byte, the length
-# itself, is put in apart.
+# For each length of an inline value a mask of its bytes in the slot, as three words. The first byte, the length itself,
+# is not part of the mask.
 _KEPT = np.zeros((_INLINE_MAX + 1, VARLENA_SIZE), np.uint8)
 for _length in range(_INLINE_MAX + 1):
     _KEPT[_length, 1 : 1 + _length] = 0xFF
@@ -41,12 +42,12 @@ class EncodedColumn:
 
     Attributes
     ----------
-    type : oid, width and scale go into the vector's head.
-    rows : values, nulls included.
+    type : its oid, width and scale are written into the vector's head.
+    rows : number of values, nulls included.
     slots : rows * slot size bytes: a contiguous array of any shape. Zero where a row is null.
     area : bytes that varlena slots point into.
     null : bool, one a row; None without nulls.
-    values : of varlena types, the stored bytes as Arrow binary, from which zone maps and filters are made; else None.
+    values : for varlena types the stored bytes as Arrow binary, from which zone maps and filters are built; else None.
     """
 
     type: SqlType
@@ -61,39 +62,18 @@ class EncodedColumn:
         return 0 if self.null is None else int(np.count_nonzero(self.null))
 
     def entry(self) -> bytes:
-        """The entry, not compressed."""
-        nulls = null_bitmap(self.null)
-        size = types.SLOT_SIZES[self.type.oid]
-        charset = int(self.type.oid in _BINARY_CHARSET)
-        head = _HEAD.pack(
-            COLUMN_ENTRY,
-            ENTRY_VERSION,
-            _FLAT,
-            self.type.oid,
-            charset,
-            0,
-            0,
-            size,
-            self.type.width,
-            self.type.scale,
-            self.rows,
-        )
-        area = memoryview(self.area)
-        parts = (
-            head,
-            _U32.pack(self.slots.nbytes),
-            self.slots.data,
-            _U32.pack(area.nbytes),
-            area,
-            _U32.pack(len(nulls)),
-            nulls,
-            b"\x00",
-        )
-        return b"".join(parts)
+        """The entry before compression."""
+        nulls, area, oid = null_bitmap(self.null), memoryview(self.area), self.type.oid
+        kind = (oid, int(oid in _BINARY_CHARSET), 0, 0, types.SLOT_SIZES[oid], self.type.width, self.type.scale)
+        head = _HEAD.pack(COLUMN_ENTRY, ENTRY_VERSION, _FLAT, *kind, self.rows)
+        parts: list[Any] = [head]
+        for part in (self.slots.data, area, nulls):
+            parts += [_U32.pack(memoryview(part).nbytes), part]
+        return b"".join((*parts, b"\x00"))
 
 
 def null_bitmap(null: np.ndarray | None) -> bytes:
-    """Count, length and words of the bitmap; no bytes at all without nulls (3.2)."""
+    """Number of nulls, length and words of the bitmap; no bytes at all without nulls (3.2)."""
     if null is None:
         return b""
     size = (len(null) + 63) // 64 * 8
@@ -102,10 +82,10 @@ def null_bitmap(null: np.ndarray | None) -> bytes:
 
 
 def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> EncodedColumn:
-    """Values of up to 23 bytes stand in their slots, longer ones in the area one after another, in the order of the
-    rows (3.3).
+    """Values of up to 23 bytes are stored in their slots, longer ones in the area one after another, in the order of
+    the rows (3.3).
 
-    Raises `NotWritable` where the area would exceed 32 bits.
+    Raises `NotWritable` if the area would exceed 32 bits.
     """
     rows = len(values)
     null = None if values.null_count == 0 else values.is_null().to_numpy(zero_copy_only=False)
@@ -134,7 +114,7 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
     if short.size:
         slots[short] = _inline_slots(starts.take(short), lengths.take(short), _INLINE_MAX, data)
     area = data.slice(int(ends[0]), int(ends[-1] - ends[0]))
-    if total < area.size:  # short values stand between the long ones
+    if total < area.size:  # there are short values between the long ones
         kept = values.filter(pa.array(outside))
         _, offsets, data = kept.buffers()
         area = data.slice(np.frombuffer(offsets, np.int32, 1, 4 * kept.offset)[0].item(), total)
@@ -142,8 +122,8 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
 
 
 def _inline_slots(starts: np.ndarray, lengths: np.ndarray, longest: int, data: pa.Buffer) -> np.ndarray:
-    """Slots of values that stand in them, u8 of shape (rows, 3). One gather takes 24 bytes from one before each value;
-    what is behind the value is cut off, and the length put in front."""
+    """Slots of inline values, u8 of shape (rows, 3). One gather copies 24 bytes, starting one byte before each value;
+    then the bytes after the value are cleared, and the first byte is set to the length."""
     rows, last = len(starts), len(starts) - 1
     if starts[last] - starts[0] == last * longest and int(lengths.min()) == longest:
         slots = np.zeros((rows, VARLENA_SIZE), np.uint8)

@@ -1,7 +1,7 @@
-"""Arrow in, object file out: object-format.md 5, 6, 11.
+"""From Arrow rows to an object file: docs/format/object-file.md 5, 6, 11.
 
-An object is made of blocks of 8,192 rows, only the last one shorter; an appendable one has a single block. Rows come
-as the reader gives them (`types.arrow_type`), hidden columns included.
+An object consists of blocks of 8,192 rows, only the last one may be shorter; an appendable one has a single block. Rows
+are in the Arrow types of the reader (`types.arrow_type`), hidden columns included.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ _TS, _ROWID = SqlType(types.TS), SqlType(types.ROWID)
 
 @dataclass(frozen=True, slots=True)
 class WrittenObject:
-    """An object and what the object list says about it: name, size, rows, blocks, zone map of the sort key, flags."""
+    """An object's file, and its stats as the object list shows them."""
 
     stats: ObjectStats
     content: bytes
@@ -46,7 +46,16 @@ class WrittenObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """Columns of all blocks as they are stored; which of them are special; which one the rows are sorted by."""
+    """The columns of all blocks as they are stored.
+
+    Attributes
+    ----------
+    seqnums, kinds : of each column.
+    special : how many columns at the end are special (5.1).
+    sort_key : seqnum of the column that the rows are sorted by, or None.
+    filter_kind : PLAIN_FILTER or HYBRID_FILTER.
+    unique_key : whether the values of the sort key are distinct.
+    """
 
     seqnums: list[int]
     kinds: list[SqlType]
@@ -74,20 +83,20 @@ def write_data(
 
     Parameters
     ----------
-    table : its columns are the stored ones; each has a seqnum of its own.
-    blocks : rows, each column as `types.arrow_type` says, in the order of `table.columns`; all but the last have
-        BLOCK_ROWS rows. With a key the rows of an object that is not appendable are sorted by it (see
-        `sorted_blocks`), those of an appendable one by commit time.
+    table : its columns are the stored ones, with distinct seqnums.
+    blocks : rows, in the order and types (`types.arrow_type`) of `table.columns`; all blocks but the last have
+        BLOCK_ROWS rows. Rows of an object that is not appendable are sorted by the key if there is one (see
+        `sorted_blocks`), those of an appendable object by commit time.
     name : of the object, `<segment UUID>_<five digits>`.
     by_cn : written by a compute node: its rows have no commit times, all are committed when the object is created.
-    commit_ts : for each block the commit times, TIMESTAMP_DTYPE. None leaves the column out; an appendable object must
+    commit_ts : the commit times of each block, TIMESTAMP_DTYPE. None leaves the column out; an appendable object must
         have it.
     primary_key, cluster_by : seqnum of the column that the table is sorted by: its primary key (`__mo_cpkey_col` if
-        composite), or else its cluster-by column; neither for a table with the hidden fake key alone.
+        composite), or else its cluster-by column; both None for a table that has only the hidden fake key.
     level : of the merge, 0..7.
     schema_version : of the table.
 
-    Raises `NotWritable` for rows that do not fit the table, the format, or what the parameters claim of them.
+    Raises `NotWritable` for rows that do not fit the table, the format, or the other parameters.
     """
     subject = f"object {name} of table {table.qualified_name}"
     object_id = object_id_of(name)
@@ -99,48 +108,65 @@ def write_data(
     times = None if commit_ts is None else _commit_columns(commit_ts, blocks, subject)
     seqnums, kinds = [column.seqnum for column in table.columns], [column.type for column in table.columns]
     key = primary_key if primary_key is not None else cluster_by
-    place, in_order = None, key is not None and not appendable
-    if key is not None:
-        if key not in seqnums:
-            raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
-        place = seqnums.index(key)
+    if key is not None and key not in seqnums:
+        raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
+    key_place = None if key is None else seqnums.index(key)
+    sorted_by = None if appendable else key_place
     special = [] if times is None else [_ROWID, _TS] if appendable else [_TS]
-    seqnums.extend(range(max(seqnums, default=-1) + 1, max(seqnums, default=-1) + 1 + len(special)))
+    following = max(seqnums, default=-1) + 1
+    seqnums.extend(range(following, following + len(special)))
     kinds.extend(special)
     for block in blocks:
         _check_columns(table.columns, block, subject)
-    stored: list[list[StoredColumn]] = [[] for _ in blocks]
-    hashes: list[np.ndarray] = []
-    # Each column of each block is stored at once, while it is in the processor's cache; all blocks of a column
-    # together, as they compress alike.
-    for position, column in enumerate(table.columns):
-        for block, columns in zip(blocks, stored, strict=True):
-            encoded = encode(block.column(position), column)
-            if position == place and primary_key is not None:
-                hashes.append(_key_hashes(encoded, subject))
-            columns.append(_stored(encoded, in_order=in_order and position == place))
+
+    unique = None if primary_key is None else key_place
+    stored, hashes = _table_columns(table.columns, blocks, sorted_by=sorted_by, unique=unique, subject=subject)
     if times is not None:
         for number, (block, columns) in enumerate(zip(blocks, stored, strict=True)):
-            columns.extend(
-                map(
-                    _stored,
-                    [_own_rowids(object_id, number, block.num_rows), times[number]] if appendable else [times[number]],
-                )
-            )
-    if (
-        place is not None
-        and in_order
-        and not _in_order(_ordered(table.columns[place], block.column(place)) for block in blocks)
-    ):
-        raise NotWritable(f"the rows are not in the order of column {table.columns[place].name}", subject=subject)
+            if appendable:
+                columns.append(_stored(_own_rowids(object_id, number, block.num_rows)))
+            columns.append(_stored(times[number]))
+    if sorted_by is not None:
+        _check_order(table.columns[sorted_by], [block.column(sorted_by) for block in blocks], subject)
     filters = plain_filters(hashes) if primary_key is not None else [b""] * len(blocks)
     whole = [
         StoredBlock(block.num_rows, columns, filter_)
         for block, columns, filter_ in zip(blocks, stored, filters, strict=True)
     ]
     parts = _Columns(seqnums, kinds, len(special), whole, key, PLAIN_FILTER, primary_key is not None)
-    flags = {"appendable": appendable, "in_order": in_order, "by_cn": by_cn, "level": level}
+    flags = {"appendable": appendable, "in_order": sorted_by is not None, "by_cn": by_cn, "level": level}
     return _written(object_id, parts, flags, schema_version)
+
+
+def _table_columns(
+    columns: Sequence[Column],
+    blocks: Sequence[pa.RecordBatch],
+    *,
+    sorted_by: int | None,
+    unique: int | None,
+    subject: str,
+) -> tuple[list[list[StoredColumn]], list[np.ndarray]]:
+    """The stored columns of each block, and the hashes of each block's keys.
+
+    `sorted_by` is the position of the column that the rows are sorted by, `unique` that of the primary key; None if
+    there is none.
+    """
+    stored: list[list[StoredColumn]] = [[] for _ in blocks]
+    hashes: list[np.ndarray] = []
+    # A column of a block is stored as soon as it is encoded, while it is in the processor's cache; all blocks of one
+    # column before the next column, since they compress alike.
+    for position, column in enumerate(columns):
+        for block, done in zip(blocks, stored, strict=True):
+            encoded = encode(block.column(position), column)
+            if position == unique:
+                hashes.append(_key_hashes(encoded, subject))
+            done.append(_stored(encoded, in_order=position == sorted_by))
+    return stored, hashes
+
+
+def _check_order(column: Column, blocks: Sequence[pa.Array], subject: str) -> None:
+    if not _in_order(_ordered(column, block) for block in blocks):
+        raise NotWritable(f"the rows are not in the order of column {column.name}", subject=subject)
 
 
 def write_tombstones(
@@ -159,13 +185,13 @@ def write_tombstones(
 
     Parameters
     ----------
-    rowids : for each block the rowids, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object
+    rowids : the rowids of each block, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object
         (see `rowid_sort`).
-    keys : for each block the keys of the deleted rows, as `key_column` is read.
+    keys : the keys of the deleted rows of each block, in the Arrow type of `key_column`.
     key_column : the table's key: the primary key, `__mo_cpkey_col` or the fake key.
     commit_ts : as in `write_data`; None if and only if `by_cn`.
 
-    Others as in `write_data`. Raises `NotWritable`.
+    The others are as in `write_data`. Raises `NotWritable`.
     """
     subject = f"tombstones {name}"
     object_id = object_id_of(name)
@@ -175,14 +201,7 @@ def write_tombstones(
         raise NotWritable("tombstones have commit times unless a compute node wrote them", subject=subject)
     blocks = [pa.RecordBatch.from_arrays([*pair], names=names) for pair in zip(rowids, keys, strict=True)]
     _check_blocks(blocks, appendable, subject)
-    encoded = [
-        [encode(values, column) for values, column in zip(block.columns, columns, strict=True)] for block in blocks
-    ]
-    if any(column.null is not None for block in encoded for column in block):
-        raise NotWritable("a rowid or a key is null", subject=subject)
-    plain = [block[0].slots.reshape(-1).view(np.uint8).reshape(-1, ROWID_SIZE) for block in encoded]
-    if not _ascending(plain):
-        raise NotWritable("the rowids do not ascend", subject=subject)
+    encoded, plain = _encoded_tombstones(blocks, columns, subject)
     seqnums, kinds = [0, 1], [_ROWID, key_column.type]
     if commit_ts is not None:
         for block, column in zip(encoded, _commit_columns(commit_ts, blocks, subject), strict=True):
@@ -199,9 +218,25 @@ def write_tombstones(
     return _written(object_id, parts, flags, schema_version)
 
 
+def _encoded_tombstones(
+    blocks: Sequence[pa.RecordBatch], columns: Sequence[Column], subject: str
+) -> tuple[list[list[EncodedColumn]], list[np.ndarray]]:
+    """The columns of each block, and its rowids as uint8 of shape (rows, 24). Raises `NotWritable` for a null, and for
+    rowids that do not ascend."""
+    encoded = [
+        [encode(values, column) for values, column in zip(block.columns, columns, strict=True)] for block in blocks
+    ]
+    if any(column.null is not None for block in encoded for column in block):
+        raise NotWritable("a rowid or a key is null", subject=subject)
+    plain = [block[0].slots.reshape(-1).view(np.uint8).reshape(-1, ROWID_SIZE) for block in encoded]
+    if not _ascending(plain):
+        raise NotWritable("the rowids do not ascend", subject=subject)
+    return encoded, plain
+
+
 def sorted_blocks(table: Table, rows: pa.Table | pa.RecordBatch, key: int | None) -> list[pa.RecordBatch]:
-    """Rows cut into blocks for `write_data`, sorted by the column of seqnum `key` if there is one: nulls first, as the
-    server orders."""
+    """Rows cut into blocks for `write_data`. If `key` is not None they are sorted by the column of that seqnum, nulls
+    first, as the server orders them."""
     if key is not None:
         (column,) = (column for column in table.columns if column.seqnum == key)
         values = rows.column(table.columns.index(column))
@@ -211,7 +246,7 @@ def sorted_blocks(table: Table, rows: pa.Table | pa.RecordBatch, key: int | None
 
 
 def _ordered(column: Column, values: pa.Array) -> pa.Array:
-    """Values that order as the stored ones do: an enum and a set by their numbers."""
+    """Values that compare as the stored ones do: enums and sets by their numbers."""
     if column.type.oid != types.ENUM and not types.is_set(column):
         return values
     encoded = encode(values, column)
@@ -219,7 +254,7 @@ def _ordered(column: Column, values: pa.Array) -> pa.Array:
 
 
 def _in_order(blocks: Iterable[pa.Array]) -> bool:
-    """Whether values never go down, and nulls come first, over all blocks."""
+    """Whether the values of all blocks together never decrease, with nulls first."""
     last: pa.Array | None = None
     for block in blocks:
         values = block if last is None else pa.concat_arrays([last, block])
@@ -251,7 +286,7 @@ def _rowid_bytes(rowids: pa.Array) -> np.ndarray:
 
 
 def _ascending(blocks: list[np.ndarray]) -> bool:
-    """Whether rowids never go down, over all blocks."""
+    """Whether the rowids of all blocks together never decrease."""
     if not blocks:
         return True
     whole = np.concatenate(blocks)
@@ -280,7 +315,7 @@ def _check_columns(columns: Sequence[Column], block: pa.RecordBatch, subject: st
 
 
 def _key_hashes(column: EncodedColumn, subject: str) -> np.ndarray:
-    """Hashes of the keys of a block, in the bytes in which they are stored."""
+    """Hashes of a block's keys, over the bytes as they are stored."""
     if column.null is not None:
         raise NotWritable("a primary key is null", subject=subject)
     if column.values is None:
@@ -292,7 +327,7 @@ def _key_hashes(column: EncodedColumn, subject: str) -> np.ndarray:
 
 
 def _own_rowids(object_id: bytes, block: int, rows: int) -> EncodedColumn:
-    """The rowids of a block's own rows, as appendable objects hold them."""
+    """The rowids of a block's own rows, which appendable objects store."""
     rowids = np.zeros(rows, ROWID_DTYPE)
     rowids["object"], rowids["block"], rowids["row"] = np.void(object_id), block, np.arange(rows)
     return EncodedColumn(_ROWID, rows, rowids.view(np.uint8))
@@ -353,6 +388,6 @@ def _stored(column: EncodedColumn, *, in_order: bool = False) -> StoredColumn:
 
 
 def _distinct(columns: _Columns, rows: int) -> list[int]:
-    """Of each column how many distinct values: exact for a unique key, else not counted (0), as for the server's
+    """The number of distinct values of each column: exact for a unique key, else not counted (0), as for the server's
     special columns."""
     return [rows if columns.unique_key and seqnum == columns.sort_key else 0 for seqnum in columns.seqnums]

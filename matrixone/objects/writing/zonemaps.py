@@ -1,6 +1,6 @@
-"""The zone map of a column: the inverse of `zonemap`. object-format.md 1.2.
+"""The zone map of a column: the inverse of `matrixone.objects.zonemap`. docs/format/object-file.md 1.2.
 
-Readers of every kind prune by these, so each rule of the server is kept, stale bytes and the AND of bools included.
+Other readers prune by zone maps, so they follow every rule of the server, including stale bytes and the AND of bools.
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ _SUMMED_UNSIGNED = frozenset((types.UINT8, types.UINT16, types.UINT32, types.UIN
 
 
 def empty_zonemap(oid: int, scale: int) -> bytearray:
-    """A map that says nothing: for columns without a value that is not null, and for types that have none."""
+    """A zone map without bounds: for columns that have only nulls, and for types that have no zone maps."""
     raw = bytearray(ZONEMAP_SIZE)
     if oid not in types.VARLENA_TYPES:
         raw[_MIN_LENGTH_AT] = raw[_MAX_LENGTH_AT] = types.SLOT_SIZES[oid]
@@ -48,8 +48,8 @@ def empty_zonemap(oid: int, scale: int) -> bytearray:
 
 
 def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
-    """The zone map of one block's column, whose values ascend if `in_order` (nulls first). Without bounds where a
-    float is no number, as nothing orders it."""
+    """The zone map of one block's column, whose values ascend if `in_order` (nulls first). It has no bounds if a float
+    is NaN, which has no order."""
     oid = column.type.oid
     raw = empty_zonemap(oid, column.type.scale)
     if oid in _NO_MAPS or column.null_count == column.rows:
@@ -60,8 +60,7 @@ def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
     slots = column.slots.reshape(-1)
     kept = None if column.null is None else ~column.null
     if oid == types.BOOL:
-        flag = bytes((int(slots.all() if kept is None else slots[kept].all()),))
-        low = high = flag
+        low = high = bytes((int(slots.all() if kept is None else slots[kept].all()),))
     elif oid in _NUMBERS:
         numbers = slots.view(_NUMBERS[oid])
         numbers = numbers if kept is None else numbers[kept]
@@ -83,8 +82,8 @@ def block_zonemap(column: EncodedColumn, *, in_order: bool = False) -> bytes:
 
 
 def _varlena_bounds(column: EncodedColumn, values: pa.BinaryArray, *, in_order: bool) -> tuple[bytes, bytes]:
-    """The least and the greatest value. Those of up to seven bytes order as numbers: big-endian, their length behind
-    them."""
+    """The least and the greatest value. Values of up to seven bytes are compared as numbers: big-endian, then their
+    length."""
     if in_order:
         return values[column.null_count].as_py(), values[column.rows - 1].as_py()
     words = column.slots.reshape(column.rows, -1)[:, 0]
@@ -97,11 +96,11 @@ def _varlena_bounds(column: EncodedColumn, values: pa.BinaryArray, *, in_order: 
 
 
 def _sum(numbers: np.ndarray, oid: int) -> bytes:
-    """Eight bytes: i64, u64 or f64; zeros where a running sum of integers leaves 64 bits, and for types that are not
-    summed."""
+    """Eight bytes: i64, u64 or f64; zeros if the running sum of integers exceeds 64 bits, and for types without a
+    sum."""
     if oid in _FLOATS:
         with np.errstate(all="ignore"):
-            return np.cumsum(numbers, dtype=np.float64)[-1:].tobytes()  # one after another, as the server adds
+            return np.cumsum(numbers, dtype=np.float64)[-1:].tobytes()  # in order of the rows, as the server adds
     if oid not in _SUMMED_SIGNED and oid not in _SUMMED_UNSIGNED:
         return bytes(8)
     signed = oid in _SUMMED_SIGNED
@@ -132,8 +131,8 @@ def _order(oid: int, rows: np.ndarray) -> list[np.ndarray]:
 
 
 def rowid_order_columns(rows: np.ndarray) -> list[np.ndarray]:
-    """The numbers by which rowids order (7.2), the most significant first: uint8 of shape (rows, 24), or (rows, 20)
-    for block ids."""
+    """The numbers by which rowids are ordered (7.2), the most significant first. `rows` are uint8 of shape (rows, 24),
+    or (rows, 20) for block ids."""
     columns = [np.ascontiguousarray(rows[:, at : at + 8]).view(">u8").reshape(-1) for at in (0, 8)]
     columns += [np.ascontiguousarray(rows[:, at : at + 2]).view("<u2").reshape(-1) for at in (16, 18)]
     if rows.shape[1] == ROWID_SIZE:
@@ -155,8 +154,8 @@ def _extreme(order: list[np.ndarray], *, greatest: bool) -> int:
 
 
 def put_bounds(raw: bytearray, low: bytes, high: bytes) -> None:
-    """Bounds of a varlena type: the least value goes into both halves first, and what it leaves behind a shorter
-    greatest one stays."""
+    """Write the bounds of a varlena type. As in the server, the least value is written into both halves first; where
+    the greatest is shorter, the rest of the least one stays behind it."""
     raw[_FLAGS_AT] |= _INITIALISED
     _put_minimum(raw, low)
     _put_maximum(raw, low)
@@ -170,7 +169,8 @@ def _put_minimum(raw: bytearray, value: bytes) -> None:
 
 
 def _put_maximum(raw: bytearray, value: bytes) -> None:
-    """A value cut to 30 bytes is increased by one, so that it stays a bound; there is none above 30 times 0xFF."""
+    """A value that is cut to 30 bytes is increased by one, so that it is still a bound; there is none above 30 bytes
+    0xFF."""
     kept = value[:_HALF]
     unbounded = 0
     if len(value) > _HALF:
@@ -183,8 +183,7 @@ def _put_maximum(raw: bytearray, value: bytes) -> None:
 
 
 def object_zonemap(blocks: list[bytes], oid: int, scale: int) -> bytes:
-    """The zone map over a whole object, from those of its blocks. The sum is that of the last block, as the server has
-    it."""
+    """The zone map of a whole object, from those of its blocks. The sum is that of the last block, as in the server."""
     raw = empty_zonemap(oid, scale)
     for block in blocks:
         if not block[_FLAGS_AT] & _INITIALISED:
@@ -197,8 +196,8 @@ def object_zonemap(blocks: list[bytes], oid: int, scale: int) -> bytes:
 
 
 def _widen_varlena(raw: bytearray, block: bytes) -> None:
-    """Both bounds of the block are taken in, as if each were a value: a least value beyond the greatest so far leaves
-    its bytes behind."""
+    """Widen the bounds by both bounds of a block, as if each were a value: a least value beyond the greatest one so far
+    leaves its bytes there."""
     unbounded = (raw[_MAX_LENGTH_AT] | block[_MAX_LENGTH_AT]) & _UNBOUNDED
     bounds = block[: block[_MIN_LENGTH_AT]], block[_MAX_AT : _MAX_AT + (block[_MAX_LENGTH_AT] & ~_UNBOUNDED)]
     for bound in bounds:

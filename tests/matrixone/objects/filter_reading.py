@@ -1,5 +1,4 @@
-"""A filter, asked for one key at a time: from the format's description (object-format.md 2.7) alone, with none of the
-writer's code."""
+"""A reader of filters, one key at a time, from docs/format/object-file.md 2.7 only, without the writer's code."""
 
 import struct
 

@@ -69,7 +69,8 @@ def test_a_document_reads_as_the_text_it_was_made_of(documents: list[tuple[objec
 
 def test_the_example_of_the_specification() -> None:
     raw = bytes.fromhex(
-        "01 01000000 36000000 13000000 0100 03 14000000 78 02000000 22000000 09 12000000 09 1a000000 0100000000000000 0200000000000000"
+        "01 01000000 36000000 13000000 0100 03 14000000 78 02000000 22000000 09 12000000 09 1a000000"
+        " 0100000000000000 0200000000000000"
     )
     assert json_bytes({"x": [1, 2]}) == raw
     assert decode(raw) == ['{"x": [1, 2]}']

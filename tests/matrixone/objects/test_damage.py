@@ -1,4 +1,4 @@
-"""Whatever happens to an object's bytes, reading gives rows or a typed error, quickly and in little memory."""
+"""Any damage to an object's bytes gives rows or a typed error, quickly and in little memory."""
 
 import random
 import resource
