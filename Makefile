@@ -6,6 +6,7 @@ INSTALLED := .venv/.installed
 PYTEST_OPTIONS ?= --durations=15 --durations-min=1
 CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,14 +55,23 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories
 
-histories-database: $(INSTALLED) ## random histories carried into a MariaDB and compared; N=100 SEED=1 for more, or others
+histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
-target-kills: $(INSTALLED) ## kill -9 at every statement of carrying a table into MariaDB, of ours and of the server
+target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to MariaDB, of ours and of the server
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/replication/targets/test_kills.py
 
-errors-doc: $(INSTALLED) ## write docs/errors.md anew from the code
-	$(BIN)/ccpr explain --markdown > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
+reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
+	$(BIN)/python -m ccpr_cli.reference
+
+docs: $(INSTALLED) ## build the documentation into build/site; a broken link is an error
+	$(MKDOCS) build --strict --site-dir build/site
+
+docs-serve: $(INSTALLED) ## the documentation on 127.0.0.1:8000, built again when a page changes
+	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
+
+rooms: $(INSTALLED) ## the packages, which imports which, and whether there is a circle
+	$(BIN)/python scripts/rooms
 
 kill-matrix: $(INSTALLED) ## each step of an iteration against each fault; writes the table in docs/reliability.md
 	$(BIN)/python -m tests.kill_matrix
@@ -73,4 +83,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz histories histories-database kill-matrix target-kills errors-doc sample-objects clean
+.PHONY: help install demo test unit lint format ui bench fuzz histories histories-database kill-matrix target-kills reference docs docs-serve rooms sample-objects clean

@@ -1,9 +1,11 @@
-"""Every error that this project raises on purpose, with what it means and what to do: requirement B12.
+"""Every error that this project raises on purpose, with what it means and what to do (docs/requirements.md B12).
 
-Nothing is written twice: code, remedy and subject stand in the classes, the meaning is their docstring, what is tried
-again is in `matrixone.upstream.retry`. `ccpr explain` and docs/errors.md show what is collected here.
+Nothing is written twice: code, remedy and subject are attributes of the classes, the meaning is their docstring, what
+is tried again is in `matrixone.upstream.retry`. `ccpr explain` and docs/reference/errors.md show what is collected
+here.
 
-For one code only the modules are imported in whose text it stands: all of them, with what they stand on, take seconds.
+The classes are found as subclasses of `CcprError`, once their modules are imported. Nothing but `ccpr explain` and
+`make reference` imports this module.
 """
 
 import difflib
@@ -11,17 +13,28 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError, Terminal, Transient, Unknown
 from matrixone.upstream.retry import BACK_OFF, rule_for
 
-PACKAGES = ("matrixone", "emulator", "replication", "resources", "ccpr_assets", "sensors", "ccpr_cli")
-_CITED = re.compile(r" \((?:see )?(?:requirements?|architecture|decisions?) [^)]*\)")  # for readers of the code
-_GIVEN = re.compile(r'^    code(?:: [^=\n]+)? = "([A-Z][A-Z0-9_]*)"$', re.M)
+PACKAGES = ("matrixone", "wire", "emulator", "replication", "resources", "ccpr_assets", "sensors", "ccpr_cli")
+_NAMES = ("errors", "defects")  # of modules whose subject is errors
+OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
+    "ccpr_cli.state",
+    "emulator.replay.recording",
+    "replication.delta.keys",
+    "replication.schema.sync_mark",
+    "replication.schema.types",
+    "replication.service.checkup",
+    "replication.spark.java",
+    "replication.spark.session",
+    "replication.spark.tasks",
+)
+# a reference for readers of the code, at the end of a sentence
+_CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")
 WAYS = (Transient, Unknown, Terminal)
 
 
@@ -49,89 +62,84 @@ class Entry:
 
 
 def catalogue() -> dict[str, Entry]:
-    """All errors by code, in order. The modules of all packages are imported to find them, which takes about a second."""
-    entries = [_entry(kind) for kind in error_classes()]
-    return {entry.code: entry for entry in sorted(entries, key=lambda entry: entry.code)}
+    """All errors by code, in order. Imports the modules that define them, which takes one or two seconds."""
+    return {entry.code: entry for entry in sorted(map(_entry, error_classes()), key=lambda entry: entry.code)}
 
 
 def error_classes() -> list[type[CcprError]]:
-    """The classes with a code of their own, in the modules of PACKAGES."""
-    for package in PACKAGES:
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            if not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
-    return _classes()
-
-
-def _classes() -> list[type[CcprError]]:
-    """Those of the modules that are imported."""
-    return [
-        kind
-        for kind in _below(CcprError)
-        if kind.code != CcprError.code and kind.__module__.partition(".")[0] in PACKAGES
-    ]
+    """The classes with a code of their own."""
+    return [*_defined_in(_error_modules()), *_defined_in(OTHERS)]
 
 
 def explain_code(text: str) -> Entry:
     """The entry of a code, however its letters are written. Raises CodeUnknown, which names codes that are close."""
-    places = _places()
     code = text.strip().upper().replace("-", "_")
-    for module in places.get(code, ()):
-        importlib.import_module(module)
-    if code in places:
-        return next(_entry(kind) for kind in _classes() if kind.code == code)
+    known: dict[str, type[CcprError]] = {}
+    for modules in (_error_modules(), OTHERS):  # the others depend on much: they are imported for their own codes only
+        known |= {kind.code: kind for kind in _defined_in(modules)}
+        if code in known:
+            return _entry(known[code])
     near = (
-        difflib.get_close_matches(code, places, n=3, cutoff=0.5)
-        or [known for known in sorted(places) if code and code in known][:3]
+        difflib.get_close_matches(code, known, n=3, cutoff=0.5)
+        or [other for other in sorted(known) if code and code in other][:3]
     )
     remedy = f"Did you mean {' or '.join(near)}?" if near else None
     raise CodeUnknown("there is no such code", subject=f"code {text[:80]!r}", remedy=remedy)
 
 
-def _places() -> dict[str, list[str]]:
-    """The modules in which each code is given to a class, by their text."""
-    places: dict[str, list[str]] = {}
-    for package in PACKAGES:
-        for root in map(Path, importlib.import_module(package).__path__):
-            for file in sorted(root.rglob("*.py")):
-                module = ".".join((package, *file.relative_to(root).with_suffix("").parts))
-                for code in _GIVEN.findall(file.read_text("utf-8")):
-                    places.setdefault(code, []).append(module)
-    places.pop(CcprError.code, None)
-    return places
+def _error_modules() -> tuple[str, ...]:
+    """The modules that are named after errors, in PACKAGES."""
+    return tuple(
+        module.name
+        for package in PACKAGES
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+        if module.name.rpartition(".")[2] in _NAMES
+    )
+
+
+def _defined_in(modules: Collection[str]) -> list[type[CcprError]]:
+    """The classes with a code of their own that some modules define; imports the modules."""
+    for module in modules:
+        importlib.import_module(module)
+    return [kind for kind in _below(CcprError) if kind.__module__ in modules and "code" in vars(kind)]
 
 
 def markdown() -> str:
-    """The text of docs/errors.md."""
+    """The text of docs/reference/errors.md."""
     lines = [
         "# Errors",
         "",
-        "Made by `make errors-doc` from the code; do not edit. `ccpr explain CODE` shows one of them.",
+        "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them.",
         "",
-        "An error is one of three kinds. **Transient**: trying again may help, and the program does it by itself.",
-        "**Unknown**: it is not known whether something happened; it is looked up before anything is repeated. **Terminal**: a person has",
-        "to act. The remedy below is what is said where the error knows nothing more exact; often it names the statement to run.",
+        "An error is one of three kinds. **Transient**: trying again may help, and the program does it by",
+        "itself. **Unknown**: it is not known whether something happened; it is looked up before anything is",
+        "repeated. **Terminal**: a person has to act. The remedy below is what is said where the error knows",
+        "nothing more exact; often it names the statement to run.",
         "",
-        "What a failed iteration leaves stands in `mo_ccpr_log.error_message`: `R:<failures in a row>:<first>:<last>:<text>` for what is",
-        f"tried again (after the interval, doubled each time, at most {BACK_OFF.longest / 60:.0f} minutes), `N:<when>:<text>` for what",
-        "has stopped the subscription. `ccpr status NAME` shows it with the time of the next attempt.",
+        "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
+        "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",
+        f"each time, at most {BACK_OFF.longest / 60:.0f} minutes), and `N:<when>:<text>` for what has stopped the",
+        "subscription. `ccpr status NAME` shows it with the time of the next attempt.",
     ]
     entries = catalogue().values()
     for way in WAYS:
         lines += ["", f"## {way.__name__}: {way.describe}", ""]
         for entry in entries:
             if entry.kind == way.__name__:
-                lines += [
-                    f"### {entry.code}",
-                    "",
-                    entry.meaning,
-                    "",
-                    f"* about: {entry.about}",
-                    f"* remedy: {entry.remedy}",
-                ]
-                lines += [f"* tried again: {entry.again}", ""]
+                facts = {"about": entry.about, "remedy": entry.remedy, "tried again": entry.again}
+                lines += [f"### {entry.code}", "", _escaped(entry.meaning), ""]
+                lines += [f"* {name}: {_escaped(text)}" for name, text in facts.items()]
+                lines.append("")
         lines.pop()
     return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text whose angle brackets, stars and double underscores are no markup; what is in backquotes is so already."""
+    parts = text.split("`")
+    plain = (part.replace("<", "&lt;").replace("*", r"\*").replace("__", r"\_\_") for part in parts[::2])
+    parts[::2] = plain
+    return "`".join(parts)
 
 
 def _below(kind: type[CcprError]) -> Iterator[type[CcprError]]:
@@ -159,4 +167,5 @@ def _again(kind: type[CcprError], way: type[CcprError]) -> str:
     later = "with the next attempt at the iteration"
     if rule.attempts == 1:
         return later
-    return f"up to {rule.attempts} attempts at once, with pauses from {rule.first_pause:g} s to {rule.longest_pause:g} s; then {later}"
+    pauses = f"{rule.first_pause:g} s to {rule.longest_pause:g} s"
+    return f"up to {rule.attempts} attempts at once, with pauses from {pauses}; then {later}"

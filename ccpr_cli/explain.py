@@ -15,7 +15,7 @@ def explain(
     code: Annotated[
         str | None, typer.Argument(help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.")
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/errors.md.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/reference/errors.md.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain an error: what it means, what the program does about it, and what you can do."""

@@ -1,6 +1,8 @@
 """The catalogue of errors is whole, and so is the document made of it."""
 
+import importlib
 import json
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -8,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ccpr_cli.error_catalogue import WAYS, catalogue, error_classes, markdown
+from ccpr_cli.error_catalogue import OTHERS, PACKAGES, WAYS, catalogue, error_classes, markdown
 from ccpr_cli.main import app
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.retry import RULES
 from replication.errors import StoreFailed
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 _CODE_WORD = re.compile(r"[a-z]+_[a-z]|[a-z]\(\)|\b(?:requirement|architecture|section|None|True|False) ?\d*\b|\.py\b")
 
 
@@ -29,6 +31,19 @@ def test_every_error_has_a_code_of_its_own_and_is_of_one_kind() -> None:
     assert not [kind for kind in kinds if sum(issubclass(kind, way) for way in WAYS) != 1]
     assert not [kind for kind in kinds if not re.fullmatch("[A-Z][A-Z_0-9]*[A-Z0-9]", kind.code)]
     assert {SnapshotGone, StoreFailed} <= set(kinds)
+
+
+def test_no_error_of_any_module_is_left_out() -> None:
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    pending, defined = [CcprError], set()
+    while pending:
+        pending += (below := pending.pop().__subclasses__())
+        defined |= {kind for kind in below if "code" in vars(kind) and kind.__module__.partition(".")[0] in PACKAGES}
+    assert set(error_classes()) == defined, "add the module to OTHERS"
+    assert {kind.__module__ for kind in error_classes()} >= set(OTHERS), "remove it from OTHERS"
 
 
 def test_every_error_says_what_it_means_what_it_is_about_and_what_to_do() -> None:
@@ -53,7 +68,7 @@ def test_what_is_tried_again_is_told() -> None:
 
 
 def test_the_document_is_what_the_code_says() -> None:
-    assert DOCUMENT.read_text() == markdown(), "run `make errors-doc`"
+    assert DOCUMENT.read_text() == markdown(), "run `make reference`"
     assert explain("--markdown").stdout == markdown()
 
 

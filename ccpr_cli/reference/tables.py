@@ -1,0 +1,18 @@
+"""Markdown tables of the generated pages."""
+
+from collections.abc import Iterable, Sequence
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table. A vertical bar in a cell is escaped; cells are otherwise Markdown."""
+    cells = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    return [_line(columns), _line(["---"] * len(columns)), *map(_line, cells)]
+
+
+def code(text: str) -> str:
+    """As code; empty stays empty."""
+    return f"`{text}`" if text else ""
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

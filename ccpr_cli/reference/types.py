@@ -1,0 +1,98 @@
+"""docs/reference/types.md: what each type of MatrixOne becomes, from the functions that convert."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ccpr_cli.reference.tables import code, table
+from matrixone.ddl.definition import ColumnType
+from matrixone.objects.types import arrow_type
+from matrixone.schema import Column
+from replication.schema.dialects import Dialect
+from replication.schema.types import target_type
+from replication.spark.tasks import spark_schema
+
+_HEAD = """# Types
+
+Generated from the code by `make reference`; do not edit. The functions are
+`matrixone.objects.types.arrow_type`, `replication.spark.tasks.spark_schema` and
+`replication.schema.types.target_type`.
+
+## Read from the mirror
+
+`ccpr export` writes the Arrow types as Parquet. There are no unsigned 64-bit integers, no views and
+no 64-bit offsets, since Spark takes none (decision
+[`arrow-types-for-spark`](../decisions/spark.md#arrow-types-for-spark)).
+"""
+_NOTES = """
+* `json` is the text that the server prints. Members of a `set` are joined by commas. An `enum` with
+  a value that is not a member is the empty text.
+* A decimal of more than 38 digits is text with all its digits.
+* A `time` is a duration; it can exceed a day.
+* Hidden key columns are binary or, for the fake key, decimal(20,0).
+"""
+_TARGETS = """## In a target
+
+What a column is in a MariaDB or a MySQL. Nothing is lost: what the server does not have is kept as
+text or as bytes. `ccpr plan` shows the remarks for your tables. With `--as-text TABLE.COLUMN` any
+column is `longtext`. A varchar or varbinary for which a row has no room becomes `longtext` or
+`longblob`.
+"""
+_MEMBERS = ("small", "large")
+DECLARED: Sequence[ColumnType] = (
+    ColumnType("bool"),
+    ColumnType("bit", (10,)),
+    *(ColumnType(name) for name in ("tinyint", "smallint", "int", "bigint")),
+    *(ColumnType(name, unsigned=True) for name in ("tinyint", "smallint", "int", "bigint")),
+    ColumnType("float"),
+    ColumnType("double"),
+    ColumnType("decimal", (12, 2)),
+    ColumnType("decimal", (38, 10)),
+    ColumnType("decimal", (76, 20)),
+    ColumnType("date"),
+    ColumnType("time", (6,)),
+    ColumnType("datetime", (6,)),
+    ColumnType("timestamp", (6,)),
+    ColumnType("year"),
+    ColumnType("char", (10,)),
+    ColumnType("varchar", (100,)),
+    ColumnType("text"),
+    ColumnType("datalink"),
+    ColumnType("json"),
+    ColumnType("uuid"),
+    ColumnType("binary", (10,)),
+    ColumnType("varbinary", (100,)),
+    ColumnType("blob"),
+    ColumnType("enum", members=_MEMBERS),
+    ColumnType("set", members=_MEMBERS),
+    ColumnType("geometry"),
+    ColumnType("vecf32", (3,)),
+    ColumnType("vecf64", (3,)),
+)
+
+
+def page() -> str:
+    """The text of docs/reference/types.md."""
+    lines = [
+        *_HEAD.split("\n"),
+        *table(("MatrixOne", "Arrow, Parquet", "Spark"), map(_read, DECLARED)),
+        *_NOTES.split("\n"),
+        *_TARGETS.split("\n"),
+        *table(("MatrixOne", "MariaDB", "MySQL", "remark"), map(_target, DECLARED)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(declared: ColumnType) -> tuple[str, str, str]:
+    kind = declared.sql_type
+    if kind is None:
+        raise ValueError(f"{declared} is not a type of MatrixOne")
+    arrow = arrow_type(Column("c", 0, kind, labels=declared.members))
+    spark = spark_schema(pa.schema([pa.field("c", arrow)])).fields[0].dataType.simpleString()
+    return code(str(declared)), code(str(arrow)), code(spark)
+
+
+def _target(declared: ColumnType) -> tuple[str, str, str, str]:
+    maria, mysql = (target_type(declared, dialect, "table t") for dialect in (Dialect.MARIADB, Dialect.MYSQL8))
+    remarks = [maria.remark] if maria.remark == mysql.remark else [f"MariaDB: {maria.remark}", f"MySQL: {mysql.remark}"]
+    return code(str(declared)), code(str(maria.type)), code(str(mysql.type)), "; ".join(filter(None, remarks))
