@@ -35,8 +35,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from emulator.engine.storage import Storage
-from matrixone.ddl.lexer import quote_name
 from matrixone.ddl.parser import parse_create_table
+from matrixone.sql.quoting import quote_name
 from replication.checkpoint.store import Location
 from replication.delta.delta import TableAt, table_delta
 from replication.delta.split import run_split

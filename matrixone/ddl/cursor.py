@@ -1,9 +1,10 @@
-"""A place in a list of SQL tokens, and the moves that a parser makes from it. Every failure names the place."""
+"""A place in a list of SQL tokens, and the steps that a parser makes from it. Every error names the place."""
 
 from collections.abc import Callable
 from typing import Never, TypeVar
 
-from matrixone.ddl.lexer import DdlUnreadable, Token, tokens
+from matrixone.sql.errors import DdlUnreadable
+from matrixone.sql.lexer import Token, excerpt, line_and_column, tokens
 
 MAX_DIGITS = 9
 _Item = TypeVar("_Item")
@@ -15,7 +16,7 @@ class Cursor:
     Attributes
     ----------
     tokens, place : the tokens read so far, and the number of the next one. They are read as they are asked for, so
-        that going on elsewhere (`go_on_at`) costs nothing of what lies between.
+        that going on elsewhere (`go_on_at`) does not read what is in between.
     """
 
     def __init__(self, text: str, subject: str) -> None:
@@ -63,7 +64,7 @@ class Cursor:
         return self.following(0) is None
 
     def following(self, number: int = 1) -> Token | None:
-        """The token so many behind the next one; None behind the end."""
+        """The token that many behind the next one; None behind the end."""
         while len(self.tokens) <= self.place + number:
             token = next(self._unread, None)
             if token is None:
@@ -127,6 +128,6 @@ class Cursor:
         if token is None and self.at_end():
             raise DdlUnreadable(f"the CREATE TABLE text breaks off: {problem}", subject=self.subject)
         token = token or self.tokens[self.place]
-        line = self.text.count("\n", 0, token.start) + 1
-        found = self.text[token.start : token.start + 40]
+        line, _ = line_and_column(self.text, token.start)
+        found = excerpt(self.text, token.start, 40)
         raise DdlUnreadable(f"{problem}, at character {token.start} in line {line}: {found!r}", subject=self.subject)

@@ -1,18 +1,19 @@
 """A CREATE TABLE statement as a value, and back to text.
 
-The text is what MatrixOne gives (`get_ddl`, SHOW CREATE TABLE): upstream-interface.md 5.4. `format_create_table`
-writes the same form, so a text of the server's comes out as it went in, but for: space between tokens, string literals
-(only quote, backslash, newline, return and the zero byte are escaped) and a missing DEFAULT NULL. Expressions
-(defaults, checks, generated columns, partitions, index options) are kept as the text they are. Reading is in
+The text is what MatrixOne gives (`get_ddl`, SHOW CREATE TABLE): docs/upstream.md 5.4. `format_create_table` writes the
+same form, so a text of the server's comes out as it went in, but for: space between tokens, string literals (only
+quote, backslash, newline, return and the zero byte are escaped) and a missing DEFAULT NULL. Expressions (defaults,
+checks, generated columns, partitions, index options) are kept as the text that they are. Reading is in
 `matrixone.ddl.parser`.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from matrixone.ddl.lexer import Token, quote_name, quote_names, quote_text, tokens
 from matrixone.objects import types
 from matrixone.schema import Column, SqlType
+from matrixone.sql.lexer import Token, tokens
+from matrixone.sql.quoting import quote_name, quote_names, quote_qualified, quote_string
 
 _OIDS = {
     "bool": types.BOOL,
@@ -61,7 +62,7 @@ class ColumnType:
 
     Attributes
     ----------
-    name : in small letters, e.g. ``decimal``; also one that MatrixOne does not have, in the text of another server.
+    name : in lower case, e.g. ``decimal``; also one that MatrixOne does not have, in the text of another server.
     parameters : length, or precision and scale, or fraction digits.
     members : of an enum or set, in order.
     """
@@ -74,7 +75,7 @@ class ColumnType:
 
     @property
     def sql_type(self) -> SqlType | None:
-        """The type as the catalog has it (object-format.md 3.1); None for one that is not MatrixOne's."""
+        """The type as the catalog has it (docs/format/object-file.md 3.1); None for one that is not MatrixOne's."""
         first, second = (*self.parameters, 0, 0)[:2]
         if self.name == "decimal":
             oid = types.DECIMAL64 if first <= 16 else types.DECIMAL128 if first <= 38 else types.DECIMAL256
@@ -109,7 +110,7 @@ class ColumnType:
         return cls(_NAMES[oid], (width,) if oid in _SIZED or (oid in _TIMES and width > 0) else ())
 
     def __str__(self) -> str:
-        inner = ",".join(map(quote_text, self.members)) if self.members else ",".join(map(str, self.parameters))
+        inner = ",".join(map(quote_string, self.members)) if self.members else ",".join(map(str, self.parameters))
         unsigned = " unsigned" if self.unsigned else ""
         srid = "" if self.srid is None else f" srid {self.srid}"
         return f"{self.name}{f'({inner})' if inner else ''}{unsigned}{srid}"
@@ -171,7 +172,7 @@ class ColumnDefinition:
         if self.invisible:
             words.append("INVISIBLE")
         if self.comment:
-            words.append(f"COMMENT {quote_text(self.comment)}")
+            words.append(f"COMMENT {quote_string(self.comment)}")
         return " ".join(words)
 
 
@@ -192,7 +193,8 @@ class KeyPart:
     descending: bool = False
 
     def __str__(self) -> str:
-        return f"{quote_name(self.column)}{'' if self.length is None else f'({self.length})'}{' DESC' if self.descending else ''}"
+        length = "" if self.length is None else f"({self.length})"
+        return f"{quote_name(self.column)}{length}{' DESC' if self.descending else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ class Index:
     Attributes
     ----------
     algorithm : what USING names, e.g. ``ivfflat``, ``hnsw``; empty for none.
-    options : the text after the columns but for the comment, e.g. ``lists = 3 op_type 'vector_l2_ops'``.
+    options : the text after the columns, without the comment, e.g. ``lists = 3 op_type 'vector_l2_ops'``.
     """
 
     kind: IndexKind
@@ -222,14 +224,14 @@ class Index:
         return (
             text
             + (f" {self.options}" if self.options else "")
-            + (f" COMMENT {quote_text(self.comment)}" if self.comment else "")
+            + (f" COMMENT {quote_string(self.comment)}" if self.comment else "")
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """`database` is empty where it is the table's own; actions are words such as ``SET NULL``, empty where none is
-    said."""
+    """`database` is empty where it is the table's own; actions are words such as ``SET NULL``, empty where there is
+    none."""
 
     name: str
     columns: tuple[str, ...]
@@ -240,12 +242,11 @@ class ForeignKey:
     on_update: str = ""
 
     def __str__(self) -> str:
-        target = f"{quote_name(self.database)}.{quote_name(self.table)}" if self.database else quote_name(self.table)
         constraint = f"CONSTRAINT {quote_name(self.name)} " if self.name else ""
-        actions = (f" ON DELETE {self.on_delete}" if self.on_delete else "") + (
-            f" ON UPDATE {self.on_update}" if self.on_update else ""
-        )
-        return f"{constraint}FOREIGN KEY ({quote_names(self.columns)}) REFERENCES {target} ({quote_names(self.referenced)}){actions}"
+        on_delete = f" ON DELETE {self.on_delete}" if self.on_delete else ""
+        on_update = f" ON UPDATE {self.on_update}" if self.on_update else ""
+        target = f"{_qualified(self.database, self.table)} ({quote_names(self.referenced)})"
+        return f"{constraint}FOREIGN KEY ({quote_names(self.columns)}) REFERENCES {target}{on_delete}{on_update}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,7 @@ class CreateTable:
 
     @property
     def quoted_name(self) -> str:
-        return f"{quote_name(self.database)}.{quote_name(self.name)}" if self.database else quote_name(self.name)
+        return _qualified(self.database, self.name)
 
     def column(self, name: str) -> ColumnDefinition:
         """Raises KeyError."""
@@ -305,18 +306,16 @@ def format_create_table(table: CreateTable) -> str:
     lines = [f"  {column}" for column in table.columns]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({quote_names(table.primary_key)})")
-    # Full-text indexes stand one place to the left, as the server has them.
-    lines += [
-        f"{'' if index.kind in (IndexKind.FULLTEXT, IndexKind.FULLTEXT2) else ' '} {index}" for index in table.indexes
-    ]
+    full_text = (IndexKind.FULLTEXT, IndexKind.FULLTEXT2)  # which the server indents by one blank only
+    lines += [f"{'' if index.kind in full_text else ' '} {index}" for index in table.indexes]
     lines += [f"  {constraint}" for constraint in (*table.foreign_keys, *table.checks)]
     clauses = [f"{name}={value}" for name, value in table.options]
     if table.comment:
-        clauses.append(f"COMMENT={quote_text(table.comment)}")
+        clauses.append(f"COMMENT={quote_string(table.comment)}")
     if table.partition_by:
         clauses.append(f"partition by {table.partition_by}")
     if table.properties:
-        pairs = ", ".join(f"{_double_quoted(key)} = {_double_quoted(value)}" for key, value in table.properties)
+        pairs = ", ".join(" = ".join(quote_string(text, '"') for text in pair) for pair in table.properties)
         clauses.append(f"PROPERTIES({pairs})")
     if table.cluster_by:
         clauses.append(f"CLUSTER BY ({quote_names(table.cluster_by, ', ')})")
@@ -324,14 +323,14 @@ def format_create_table(table: CreateTable) -> str:
     return " ".join([f"CREATE TABLE {table.quoted_name} (\n{body}\n)", *clauses])
 
 
-def _double_quoted(value: str) -> str:
-    return '"' + quote_text(value)[1:-1].replace("''", "'").replace('"', '""') + '"'
+def _qualified(database: str, name: str) -> str:
+    return quote_qualified((database, name)) if database else quote_name(name)
 
 
 def enum_members(ddl: str) -> dict[str, tuple[str, ...]]:
     """Column name -> members in order, for every enum and set column of a CREATE TABLE statement.
 
-    Members may hold commas, brackets and quotes. What cannot be read is left out; nothing is raised.
+    Members may hold commas, brackets and quotes. What cannot be read is left out; it is not an error.
     """
     found: dict[str, tuple[str, ...]] = {}
     depth, current = 0, []

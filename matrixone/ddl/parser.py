@@ -1,8 +1,7 @@
 """CREATE TABLE text to a `CreateTable`: recursive descent over tokens, in one pass.
 
-Understands what MatrixOne writes (upstream-interface.md 5.4; awkward names, comments that the server forgot to quote)
-and the same statement as MySQL and MariaDB write it. Brackets are counted, never recursed into, so depth costs
-nothing.
+Understands what MatrixOne writes (docs/upstream.md 5.4; any name, comments that the server forgot to quote) and the
+same statement as MySQL and MariaDB write it. Brackets are counted, without recursion, so depth costs nothing.
 """
 
 import re
@@ -21,12 +20,12 @@ from matrixone.ddl.definition import (
     IndexKind,
     KeyPart,
 )
-from matrixone.ddl.lexer import DdlUnreadable, Token, tokens
 from matrixone.schema import Table
+from matrixone.sql.errors import DdlUnreadable
+from matrixone.sql.lexer import Token, tokens
 
-_MAX_REPAIRS = 1_000  # of comments: each may cost looking for a quote in the rest
-# Where a comment ends that was written without quoting it: the server puts each definition on a line of its own, the
-# comment last.
+_MAX_REPAIRS = 1_000  # of comments: for each the rest may be searched for a quote
+# Where a comment ends that the server did not quote: it puts each definition on a line of its own, the comment last.
 _COMMENT_END = re.compile(r"'(?=,\n|\n\))")
 _INDEX_WORDS = ("UNIQUE", "KEY", "INDEX", "FULLTEXT", "FULLTEXT2", "SPATIAL")
 _ACTIONS = ("CASCADE", "RESTRICT")
@@ -56,7 +55,7 @@ def parse_create_table(
     """The statement as a value. Raises DdlUnreadable, which names the place.
 
     `comment` is the table's comment, `members` those of enum and set columns by name, where they are known from the
-    catalog: the server does not quote them, so a text with quotes in it can be read for certain only with them.
+    catalog. The server does not quote them, so a text with quotes in it can be read for certain only with them.
     `subject` is what an error is about, e.g. ``table db.t``.
     """
     return _Parser(text, comment, members or {}, subject).statement()
@@ -77,7 +76,7 @@ def table_comment(text: str) -> str:
 def create_table_of(table: Table) -> CreateTable:
     """A table's definition, from its DDL text, with what the catalog knows better: names, members of enums and sets.
 
-    Raises DdlUnreadable, also if the text speaks of other columns than the catalog.
+    Raises DdlUnreadable, also if the text has other columns than the catalog.
     """
     subject = f"table {table.qualified_name}"
     if not table.ddl:
@@ -118,141 +117,120 @@ class _Parser(Cursor):
             self.expect("NOT")
             self.expect("EXISTS")
         database, name = self.qualified_name()
-        body = _Body()
+        parts = _Parts()
         self.sign("(")
         while True:
-            self._definition(body)
+            self._definition(parts)
             if not self.take_sign(","):
                 break
         self.sign(")")
-        if not body.columns:
+        if not parts.columns:
             self.fail("the statement has no columns")
-        options: list[tuple[str, str]] = []
-        comment, partition_by, properties, cluster_by = "", "", (), ()
         while not self.at_end():
-            if self.take("COMMENT"):
-                comment = self._table_comment()
-            elif self.take("PARTITION"):
-                self.expect("BY")
-                partition_by = self.slice(self._ends_partitions)
-            elif self.take("PROPERTIES"):
-                properties = self.in_brackets(self._property)
-            elif self.take("CLUSTER"):
-                self.expect("BY")
-                cluster_by = self.in_brackets(self.name)
-            elif self.take_sign(";") and self.at_end():
+            if self.take_sign(";") and self.at_end():
                 break
-            elif not self.take_sign(","):  # MySQL allows commas between options
-                options.append(self._option())
-        keys = frozenset(body.primary_key)  # of a primary key, whether NOT NULL is said or not
+            if not self.take_sign(","):  # MySQL allows commas between options
+                self._clause(parts)
+        keys = frozenset(parts.primary_key)  # they are NOT NULL, with or without these words
+        columns = (replace(column, nullable=column.nullable and column.name not in keys) for column in parts.columns)
         return CreateTable(
             name=name,
-            columns=tuple(
-                replace(column, nullable=column.nullable and column.name not in keys) for column in body.columns
-            ),
+            columns=tuple(columns),
             database=database,
-            primary_key=body.primary_key,
-            indexes=tuple(body.indexes),
-            foreign_keys=tuple(body.foreign_keys),
-            checks=tuple(body.checks),
-            comment=comment,
-            partition_by=partition_by,
-            properties=properties,
-            cluster_by=cluster_by,
-            options=tuple(options),
+            primary_key=parts.primary_key,
+            indexes=tuple(parts.indexes),
+            foreign_keys=tuple(parts.foreign_keys),
+            checks=tuple(parts.checks),
+            comment=parts.comment,
+            partition_by=parts.partition_by,
+            properties=parts.properties,
+            cluster_by=parts.cluster_by,
+            options=tuple(parts.options),
         )
 
     # Definitions
 
-    def _definition(self, body: "_Body") -> None:
+    def _definition(self, parts: "_Parts") -> None:
         constraint = ""
         if self.take("CONSTRAINT") and not self.at("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
             constraint = self.name()
         if self.take("PRIMARY"):
             self.expect("KEY")
             self._using()
-            if body.primary_key:
+            if parts.primary_key:
                 self.fail("a second primary key")
-            body.primary_key = tuple(part.column for part in self.in_brackets(self._key_part))
+            parts.primary_key = tuple(part.column for part in self.in_brackets(self._key_part))
             self._using()
         elif self.take("FOREIGN"):
             self.expect("KEY")
-            body.foreign_keys.append(self._foreign_key(constraint))
+            parts.foreign_keys.append(self._foreign_key(constraint))
         elif self.take("CHECK"):
-            body.checks.append(Check(constraint, self.bracketed_text()))
+            parts.checks.append(Check(constraint, self.bracketed_text()))
         elif self.at(*_INDEX_WORDS):
-            body.indexes.append(self._index(constraint))
+            parts.indexes.append(self._index(constraint))
         elif constraint:
             self.fail("a constraint of an unknown kind")
         else:
-            self._column(body)
+            self._column(parts)
 
-    def _column(self, body: "_Body") -> None:
+    def _column(self, parts: "_Parts") -> None:
         name = self.name()
-        kind = self._type(self._members.get(name, ()))
-        nullable, default = True, None
-        on_update = comment = charset = collation = ""
-        auto_increment = invisible = False
-        generated = None
+        column = ColumnDefinition(name, self._type(self._members.get(name, ())))
         while not self.at_sign(",") and not self.at_sign(")"):
-            if self.take("NOT"):
-                self.expect("NULL")
-                nullable = False
-            elif self.take("NULL", "VISIBLE"):
-                pass
-            elif self.take("DEFAULT"):
-                default = self.slice(self._ends_expression)
-            elif self.take("ON"):
-                self.expect("UPDATE")
-                on_update = self.slice(self._ends_expression)
-            elif self.take("AUTO_INCREMENT"):
-                auto_increment, nullable = True, False
-            elif self.take("GENERATED"):
-                self.expect("ALWAYS")
-            elif self.take("AS"):
-                expression = self.bracketed_text()
-                stored = self.at("STORED", "PERSISTENT")
-                if stored or self.at("VIRTUAL"):
-                    self.place += 1
-                generated = Generated(expression, stored)
-            elif self.take("COMMENT"):
-                comment = self._column_comment()
-            elif self.take("COLLATE"):
-                collation = self.name()
-            elif self.take("CHARACTER"):
-                self.expect("SET")
-                charset = self.name()
-            elif self.take("INVISIBLE"):
-                invisible = True
-            elif self.take("PRIMARY"):
-                self.expect("KEY")
-                if body.primary_key:
-                    self.fail("a second primary key")
-                body.primary_key = (name,)
-            elif self.take("UNIQUE"):
-                self.take("KEY")
-                body.indexes.append(Index(IndexKind.UNIQUE, name, (KeyPart(name),)))
-            elif self.take("CHECK"):
-                body.checks.append(Check("", self.bracketed_text()))
-            else:
-                self.fail(f"an unknown word in column {name}")
-        if default is not None and default.upper() == "NULL":
-            default = None
-        body.columns.append(
-            ColumnDefinition(
-                name,
-                kind,
-                nullable,
-                default,
-                on_update,
-                auto_increment,
-                generated,
-                comment,
-                charset,
-                collation,
-                invisible,
-            )
-        )
+            if not self._column_constraint(name, parts):
+                column = self._attribute(column)
+        if column.default is not None and column.default.upper() == "NULL":
+            column = replace(column, default=None)
+        parts.columns.append(column)
+
+    def _column_constraint(self, name: str, parts: "_Parts") -> bool:
+        """A key or check that is written with a column, and is the table's; False if there is none here."""
+        if self.take("PRIMARY"):
+            self.expect("KEY")
+            if parts.primary_key:
+                self.fail("a second primary key")
+            parts.primary_key = (name,)
+        elif self.take("UNIQUE"):
+            self.take("KEY")
+            parts.indexes.append(Index(IndexKind.UNIQUE, name, (KeyPart(name),)))
+        elif self.take("CHECK"):
+            parts.checks.append(Check("", self.bracketed_text()))
+        else:
+            return False
+        return True
+
+    def _attribute(self, column: ColumnDefinition) -> ColumnDefinition:
+        """The column with its next attribute."""
+        if self.take("NOT"):
+            self.expect("NULL")
+            return replace(column, nullable=False)
+        if self.take("NULL", "VISIBLE"):
+            return column
+        if self.take("DEFAULT"):
+            return replace(column, default=self.slice(self._ends_expression))
+        if self.take("ON"):
+            self.expect("UPDATE")
+            return replace(column, on_update=self.slice(self._ends_expression))
+        if self.take("AUTO_INCREMENT"):
+            return replace(column, auto_increment=True, nullable=False)
+        if self.take("GENERATED"):
+            self.expect("ALWAYS")
+            return column
+        if self.take("AS"):
+            expression, stored = self.bracketed_text(), self.take("STORED", "PERSISTENT")
+            if not stored:
+                self.take("VIRTUAL")
+            return replace(column, generated=Generated(expression, stored))
+        if self.take("COMMENT"):
+            return replace(column, comment=self._column_comment())
+        if self.take("COLLATE"):
+            return replace(column, collation=self.name())
+        if self.take("CHARACTER"):
+            self.expect("SET")
+            return replace(column, charset=self.name())
+        if self.take("INVISIBLE"):
+            return replace(column, invisible=True)
+        return self.fail(f"an unknown word in column {column.name}")
 
     def _type(self, known: tuple[str, ...]) -> ColumnType:
         """`known`: the members that the catalog has."""
@@ -281,7 +259,8 @@ class _Parser(Cursor):
         return ColumnType(token.value.lower(), tuple(parameters), tuple(members), unsigned, srid)
 
     def _takes_unquoted(self, members: tuple[str, ...]) -> bool:
-        """Go on behind the members if they stand here as the server writes them: joined, whatever quotes they hold."""
+        """Whether the members are here as the server writes them: joined, whatever quotes they hold. Goes on behind
+        them."""
         raw = "('" + ",".join(members).replace(",", "','") + "')"
         found = not self.at_end() and self.text.startswith(raw, self.token().start)
         if found:
@@ -341,7 +320,21 @@ class _Parser(Cursor):
             self.fail("an unknown action of a foreign key", first)
         return first.value.upper()
 
-    # Options of the table
+    # Clauses of the table
+
+    def _clause(self, parts: "_Parts") -> None:
+        if self.take("COMMENT"):
+            parts.comment = self._table_comment()
+        elif self.take("PARTITION"):
+            self.expect("BY")
+            parts.partition_by = self.slice(self._ends_partitions)
+        elif self.take("PROPERTIES"):
+            parts.properties = self.in_brackets(self._property)
+        elif self.take("CLUSTER"):
+            self.expect("BY")
+            parts.cluster_by = self.in_brackets(self.name)
+        else:
+            parts.options.append(self._option())
 
     def _option(self) -> tuple[str, str]:
         words = []
@@ -371,7 +364,7 @@ class _Parser(Cursor):
         return token.value
 
     def _table_comment(self) -> str:
-        """As the literal reads, unless the catalog knows another one: then the server did not quote it."""
+        """What the literal means, unless the catalog has another comment: then the server did not quote it."""
         self.take_sign("=")
         token = self.token()
         raw = f"'{self._comment}'"
@@ -382,8 +375,8 @@ class _Parser(Cursor):
         return self._literal()
 
     def _column_comment(self) -> str:
-        """The literal; if what follows it makes no sense, the server did not quote it, and it goes to the end of its
-        definition."""
+        """What the literal means; if what follows it cannot follow a comment, the server did not quote it, and it ends
+        with its definition."""
         token = self.token()
         following = self.following()
         if token.kind == "text" and (
@@ -397,7 +390,7 @@ class _Parser(Cursor):
         self.go_on_at(end.end())
         return self.text[token.start + 1 : end.start()]
 
-    # Places at which a text that is kept as it is ends: outside brackets
+    # Where a text that is kept as it is ends, outside brackets
 
     def _ends_expression(self, token: Token) -> bool:
         if token.is_sign(","):
@@ -424,8 +417,8 @@ class _Parser(Cursor):
         return token.is_word("PROPERTIES", "CLUSTER") or token.is_sign(";")
 
 
-class _Body:
-    """What stands between the outer brackets, as it is found."""
+class _Parts:
+    """A statement's parts, as they are found."""
 
     def __init__(self) -> None:
         self.columns: list[ColumnDefinition] = []
@@ -433,3 +426,8 @@ class _Body:
         self.indexes: list[Index] = []
         self.foreign_keys: list[ForeignKey] = []
         self.checks: list[Check] = []
+        self.comment = ""
+        self.partition_by = ""
+        self.properties: tuple[tuple[str, str], ...] = ()
+        self.cluster_by: tuple[str, ...] = ()
+        self.options: list[tuple[str, str]] = []

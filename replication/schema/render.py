@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind
-from matrixone.ddl.lexer import Token, quote_name, quote_text, tokens
 from matrixone.schema import FAKE_KEY, Table
+from matrixone.sql.lexer import Token, tokens
+from matrixone.sql.quoting import quote_name, quote_string
 from replication.schema.dialects import Dialect
 from replication.schema.table_diff import (
     ColumnAdded,
@@ -189,7 +190,7 @@ def alter_table(
     plain = [f"ADD {c.index}" for c in changes if isinstance(c, IndexAdded) and not c.after_rows]
     first += [alter + ", ".join(part) for part in (drops, renames, edits, plain) if part]
     first += [
-        f"{alter}COMMENT={quote_text(change.after)}" for change in changes if isinstance(change, TableCommentChanged)
+        f"{alter}COMMENT={quote_string(change.after)}" for change in changes if isinstance(change, TableCommentChanged)
     ]
     late = [f"MODIFY COLUMN {target_after.column(name)}" for name in sorted(bound)]
     late += [f"ADD {change.index}" for change in changes if isinstance(change, IndexAdded) and change.after_rows]
@@ -411,7 +412,7 @@ def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> st
     if kind.type.name == "datetime" and read[-1].kind != "text":
         return None
     if kind.type.name in ("varchar", "char", "longtext") and read[-1].kind != "text":
-        literal = quote_text(literal)
+        literal = quote_string(literal)
     return f"({literal})" if kind.type.name in _LONG and dialect is Dialect.MYSQL8 else literal
 
 

@@ -8,7 +8,7 @@ statements of it.
 from dataclasses import replace
 
 from matrixone.ddl.definition import ColumnDefinition, CreateTable
-from matrixone.ddl.lexer import quote_name, quote_names
+from matrixone.sql.quoting import quote_name, quote_names
 from replication.schema.dialects import Dialect
 from replication.schema.render import RenderedTable, target_table
 

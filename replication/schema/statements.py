@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Literal
 
 from matrixone.ddl.definition import CreateTable, format_create_table
-from matrixone.ddl.lexer import quote_name
+from matrixone.sql.quoting import quote_name
 from replication.schema.render import rename_tables
 
 Name = tuple[str, str]  # database, table

@@ -18,10 +18,10 @@ from enum import StrEnum
 from typing import Any
 
 from matrixone.ddl.definition import Check, ColumnDefinition, CreateTable, ForeignKey, Generated, format_create_table
-from matrixone.ddl.lexer import quote_name, quote_text
 from matrixone.ddl.parser import parse_create_table, table_comment
 from matrixone.errors import Terminal
 from matrixone.schema import INDEX_TABLE_PREFIX, integer_of, text_of
+from matrixone.sql.quoting import quote_name, quote_string
 from replication.schema import sync_mark_doris
 from replication.schema.dialects import Dialect
 
@@ -181,7 +181,7 @@ def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any
         statements.append(f"{alter}ADD {constraint}")
     brought = [option for part in (stripped, disabled) for _, *option in part.get("options", ())]
     statements += [f"{alter}{name}={value}" for name, value in brought if name not in _NOT_ALTERABLE]
-    statements.append(f"{alter}COMMENT={quote_text(table.comment)}")
+    statements.append(f"{alter}COMMENT={quote_string(table.comment)}")
     left_out = [f"{name}={value}" for name, value in brought if name in _NOT_ALTERABLE]
     left_out += [
         f"column {c.name} {_expression(c)} (it is in the primary key)"

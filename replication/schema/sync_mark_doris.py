@@ -1,8 +1,8 @@
-"""What `synced_table` does to a Doris statement: text only, to the letter but for what is named here (D1 to D3).
+"""What `replication.schema.sync_mark` does to a Doris statement: text only, the rest is kept to the letter
+(docs/requirements.md D1 to D3).
 
-Properties stand in several places of a Doris statement, the partitions' among them, and an implementation elsewhere
-forgot those for two years (peers.md, "is_being_synced"). So a property is looked for wherever a pair ``"key" =
-"value"`` stands.
+Properties are in several places of a Doris statement, the partitions' among them, where they are easily forgotten. So
+a property is looked for wherever there is a pair ``"key" = "value"``.
 
 Each edit is ``{"at": place in the new text, "was": text, "now": text, "name": property}``; places count characters.
 """
@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from matrixone.ddl.lexer import DdlUnreadable, Token, tokens
 from matrixone.schema import integer_of, text_of
+from matrixone.sql.errors import DdlUnreadable, SqlUnclosed
+from matrixone.sql.lexer import Token, complete_tokens
 
 MARK = "is_being_synced"
 AUTO_BUCKET = "_auto_bucket"
@@ -33,7 +34,7 @@ def property_of(text: str, name: str) -> str | None:
 
 
 def rewrite(text: str, buckets: int | None) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The new text, what was stripped, what was disabled. `buckets` is asked for if they are automatic. Raises
+    """The new text, what was stripped, what was disabled. `buckets` is needed if they are automatic. Raises
     DdlUnreadable."""
     read = _read(text)
     pairs = _table_pairs(read)
@@ -66,7 +67,7 @@ def rewrite(text: str, buckets: int | None) -> tuple[str, dict[str, Any], dict[s
 
 
 def restore(text: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any]) -> str | None:
-    """The text that was rewritten; None if this is not what came of it."""
+    """The text that was rewritten; None if `text` is not its result."""
     try:
         edits = [
             (integer_of(e["at"]), text_of(e["was"]), text_of(e["now"]))
@@ -74,7 +75,7 @@ def restore(text: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any])
         ]
     except (KeyError, TypeError, ValueError):
         return None
-    # From the end; of two at one place the erasure, which left nothing, came first.
+    # From the end; of two at one place the one that left nothing came first.
     for at, was, now in sorted(edits, key=lambda edit: (edit[0], len(edit[2])), reverse=True):
         if at < 0 or text[at : at + len(now)] != now:
             return None
@@ -86,7 +87,7 @@ def release_statements(original: str) -> tuple[tuple[str, ...], tuple[str, ...]]
     """What brings a table back to its `original` statement, the mark last; and what no ALTER TABLE does. Raises
     DdlUnreadable.
 
-    Not tried on a server: there is none here.
+    Not tried on a server: there is no Doris here.
     """
     read = _read(original)
     name = _table_name(read, original)
@@ -112,17 +113,17 @@ def _object(edits: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _read(text: str) -> list[Token]:
-    read = list(tokens(text))
+    try:
+        read = complete_tokens(text)
+    except SqlUnclosed as error:
+        raise DdlUnreadable(str(error), subject=_SUBJECT) from error
     if len(read) < 4 or not (read[0].is_word("CREATE") and any(token.is_word("TABLE") for token in read[1:4])):
         raise DdlUnreadable("not a CREATE TABLE", subject=_SUBJECT)
-    broken = next((token for token in read if token.kind == "broken"), None)
-    if broken is not None:
-        raise DdlUnreadable(f"a text or name has no end, at character {broken.start}", subject=_SUBJECT)
     return read
 
 
 def _pairs(read: list[Token]) -> list[tuple[int, int]]:
-    """Every ``"key" = "value"``, wherever it stands: the numbers of its two tokens."""
+    """Every ``"key" = "value"``, wherever it is: the numbers of its two tokens."""
     return [
         (number, number + 2)
         for number, (key, sign, value) in enumerate(zip(read, read[1:], read[2:], strict=False))
@@ -154,7 +155,7 @@ def _auto(read: list[Token]) -> Token | None:
 
 
 def _stripped(read: list[Token]) -> Iterator[_Edit]:
-    """The pairs that go, neighbours together, with the comma behind them, else the one before them."""
+    """The pairs that are removed, neighbours together, with the comma behind them, else the one before them."""
     runs: list[list[tuple[int, int]]] = []
     for key, value in _pairs(read):
         if read[key].value in STRIPPED:

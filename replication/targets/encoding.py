@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from matrixone.ddl.definition import ColumnDefinition
-from matrixone.ddl.lexer import quote_name
 from matrixone.objects import types
 from matrixone.objects.convert import decimal_text
 from matrixone.schema import Column, Table
+from matrixone.sql.quoting import quote_name
 from replication.targets.errors import DeltaUnfit, TargetValueRefused
 
 FORMAT = "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n'"

@@ -18,8 +18,8 @@ from typing import Any
 import pymysql
 import sqlalchemy as sa
 
-from matrixone.ddl.lexer import quote_name
 from matrixone.schema import integer_of, text_of
+from matrixone.sql.quoting import quote_name
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
 from replication.targets.base import TableState, TargetTable

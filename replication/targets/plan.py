@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from matrixone.ddl.definition import CreateTable, format_create_table
-from matrixone.ddl.lexer import DdlUnreadable
 from matrixone.ddl.parser import create_table_of, parse_create_table
 from matrixone.schema import Kind, Table
+from matrixone.sql.errors import DdlUnreadable
 from replication.errors import DdlWaits, NameTaken
 from replication.failure import Failure
 from replication.schema.dialects import Dialect

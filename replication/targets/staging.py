@@ -16,7 +16,7 @@ import pyarrow as pa
 import pymysql
 
 from matrixone.ddl.definition import CreateTable, format_create_table
-from matrixone.ddl.lexer import quote_name, quote_names
+from matrixone.sql.quoting import quote_name, quote_names
 from replication.targets.base import LoadPart, Rows
 from replication.targets.encoding import LoadColumn
 from replication.targets.errors import TargetUnavailable

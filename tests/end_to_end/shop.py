@@ -15,8 +15,8 @@ import typer.testing
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.ddl.lexer import quote_name
 from matrixone.schema import Kind
+from matrixone.sql.quoting import quote_name
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.replication.targets.target_database import Place, new_database

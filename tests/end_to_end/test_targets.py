@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from matrixone.ddl.lexer import quote_name
 from matrixone.schema import Kind
+from matrixone.sql.quoting import quote_name
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying

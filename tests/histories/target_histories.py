@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.ddl.lexer import quote_name
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
+from matrixone.sql.quoting import quote_name
 from replication.schema.policy import DdlPolicy
 from replication.service.targets import TargetOutcome, add, sync_targets
 from replication.service.workspace import Workspace

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from matrixone.ddl.lexer import quote_name
 from matrixone.objects import types
 from matrixone.objects.types import arrow_schema
 from matrixone.schema import Column
+from matrixone.sql.quoting import quote_name
 from tests.support.mariadb import MariaDb
 
 

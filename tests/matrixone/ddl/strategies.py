@@ -13,7 +13,7 @@ from matrixone.ddl.definition import (
     IndexKind,
     KeyPart,
 )
-from matrixone.ddl.lexer import quote_text
+from matrixone.sql.quoting import quote_string
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NAMES = st.one_of(
@@ -50,7 +50,7 @@ DEFAULTS = st.one_of(
             "x IS NOT NULL",
         ]
     ),
-    TEXT.map(quote_text),
+    TEXT.map(quote_string),
 )
 EXPRESSIONS = st.sampled_from(["`a` > 0", "length(`b`) < 10 and (`c` in ('x', ')'))", "1 = 1", "`x` + 1"])
 TYPES = st.one_of(

@@ -5,7 +5,10 @@ from matrixone.ddl.definition import enum_members
 
 
 def test_members_are_found_by_column():
-    ddl = "CREATE TABLE `d`.`t` (\n `id` int NOT NULL,\n `en` enum('red','green') DEFAULT NULL,\n `st` set('x','y'),\n PRIMARY KEY (`id`)\n)"
+    ddl = (
+        "CREATE TABLE `d`.`t` (\n `id` int NOT NULL,\n `en` enum('red','green') DEFAULT NULL,\n `st` set('x','y'),\n"
+        " PRIMARY KEY (`id`)\n)"
+    )
     assert enum_members(ddl) == {"en": ("red", "green"), "st": ("x", "y")}
 
 
@@ -16,7 +19,8 @@ def test_members_may_hold_commas_quotes_brackets_and_backslashes():
 
 def test_words_that_only_look_like_an_enum_are_left_alone():
     ddl = (
-        "CREATE TABLE `t` (`x` varchar(10) DEFAULT 'enum(''a'')' COMMENT 'z set(''q'')', /* `y` enum('no') */ `enum` int, KEY `set` (`x`))"
+        "CREATE TABLE `t` (`x` varchar(10) DEFAULT 'enum(''a'')' COMMENT 'z set(''q'')', /* `y` enum('no') */"
+        " `enum` int, KEY `set` (`x`))"
         " COMMENT='`w` enum(''no'')' CLUSTER BY (`x`)"
     )
     assert enum_members(ddl) == {}

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrixone.ddl.definition import CreateTable, format_create_table
-from matrixone.ddl.lexer import DdlUnreadable
 from matrixone.ddl.parser import parse_create_table
+from matrixone.sql.errors import DdlUnreadable
 from replication.schema.dialects import Dialect
 from replication.schema.sync_mark import (
     MARK,

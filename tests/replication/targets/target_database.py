@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from matrixone.ddl.lexer import quote_name
 from matrixone.ddl.parser import parse_create_table
 from matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
+from matrixone.sql.quoting import quote_name
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.database import DatabaseTarget
 from tests.support.mariadb import MariaDb

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from matrixone.ddl.lexer import quote_name
+from matrixone.sql.quoting import quote_name
 from replication.checkpoint.store import Location
 from replication.schema.dialects import Dialect
 from replication.targets.base import LoadPart
