@@ -1,27 +1,19 @@
 """The SQL that every emulated upstream understands, as values.
 
 `parse` turns one statement into a value or raises 1064. It knows the statements of a replication client and what MySQL
-clients send when they connect; nothing else. The `__++__internal_*` commands are no SQL and never come here
-(spec/upstream-interface.md 5.1).
+clients send when they connect; nothing else. The `__++__internal_*` commands are not SQL and never come here
+(docs/upstream.md 5.1).
 """
 
 import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from matrixone.sql.errors import SqlUnclosed
+from matrixone.sql.lexer import Token, complete_tokens, excerpt
 from wire.server import StatementError
 
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|/\*.*?\*/|--[ \t][^\n]*|\#[^\n]*)
-    |(?P<quoted>`(?:[^`]|``)+`)
-    |(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
-    |(?P<variable>@@?[\w.$]+)
-    |(?P<word>[^\W\d][\w$]*)
-    |(?P<sign><=|>=|<>|!=|[-+=<>(),.*/%{};])""",
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_SIGNS = frozenset(("<=", ">=", "<>", "!=", *"-+=<>(),.*/%{};"))  # no statement has another one
 
 Literal_: TypeAlias = str | int | None
 Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like", "not like", "is null", "is not null"]
@@ -29,8 +21,8 @@ Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like
 
 @dataclass(frozen=True, slots=True)
 class CreateSnapshot:
-    """`publisher` and `publication` are empty where the statement has no FROM, `account` where none is named. All
-    names in lower case."""
+    """`publisher` and `publication` are empty where the statement has no FROM, `account` where it names none. All names
+    in lower case."""
 
     name: str
     if_not_exists: bool
@@ -154,24 +146,7 @@ def parse(text: str) -> Statement:
 
 def _statement(tokens: "Tokens") -> Statement:
     if tokens.accept("create", "snapshot"):
-        if_not_exists = tokens.accept("if", "not", "exists")
-        name = tokens.name().lower()
-        tokens.expect("for")
-        level, database, table, account = "account", "", "", ""
-        if tokens.accept("cluster"):
-            level = "cluster"
-        elif tokens.accept("database"):
-            level, database = "database", tokens.name().lower()
-        elif tokens.accept("table"):
-            level, database, table = "table", tokens.name().lower(), tokens.name().lower()
-        else:
-            tokens.expect("account")
-            if tokens.peek_kind() in ("word", "quoted") and tokens.peek() != "from":
-                account = tokens.name().lower()
-        publisher, publication = _from_publication(tokens)
-        if publisher and (level == "cluster" or account):  # spec 4.1: these have no FROM
-            raise tokens.unknown()
-        return CreateSnapshot(name, if_not_exists, level, database, table, publisher, publication, account)
+        return _create_snapshot(tokens)
     if tokens.accept("drop", "snapshot"):
         if_exists = tokens.accept("if", "exists")
         return DropSnapshot(tokens.name().lower(), if_exists, *_from_publication(tokens))
@@ -198,6 +173,27 @@ def _statement(tokens: "Tokens") -> Statement:
     raise tokens.unknown()
 
 
+def _create_snapshot(tokens: "Tokens") -> CreateSnapshot:
+    if_not_exists = tokens.accept("if", "not", "exists")
+    name = tokens.name().lower()
+    tokens.expect("for")
+    level, database, table, account = "account", "", "", ""
+    if tokens.accept("cluster"):
+        level = "cluster"
+    elif tokens.accept("database"):
+        level, database = "database", tokens.name().lower()
+    elif tokens.accept("table"):
+        level, database, table = "table", tokens.name().lower(), tokens.name().lower()
+    else:
+        tokens.expect("account")
+        if tokens.at_name() and not tokens.at("from"):
+            account = tokens.name().lower()
+    publisher, publication = _from_publication(tokens)
+    if publisher and (level == "cluster" or account):  # these have no FROM: docs/upstream.md 4.1
+        raise tokens.unknown()
+    return CreateSnapshot(name, if_not_exists, level, database, table, publisher, publication, account)
+
+
 def _from_publication(tokens: "Tokens") -> tuple[str, str]:
     if not tokens.accept("from"):
         return "", ""
@@ -222,11 +218,11 @@ def _select(tokens: "Tokens") -> Select | SelectValues:
     if tokens.accept("count", "(", "*", ")") or tokens.accept("count", "(", "1", ")"):
         shown = tokens.source(start)
         return _from(tokens, (("count(*)", _alias(tokens) or shown),), True)
-    if tokens.peek_kind() in ("word", "quoted"):
+    if tokens.at_name():
         items = [_item(tokens)]
         while tokens.accept(","):
             items.append(_item(tokens))
-        if tokens.peek() == "from" and all(item is not None for item in items):
+        if tokens.at("from") and all(item is not None for item in items):
             return _from(tokens, tuple(item for item in items if item is not None), False)
     tokens.position = start
     values = [_value(tokens)]
@@ -240,7 +236,7 @@ def _select(tokens: "Tokens") -> Select | SelectValues:
 
 def _item(tokens: "Tokens") -> tuple[str, str] | None:
     """A column with its alias; None if it is something else (then the list is one of values)."""
-    if tokens.peek_kind() not in ("word", "quoted"):
+    if not tokens.at_name():
         return None
     name = tokens.name()
     if tokens.accept("."):
@@ -250,23 +246,22 @@ def _item(tokens: "Tokens") -> tuple[str, str] | None:
 
 def _alias(tokens: "Tokens") -> str:
     if tokens.accept("as"):
-        return tokens.text() if tokens.peek_kind() == "text" else tokens.name()
+        return tokens.text() if tokens.kind == "text" else tokens.name()
     return ""
 
 
 def _value(tokens: "Tokens") -> Value:
     begin = tokens.position
-    kind = tokens.peek_kind()
-    if kind in ("text", "number"):
+    if tokens.kind in ("text", "number") or tokens.at("-"):
         value = tokens.literal()
         return Value("literal", "", (value,), _alias(tokens) or tokens.source(begin))
-    if kind == "variable":
+    if tokens.kind == "variable":
         name = tokens.next()
         if not name.startswith("@@"):
             raise tokens.unknown()
         shown = _alias(tokens) or name
         return Value("variable", re.sub(r"^@@((session|global|local)\.)?", "", name.lower()), (), shown)
-    if kind == "word" and tokens.accept("null"):
+    if tokens.accept("null"):
         return Value("literal", "", (None,), _alias(tokens) or "NULL")
     name = tokens.name().lower()
     tokens.expect("(")
@@ -294,9 +289,7 @@ def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -
             tokens.expect("=")
             snapshot = tokens.text()
         tokens.expect("}")
-    if tokens.accept("as") or (
-        tokens.peek_kind() in ("word", "quoted") and tokens.peek() not in ("where", "order", "limit")
-    ):
+    if tokens.accept("as") or (tokens.at_name() and not tokens.at("where", "order", "limit")):
         tokens.name()
     where: tuple[Condition, ...] = conditions(tokens) if tokens.accept("where") else ()
     order: list[tuple[str, bool]] = []
@@ -382,45 +375,49 @@ def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
 
 
 class Tokens:
-    """A statement as (kind, text, begin, end), read from left to right. Words compare without letter case."""
+    """A statement's tokens, read from left to right. Words compare without letter case. Raises StatementError 1064
+    where the text is not what is asked for, and for a text that is not SQL."""
 
     def __init__(self, text: str) -> None:
         self.sql = text
-        self.tokens: list[tuple[str, str, int, int]] = []
+        self.tokens: list[Token] = []
         self.position = 0
-        at = 0
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self.unknown()
-            kind = found.lastgroup or ""
-            if kind != "space":
-                self.tokens.append((kind, found.group(), at, found.end()))
-            at = found.end()
+        try:
+            self.tokens = complete_tokens(text)
+        except SqlUnclosed as error:
+            raise self.unknown() from error
+        if any(token.kind == "sign" and token.value not in _SIGNS for token in self.tokens):
+            raise self.unknown()
 
     def at_end(self) -> bool:
         return self.position == len(self.tokens)
 
-    def peek_kind(self) -> str:
-        return "" if self.at_end() else self.tokens[self.position][0]
+    @property
+    def kind(self) -> str:
+        """Of the next token; empty at the end."""
+        return "" if self.at_end() else self.tokens[self.position].kind
 
-    def peek(self) -> str:
-        return "" if self.at_end() else self.tokens[self.position][1].lower()
+    def at(self, *words: str) -> bool:
+        """Whether the next token is one of these keywords, signs or numbers, given in lower case."""
+        return self.kind in ("word", "sign", "number") and self.tokens[self.position].value.lower() in words
+
+    def at_name(self) -> bool:
+        return self.kind in ("word", "name")
 
     def next(self) -> str:
         if self.at_end():
             raise self.unknown()
         self.position += 1
-        return self.tokens[self.position - 1][1]
+        return self.tokens[self.position - 1].value
 
     def accept(self, *words: str) -> bool:
-        ahead = self.tokens[self.position : self.position + len(words)]
-        if len(ahead) < len(words) or any(
-            kind not in ("word", "sign", "number") or text.lower() != word
-            for (kind, text, _, _), word in zip(ahead, words, strict=True)
-        ):
-            return False
-        self.position += len(words)
+        """Go on behind these keywords, signs or numbers if all of them come next."""
+        begin = self.position
+        for word in words:
+            if not self.at(word):
+                self.position = begin
+                return False
+            self.position += 1
         return True
 
     def expect(self, word: str) -> None:
@@ -428,39 +425,41 @@ class Tokens:
             raise self.unknown()
 
     def name(self) -> str:
-        kind = self.peek_kind()
-        if kind == "word":
-            return self.next()
-        if kind == "quoted":
-            return self.next()[1:-1].replace("``", "`")
-        raise self.unknown()
+        if not self.at_name():
+            raise self.unknown()
+        name = self.tokens[self.position].value
+        if not name or "\0" in name:
+            raise self.unknown()
+        return self.next()
 
     def text(self) -> str:
-        if self.peek_kind() != "text":
+        if self.kind != "text":
             raise self.unknown()
-        quoted = self.next()
-        body = quoted[1:-1].replace(quoted[0] * 2, quoted[0])
-        return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), body, flags=re.DOTALL)
+        return self.next()
 
     def number(self) -> int:
-        if self.peek_kind() != "number":
+        """A whole number, of at most 40 digits."""
+        begin, number = self.position, self.fraction()
+        if not number.removeprefix("-").isdecimal():
+            self.position = begin
             raise self.unknown()
-        if not self.peek().removeprefix("-").isdecimal():
-            raise self.unknown()
-        return int(self.next()[:40])
+        return int(number[:40])
 
     def literal(self) -> Literal_:
         """A text, a whole number, NULL; a number with a fraction as its text."""
         if self.accept("null"):
             return None
-        if self.peek_kind() == "text":
+        if self.kind == "text":
             return self.text()
-        return self.number() if self.peek().removeprefix("-").isdecimal() else self.fraction()
+        number = self.fraction()
+        return int(number[:40]) if number.removeprefix("-").isdecimal() else number
 
     def fraction(self) -> str:
-        if self.peek_kind() != "number":
+        """A number as its text, with its sign; at most 80 characters."""
+        sign = "-" if self.accept("-") else ""
+        if self.kind != "number":
             raise self.unknown()
-        return self.next()[:80]
+        return (sign + self.next())[:80]
 
     def value(self) -> Literal_ | bytes:
         """A literal, or TRUE, FALSE and x'hex'."""
@@ -480,10 +479,8 @@ class Tokens:
 
     def source(self, begin: int) -> str:
         """The text of the tokens from number `begin` up to here, as written."""
-        return self.sql[self.tokens[begin][2] : self.tokens[self.position - 1][3]]
+        return self.sql[self.tokens[begin].start : self.tokens[self.position - 1].end]
 
     def unknown(self) -> StatementError:
-        near = self.sql[self.tokens[self.position][2] :] if self.position < len(self.tokens) else self.sql
-        return StatementError(
-            1064, f"SQL syntax: the emulator does not know this statement, near {near[:80]!r}", "42000"
-        )
+        near = excerpt(self.sql, 0 if self.at_end() else self.tokens[self.position].start, 80)
+        return StatementError(1064, f"SQL syntax: the emulator does not know this statement, near {near!r}", "42000")

@@ -4,9 +4,11 @@ CREATE ACCOUNT [IF NOT EXISTS] a …             CREATE | DROP DATABASE [IF [NOT
 CREATE TABLE [IF NOT EXISTS] t (c type [NOT NULL] [PRIMARY KEY] [UNIQUE], …, PRIMARY KEY (…), [UNIQUE] KEY k (…))
     [COMMENT 'text'] [CLUSTER BY (…)]          CREATE TABLE t CLONE s
 DROP TABLE [IF EXISTS] t, …                    TRUNCATE TABLE t            RENAME TABLE t TO u, …
-ALTER TABLE t ADD COLUMN c type | DROP COLUMN c | MODIFY COLUMN c type | RENAME TO u | RENAME COLUMN c TO d | COMMENT 'text'
-    | ADD [UNIQUE] INDEX k (…) | DROP INDEX k  CREATE [UNIQUE] INDEX k ON t (…)            DROP INDEX k ON t
-CREATE PUBLICATION p DATABASE d | * [TABLE t, …] ACCOUNT ALL | a, … [COMMENT 'text']       DROP PUBLICATION [IF EXISTS] p
+ALTER TABLE t ADD COLUMN c type | DROP COLUMN c | MODIFY COLUMN c type | RENAME TO u | RENAME COLUMN c TO d
+    | COMMENT 'text' | ADD [UNIQUE] INDEX k (…) | DROP INDEX k
+CREATE [UNIQUE] INDEX k ON t (…)               DROP INDEX k ON t
+CREATE PUBLICATION p DATABASE d | * [TABLE t, …] ACCOUNT ALL | a, … [COMMENT 'text']
+DROP PUBLICATION [IF EXISTS] p
 ALTER PUBLICATION p [ACCOUNT ALL | [ADD | DROP] a, …] [DATABASE d] [TABLE t, …] [COMMENT 'text']
 """
 
@@ -50,23 +52,7 @@ def parse(kind: str, tokens: Tokens, storage: Storage, login: Login, database: s
     match kind:
         case "create_account" | "create_database" | "drop_database" | "drop_table" | "create_table":
             tokens.next()
-            tolerant = tokens.accept("if", "not", "exists") if first == "create" else tokens.accept("if", "exists")
-            if kind == "create_table":
-                return _create_table(tokens, storage, account, database, tolerant=tolerant)
-            if kind == "drop_table":
-                tables = _list(tokens, lambda: table_name(tokens, database))
-                return _all(
-                    partial(_tolerated, tolerant, first, storage.drop_table, *names, account=account)
-                    for names in tables
-                )
-            name = tokens.name().lower()
-            if kind == "create_account":
-                tokens.skip_rest()
-                if not (login.is_sys and login.is_admin):
-                    raise internal("do not have privilege to execute the statement")
-                return partial(_tolerated, tolerant, first, storage.create_account, name)
-            act = storage.create_database if kind == "create_database" else storage.drop_database
-            return partial(_tolerated, tolerant, first, act, name, account=account)
+            return _create_or_drop(kind, tokens, storage, login, database)
         case "truncate":
             tokens.accept("table")
             return partial(storage.truncate, *table_name(tokens, database), account=account)
@@ -85,11 +71,31 @@ def parse(kind: str, tokens: Tokens, storage: Storage, login: Login, database: s
             if kind == "drop_index":
                 return partial(storage.drop_index, *names, name, account=account)
             tokens.expect("(")
-            return partial(
-                storage.create_index, *names, name, names_in_brackets(tokens), unique=is_unique, account=account
-            )
+            columns = names_in_brackets(tokens)
+            return partial(storage.create_index, *names, name, columns, unique=is_unique, account=account)
         case _:
             raise tokens.unknown()
+
+
+def _create_or_drop(kind: str, tokens: Tokens, storage: Storage, login: Login, database: str) -> Act:
+    """An account, a database or a table."""
+    verb, account = kind.partition("_")[0], login.account
+    tolerant = tokens.accept("if", "not", "exists") if verb == "create" else tokens.accept("if", "exists")
+    if kind == "create_table":
+        return _create_table(tokens, storage, account, database, tolerant=tolerant)
+    if kind == "drop_table":
+        tables = _list(tokens, lambda: table_name(tokens, database))
+        return _all(
+            partial(_tolerated, tolerant, verb, storage.drop_table, *names, account=account) for names in tables
+        )
+    name = tokens.name().lower()
+    if kind == "create_account":
+        tokens.skip_rest()
+        if not (login.is_sys and login.is_admin):
+            raise internal("do not have privilege to execute the statement")
+        return partial(_tolerated, tolerant, verb, storage.create_account, name)
+    act = storage.create_database if kind == "create_database" else storage.drop_database
+    return partial(_tolerated, tolerant, verb, act, name, account=account)
 
 
 # ---- names
@@ -131,7 +137,7 @@ def _all(acts: Any) -> Act:
 
 
 def _tolerated(tolerant: bool, verb: str, act: Callable[..., Any], *names: Any, **options: Any) -> None:
-    """IF EXISTS and IF NOT EXISTS."""
+    """With IF EXISTS or IF NOT EXISTS (`tolerant`) it is not an error that something is missing, or is there."""
     try:
         act(*names, **options)
     except StatementError as error:
@@ -205,7 +211,7 @@ def _element(tokens: Tokens, columns: dict[str, str], keys: dict[str, Any]) -> N
 
 
 def _type_text(tokens: Tokens) -> str:
-    """A column's type as it is written: a word, what stands in brackets, `unsigned`."""
+    """A column's type as it is written: a word, what is in brackets, `unsigned`."""
     begin = tokens.position
     tokens.name()
     if tokens.accept("("):
@@ -281,7 +287,7 @@ def _column_text(tokens: Tokens) -> str:
 
 
 def _publication(verb: str, tokens: Tokens, storage: Storage, login: Login) -> Act:
-    """spec/upstream-interface.md 3.2, 3.3: IF [NOT] EXISTS is read everywhere, and heeded by DROP only."""
+    """docs/upstream.md 3.2, 3.3. IF [NOT] EXISTS may be in all of them, and counts in DROP only."""
     tolerant = tokens.accept("if", "not", "exists") if verb == "create" else tokens.accept("if", "exists")
     if not login.is_admin:
         raise internal(f"only admin can {verb} publication")
@@ -310,8 +316,7 @@ def _publication(verb: str, tokens: Tokens, storage: Storage, login: Login) -> A
 
 
 def _accounts(tokens: Tokens, login: Login, old: Any) -> list[str]:
-    """ALL, or names; with ADD and DROP, the old list changed. What is not on the list is not dropped from it, and
-    nothing told."""
+    """ALL, or names; with ADD and DROP, the old list changed. To drop what is not on the list is not an error."""
     added, dropped = tokens.accept("add"), tokens.accept("drop")
     names = [name.lower() for name in _list(tokens, tokens.name)]
     if "all" in names and not login.is_sys:

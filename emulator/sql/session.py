@@ -13,6 +13,7 @@ open transaction first, as MySQL does.
 
 import re
 from collections.abc import Callable
+from itertools import islice, takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from emulator.sql.text import array_of, cells, charset, mysql_type
 from matrixone.objects import types
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column as TableColumn
+from matrixone.sql.lexer import tokens as tokens_of
 from wire.access import Login
 from wire.server import BIGINT, Done, ResultColumn, ResultSet, StatementError
 from wire.statements import Condition, Literal_, Select, Tokens, conditions
@@ -41,20 +43,16 @@ _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda field, value: field >= value,
 }
 _CHANGES = ("insert", "update", "delete")
-_FIRST_WORDS = re.compile(
-    r"(?:\s|/\*.*?\*/|--[ \t][^\n]*|#[^\n]*)*([a-z]+)(?:\s+([a-z]+))?(?:\s+([a-z]+))?", re.IGNORECASE | re.DOTALL
-)
 _AUTOCOMMIT = re.compile(
     r"\s*set\s+(?:session\s+|@@session\.|@@)?autocommit\s*(?:=|:=)\s*(0|1|on|off|true|false)\s*;?\s*", re.IGNORECASE
 )
-Act = Callable[
-    [], ResultSet | int | None
-]  # what a statement does once it has been read: rows, how many were changed, or nothing
+# What a statement does once it has been read: rows, how many were changed, or nothing.
+Act = Callable[[], ResultSet | int | None]
 
 
 class SqlSession:
     """One session's statements on a storage, with its transaction. Used by one thread. Raises StatementError for an
-    account that is not there."""
+    account that does not exist."""
 
     def __init__(self, storage: Storage, login: Login) -> None:
         if login.account not in storage.accounts:
@@ -77,10 +75,7 @@ class SqlSession:
     def knows(self, text: str) -> str | None:
         """The kind of a statement that is answered here, e.g. `insert`; None for all others. SELECT has `select`
         instead."""
-        found = _FIRST_WORDS.match(text)
-        if found is None:
-            return None
-        words = [(word or "").lower() for word in found.groups()]
+        words = _first_words(text)
         first, second, _ = words
         if first in (*_CHANGES, "begin", "commit", "rollback") or (first, second) == ("start", "transaction"):
             return first if first != "start" else "begin"
@@ -295,6 +290,13 @@ class SqlSession:
         return self._storage.table(*names, account=self._account).definition.user_columns
 
 
+def _first_words(text: str) -> tuple[str, str, str]:
+    """The first three tokens in lower case, as far as they are words without quotes; else empty."""
+    words = takewhile(lambda token: token.kind == "word", islice(tokens_of(text), 3))
+    first, second, third, *_ = (*(word.value.lower() for word in words), "", "", "")
+    return first, second, third
+
+
 def _test(condition: Condition, column: TableColumn) -> Any:
     """One condition over Arrow columns."""
     field = pc.field(column.name)
@@ -304,9 +306,7 @@ def _test(condition: Condition, column: TableColumn) -> Any:
         part = field.isin(array_of(column, [value for value in condition.values if value is not None]))
         if condition.test == "in":
             return part
-        return (
-            ~part & field.is_valid() & pc.scalar(None not in condition.values)
-        )  # NOT IN with a null holds for nothing
+        return ~part & field.is_valid() & pc.scalar(None not in condition.values)  # NOT IN with a null is never true
     if condition.test in ("like", "not like") and pa.types.is_string(types.arrow_type(column)):
         part = pc.match_like(field, str(condition.values[0]))
         return part if condition.test == "like" else ~part

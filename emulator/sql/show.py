@@ -1,4 +1,4 @@
-"""What people ask of a simulated upstream's tables: SHOW and DESCRIBE.
+"""SHOW and DESCRIBE on a simulated upstream.
 
 SHOW [FULL] TABLES [FROM d] [LIKE 'pattern']   SHOW CREATE TABLE t      SHOW CREATE DATABASE d
 SHOW [FULL] COLUMNS FROM t    DESC t           SHOW INDEX FROM t
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from emulator.engine.definitions import Definition, create_table
 from emulator.engine.storage import Storage
 from emulator.sql.ddl import table_name
+from matrixone.sql.quoting import in_backquotes
 from wire.catalog import UTF8, like_pattern
 from wire.server import VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
 from wire.statements import Tokens
@@ -49,7 +50,7 @@ def parse(kind: str, tokens: Tokens, storage: Storage, account: str, database: s
         tokens.next()
         tokens.next()
         name = storage.database(tokens.name().lower(), account=account).name
-        return lambda: _texts(("Database", "Create Database"), [(name, f"CREATE DATABASE `{name}`")])
+        return lambda: _texts(("Database", "Create Database"), [(name, f"CREATE DATABASE {in_backquotes(name)}")])
     if kind == "show_create_table":
         tokens.next()
         tokens.next()
@@ -65,7 +66,7 @@ def parse(kind: str, tokens: Tokens, storage: Storage, account: str, database: s
         raise StatementError(1046, "No database selected", "3D000")
     definition = storage.table(*names, account=account).definition
     if kind == "show_create_table":
-        text = create_table(definition).replace(f"`{definition.database}`.", "", 1)
+        text = create_table(definition).replace(f"{in_backquotes(definition.database)}.", "", 1)
         return lambda: _texts(("Table", "Create Table"), [(definition.name, text)])
     if kind == "show_index":
         return lambda: _texts(

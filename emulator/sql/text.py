@@ -47,14 +47,14 @@ def mysql_type(column: Column) -> int:
 
 
 def charset(column: Column) -> int:
-    """Of the column in a result set: texts are UTF-8, all else is binary, so that a client which decodes texts leaves
-    bytes alone."""
+    """The character set of the column in a result set: texts are UTF-8, all else is binary, so that a client does not
+    decode bytes."""
     is_text = pa.types.is_string(types.arrow_type(column)) and mysql_type(column) in (VAR_STRING, BLOB_TEXT)
     return _UTF8 if is_text else _BINARY
 
 
 def array_of(column: Column, literals: list[Literal_ | bytes]) -> pa.Array:
-    """Literals as the column's values. Raises StatementError 20301 for what is no value of its type."""
+    """Literals as the column's values. Raises StatementError 20301 for what is not a value of its type."""
     try:
         return _array(column, literals)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
@@ -99,7 +99,7 @@ def _bytes(value: Literal_ | bytes) -> bytes | None:
 def _duration(text: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:40]!r} is no time")
+        raise ValueError(f"{text[:40]!r} is not a time")
     sign, hours, minutes, seconds, fraction = found.groups()
     total = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "0").ljust(6, "0"))
     return -total if sign else total

@@ -24,7 +24,8 @@ def client(simulated: SimulatedUpstream, connect: Connect) -> Client:
     client.rows("create database shop")
     client.rows("use shop")
     client.rows(
-        "create table orders (id bigint primary key, note varchar(40), price decimal(10,2), at datetime(6), key by_note (note))"
+        "create table orders (id bigint primary key, note varchar(40), price decimal(10,2), at datetime(6),"
+        " key by_note (note))"
     )
     client.rows("create publication p database shop account all")
     return client
@@ -32,7 +33,8 @@ def client(simulated: SimulatedUpstream, connect: Connect) -> Client:
 
 def test_rows_are_inserted_changed_and_deleted(client: Client) -> None:
     client.rows(
-        "insert into orders values (1, 'one', 1.5, '2026-01-02 03:04:05.25'), (2, NULL, -2, null), (3, 'it''s', 0, null)"
+        "insert into orders values (1, 'one', 1.5, '2026-01-02 03:04:05.25'), (2, NULL, -2, null),"
+        " (3, 'it''s', 0, null)"
     )
     client.rows("update orders set note = 'two', price = 22.75 where id = 2")
     client.rows("delete from shop.orders where id in (3, 4)")
@@ -46,12 +48,14 @@ def test_rows_are_inserted_changed_and_deleted(client: Client) -> None:
 
 def test_every_type_is_written_and_shown(client: Client) -> None:
     client.rows(
-        "create table all_types (b bool, bt bit(10), u bigint unsigned, f double, d decimal(60,5), t time(6), ts timestamp, dt date,"
-        " bn binary(4), js json, uu uuid, en enum('red','green'), st set('x','y'), v vecf32(2), y year)"
+        "create table all_types (b bool, bt bit(10), u bigint unsigned, f double, d decimal(60,5), t time(6),"
+        " ts timestamp, dt date, bn binary(4), js json, uu uuid, en enum('red','green'), st set('x','y'),"
+        " v vecf32(2), y year)"
     )
     client.rows(
-        "insert into all_types values (true, 5, 18446744073709551615, 1.25, '-123.45', '-12:00:01.5', '2026-01-02 03:04:05', '0001-01-01',"
-        " x'00ff', '{\"b\":1,\"a\":[1,2]}', '019e7044-880f-75db-b5e2-fc574dad2986', 'green', 'y,x', '[1, 2.5]', 2026)"
+        "insert into all_types values (true, 5, 18446744073709551615, 1.25, '-123.45', '-12:00:01.5',"
+        " '2026-01-02 03:04:05', '0001-01-01', x'00ff', '{\"b\":1,\"a\":[1,2]}',"
+        " '019e7044-880f-75db-b5e2-fc574dad2986', 'green', 'y,x', '[1, 2.5]', 2026)"
     )
     assert client.rows("select * from all_types") == [
         (
@@ -205,6 +209,32 @@ def test_a_statement_that_cannot_be_read_to_its_end_does_nothing(client: Client)
     assert client.rows("show tables") == [(b"orders",)]
 
 
+def test_strings_mean_what_they_mean_upstream(client: Client) -> None:
+    client.rows(r"insert into orders (id, note) values (1, 'it\'''s'), (2, 'a\n\x\%'), (-4, '\0')")
+    client.rows(r'insert into orders (id, note) values (3, "say ""a\"\\")')
+    assert client.rows("select id, note from orders order by id") == [
+        (b"-4", b"\0"),
+        (b"1", b"it''s"),
+        (b"2", b"a\nx\\%"),
+        (b"3", b'say "a"\\'),
+    ]
+    assert client.rows(r"select id from orders where note like 'a%\%'") == [(b"2",)]
+
+
+def test_comments_are_space_and_what_is_in_executable_ones_is_executed(client: Client) -> None:
+    client.rows("insert /* by hand */ into orders (id) values (1), -- one\n(2) # two")
+    client.rows("/*!40000 delete */ from orders /*! where id = 1 */")
+    assert client.rows("select count(*/* all */) from orders") == [(b"1",)]
+
+
+def test_an_error_shows_no_string(client: Client) -> None:
+    for text in ("insert into orders values (1, 'secret'", "use 'secret'", "drop account 'secret' cascade", "'secret"):
+        number, shown = client.error(text)
+        assert number == 1064
+        assert "secret" not in shown
+        assert "'***" in shown
+
+
 def test_statements_tell_how_many_rows_they_changed(client: Client) -> None:
     cursor = client.connection.cursor()
     assert cursor.execute("/* by hand */ insert into orders (ID, Note) values (1, 'a'), (2, 'b'), (3, null)") == 3
@@ -281,7 +311,8 @@ def test_tables_are_shown(client: Client) -> None:
     assert client.rows("show tables like 't%'") == [(b"t2",)]
     assert client.rows("show full tables from shop") == [(b"orders", b"BASE TABLE"), (b"t2", b"BASE TABLE")]
     assert client.rows("show create table t2")[0][1] == (
-        b"CREATE TABLE `t2` (\n  `A` int NOT NULL,\n  `b` text DEFAULT NULL,\n  `c` double DEFAULT NULL,\n  PRIMARY KEY (`A`)\n)"
+        b"CREATE TABLE `t2` (\n  `A` int NOT NULL,\n  `b` text DEFAULT NULL,\n  `c` double DEFAULT NULL,\n"
+        b"  PRIMARY KEY (`A`)\n)"
     )
     assert [row[:4] for row in client.rows("desc orders")][:2] == [
         (b"id", b"BIGINT", b"NO", b"PRI"),
