@@ -37,9 +37,9 @@ from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
 from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
 from replication.state.context import Context, SnapshotRef
-from replication.state.log import mo_ccpr_log
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
+from replication.state.tables import mo_ccpr_log
 from tests.sensors.driving import Daemon, instance_in
 from tests.support.mariadb import find_program, running
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from replication.iteration.due import due_at
 from replication.service.workspace import Workspace
 from replication.state.context import Context
-from replication.state.log import LogRow
+from replication.state.log_rows import LogRow
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.recordings_location import recordings_folder

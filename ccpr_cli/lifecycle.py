@@ -11,7 +11,8 @@ from replication.service import subscriptions
 from replication.service.dropping import Dropped
 from replication.service.dropping import drop as drop_subscription
 from replication.service.workspace import Workspace
-from replication.state.log import IterationState, LogRow, State
+from replication.state.log_rows import LogRow
+from replication.state.states import IterationState, State
 
 
 def pause(name: Name, as_json: AsJson = False) -> None:

@@ -17,8 +17,9 @@ from replication.service.status import UNREADABLE, LastError, next_attempt, seco
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.history import PointHistory
-from replication.state.log import IterationState, LogRow, State
+from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine
+from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription
 
 _DESCRIBED = (

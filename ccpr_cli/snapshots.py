@@ -14,7 +14,8 @@ from replication.errors import SubscriptionMissing
 from replication.service.dropping import drop
 from replication.service.workspace import Workspace
 from replication.state.context import Context
-from replication.state.log import LogRow, State
+from replication.state.log_rows import LogRow
+from replication.state.states import State
 from replication.state.subscription import Subscription
 
 

@@ -32,7 +32,8 @@ from replication.iteration.due import back_off, due_at
 from replication.iteration.iteration import Outcome
 from replication.iteration.options import IterationOptions, Timeouts
 from replication.service.workspace import Workspace
-from replication.state.log import Failures, LogRow, State
+from replication.state.log_rows import Failures, LogRow
+from replication.state.states import State
 from replication.state.subscription import Subscription
 from replication.state.targets import is_lagging
 from resources.replication import Replication

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from matrixone.upstream.retry import BACK_OFF
 from replication.state.context import Context
-from replication.state.log import Failures, IterationState, LogRow
+from replication.state.log_rows import Failures, LogRow
+from replication.state.states import IterationState
 from replication.state.subscription import Subscription
 
 _SPREAD_SECONDS = 60.0  # over which subscriptions made at once are spread

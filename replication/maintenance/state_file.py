@@ -35,11 +35,11 @@ from replication.mirror.mirror import Mirror
 from replication.state import tables as catalog
 from replication.state.context import Context
 from replication.state.database import fetch, transaction
-from replication.state.log import LogRow, mo_ccpr_log
+from replication.state.log_rows import LogRow
 from replication.state.migrations import SCHEMA_VERSION
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription, check_subscription_name
-from replication.state.tables import METADATA
+from replication.state.tables import METADATA, mo_ccpr_log
 
 FORMAT = "ccpr-state"
 VERSION = 1

@@ -28,7 +28,7 @@ from replication.service.workspace import Workspace
 from replication.spark.java import find_java
 from replication.state.context import Context
 from replication.state.database import place
-from replication.state.log import LogRow
+from replication.state.log_rows import LogRow
 from replication.state.subscription import Subscription
 
 LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000

@@ -13,15 +13,15 @@ from matrixone.upstream import snapshots, statements
 from matrixone.upstream.endpoint import format_uri
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import MirrorInUse, StateUnreadable, SubscriptionMissing, TargetInUse
+from replication.iteration.options import Timeouts
 from replication.mirror.local_store import LocalStore
 from replication.service.subscriptions import HEAD, MIRROR_FOLDERS, place_of, readable, within
 from replication.service.workspace import Workspace
-from replication.iteration.options import Timeouts
 from replication.state.context import Context
 from replication.state.database import repeatable, transaction
-from replication.state.log import LogRow, mo_ccpr_log
+from replication.state.log_rows import LogRow
 from replication.state.subscription import Subscription
-from replication.state.tables import METADATA
+from replication.state.tables import METADATA, mo_ccpr_log
 from replication.state.targets import TargetRecords, TargetState
 
 _DROPPING = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)  # what cannot be dropped now can be later

@@ -19,8 +19,8 @@ from replication.mirror.object_rows import LISTED_SCHEMA
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.history import GlobalPoint, PointHistory
-from replication.state.log import Failures, LogRow
-from replication.state.quarantine import Quarantine, Quarantined
+from replication.state.log_rows import Failures, LogRow
+from replication.state.quarantine import Quarantine, QuarantineEntry
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription
 from replication.state.targets import LaggingTargetTable, Target, TargetRecords
@@ -263,7 +263,7 @@ def read_all(workspace: Workspace, meter: LagMeter) -> list[SubscriptionStatus]:
     return sorted(found, key=lambda standing: standing.name)
 
 
-def _quarantined(table: Quarantined) -> QuarantinedTable:
+def _quarantined(table: QuarantineEntry) -> QuarantinedTable:
     failure, times = table.failure, (table.first_failed_at.timestamp(), table.last_failed_at.timestamp())
     return QuarantinedTable(table.qualified_name, *times, table.attempts, failure.code, failure.message, failure.remedy)
 

@@ -34,8 +34,9 @@ from replication.service.workspace import Workspace
 from replication.sql.parser import READABLE, Select, Value
 from replication.state.context import Context
 from replication.state.database import fetch, repeatable, transaction
-from replication.state.log import LogRow, State
+from replication.state.log_rows import LogRow
 from replication.state.settings import MOST_SESSIONS, Settings
+from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
 
 CREATE_ONLY = ("mirror", "with_indexes")  # a mirror that was made one way is not made the other way

@@ -242,7 +242,7 @@ def sync_targets(
         if result is not None:
             _record_result(records, target, result)
         elif failure is not None:
-            records.failed(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
+            records.record_failure(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
         outcomes.append(TargetOutcome(target.name, result, failure, time.monotonic() - started))
     return outcomes
 
@@ -321,7 +321,7 @@ def _target_sync(
 
 
 def _record_result(records: TargetRecords, target: Target, result: SyncResult) -> None:
-    records.synced(target.name, result.lsn, result.snapshot_ts, result.needed_lsn, result.behind)
+    records.record_sync(target.name, result.lsn, result.snapshot_ts, result.needed_lsn, result.behind)
 
 
 @contextmanager

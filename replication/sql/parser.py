@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from replication.errors import SqlSyntax
 from replication.sql.tokens import Kind, Token, quote_name, quote_string, scan, syntax_error
-from replication.state.log import mo_ccpr_log
 from replication.state.migrations import VIEW, VIEW_COLUMNS
 from replication.state.settings import Settings
+from replication.state.tables import mo_ccpr_log
 
 Value: TypeAlias = bool | int | float | str
 SETTINGS: dict[str, type] = {setting.name: type(setting.default) for setting in fields(Settings)}

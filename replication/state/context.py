@@ -1,5 +1,5 @@
-"""What a subscription remembers between iterations: the `context` column of `mo_ccpr_log` (requirement N3,
-architecture 15)."""
+"""What a subscription remembers between iterations: the `context` column of `mo_ccpr_log`. Source:
+docs/requirements.md N3, decision snapshot-names-first."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -11,14 +11,15 @@ from replication.errors import BAD_ROW_REMEDY, StateUnreadable
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
-    """A snapshot of ours upstream. It is recorded before it is made, so that a crash leaves none that nobody knows.
+    """One of our snapshots upstream. Its name is stored before it is created, so a crash leaves no unknown snapshot.
 
     Attributes
     ----------
     name : ``xr_<uid>_<lsn>_<attempt>``.
+    lsn, attempt : the iteration, and how many names it had used before.
     physical : its time on the upstream's clock in nanoseconds, None until it was read.
-    taken_at : seconds since 1970 on our clock when it was made; `taken_at - physical` is the offset of the two clocks
-        (architecture 14).
+    taken_at : when it was created, in seconds since 1970 on our clock. `taken_at - physical` is the offset of the two
+        clocks (decision two-clocks).
     """
 
     name: str
@@ -41,12 +42,13 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """
+    """The snapshots that a subscription has upstream.
+
     Attributes
     ----------
     open : the snapshot of the iteration that has not ended.
-    current, previous : those of the last two iterations, kept upstream (requirement O6).
-    to_drop : names of ours that are no longer needed and have not been dropped yet; nothing else is ever dropped.
+    current, previous : those of the last two iterations, kept upstream (O6).
+    to_drop : names that are no longer needed and have not been dropped yet; nothing else is ever dropped.
     attempts : how many names the present lsn has used.
     """
 
@@ -57,32 +59,32 @@ class Context:
     attempts: int = 0
 
     def opened(self, uid: str, lsn: int) -> "Context":
-        """With a new recorded name for this lsn."""
+        """With an open snapshot under a new name for this lsn."""
         name = f"xr_{uid}_{lsn}_{self.attempts}"
         return replace(self, open=SnapshotRef(name, lsn, self.attempts), attempts=self.attempts + 1)
 
     def abandoned(self) -> "Context":
-        """The open snapshot is given up: it will be dropped, the next attempt takes a new name."""
+        """Without the open snapshot: it will be dropped, and the next attempt uses a new name."""
         if self.open is None:
             return self
         return replace(self, open=None, to_drop=(*self.to_drop, self.open.name))
 
     def committed(self) -> "Context":
-        """The open snapshot becomes the current one; the one before the previous is due to be dropped."""
+        """Open becomes current, current becomes previous, and previous is to be dropped."""
         due = () if self.previous is None else (self.previous.name,)
         return replace(
             self, open=None, current=self.open, previous=self.current, to_drop=(*self.to_drop, *due), attempts=0
         )
 
     def released(self) -> "Context":
-        """Nothing is needed any more: every recorded name is due to be dropped."""
+        """Every recorded name is to be dropped."""
         return Context(to_drop=tuple(self.recorded()))
 
     def dropped(self, names: set[str]) -> "Context":
         return replace(self, to_drop=tuple(name for name in self.to_drop if name not in names))
 
     def recorded(self) -> dict[str, str]:
-        """Every name of ours that may exist upstream, with what it is for."""
+        """Every name that may exist upstream, with its role: open, current, previous or orphan."""
         refs = {"open": self.open, "current": self.current, "previous": self.previous}
         return {ref.name: role for role, ref in refs.items() if ref} | dict.fromkeys(self.to_drop, "orphan")
 
@@ -91,6 +93,7 @@ class Context:
 
     @classmethod
     def from_text(cls, text: str | None) -> "Context":
+        """Raises StateUnreadable for what `to_text` would not have written."""
         try:
             value = json.loads(text or "{}")
             if not isinstance(value, dict):

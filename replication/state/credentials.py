@@ -1,5 +1,5 @@
-"""Passwords at rest and on their way to executors: sealed with a key that stays in a file of mode 600 (architecture
-12)."""
+"""Passwords at rest and on their way to executors: encrypted with a key that stays in a file of mode 600. Source:
+decision sealed-secrets."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,14 @@ KEY_FILE_VARIABLE = "CCPR_KEY_FILE"  # how Spark's workers find the key: a path,
 
 
 class Vault:
-    """Seals and opens passwords with the key of one file; the file is made on first use."""
+    """Seals (encrypts) and opens passwords with the key in one file. The file is created by the first `seal`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
     @classmethod
     def of_worker(cls) -> "Vault":
-        """The vault that a worker process was told of. Raises StateUnreadable."""
+        """The vault of a worker process, which finds the key file by CCPR_KEY_FILE. Raises StateUnreadable."""
         path = os.environ.get(KEY_FILE_VARIABLE)
         if path is None:
             raise StateUnreadable(
@@ -34,13 +34,14 @@ class Vault:
         return self._cipher(create=True).encrypt(secret.encode()).decode()
 
     def open(self, sealed: str) -> str:
+        """The secret again. Raises StateUnreadable."""
         try:
             return self._cipher(create=False).decrypt(sealed.encode()).decode()
         except (InvalidToken, ValueError) as error:
             raise StateUnreadable(
                 "the stored password was sealed with another key",
                 subject=str(self.path),
-                remedy="Restore the key file, or subscribe anew.",
+                remedy="Restore the key file, or drop the subscription and subscribe again.",
             ) from error
 
     def _cipher(self, *, create: bool) -> Fernet:
@@ -51,7 +52,7 @@ class Vault:
                 with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                     file.write(Fernet.generate_key())
                 try:
-                    os.link(temporary, self.path)  # whoever comes first wins; the other reads that key
+                    os.link(temporary, self.path)  # the first process wins; others read its key
                 except FileExistsError:
                     pass
                 finally:

@@ -1,17 +1,21 @@
-"""The catalog database: where subscriptions, leases and checkpoints are kept. SQLite in WAL mode when nothing is
-configured; MySQL or MariaDB by URL (architecture 9). Its errors are typed here, and what may be repeated is.
+"""The connection to the catalog database, which stores subscriptions, leases and checkpoints. SQLite in WAL mode when
+nothing is configured; MySQL or MariaDB by URL (decision catalog-by-sqlalchemy).
 
-Isolation. SQLite: every transaction is BEGIN IMMEDIATE, so they happen one after another. MySQL and MariaDB: READ
-COMMITTED. Claim, renewal and commit are each decided by one UPDATE with its whole condition in WHERE; InnoDB evaluates
-that against the newest committed row and holds the row's lock until the end, at any isolation. A snapshot (REPEATABLE
-READ) would add nothing to it but gap locks, by which writers of two subscriptions block each other, and an old view
-for who reads again after waiting. What must be read at one moment is one statement.
+Errors of the database become typed errors here. What is safe to repeat is repeated while the database does not answer
+(decision repeat-reads-only).
+
+Isolation. SQLite: every transaction is BEGIN IMMEDIATE, so they run one after another. MySQL and MariaDB: READ
+COMMITTED (decision read-committed). Claim, renewal and commit are each decided by one UPDATE with its whole condition
+in WHERE. InnoDB evaluates that against the newest committed row and holds the row's lock until the end, at any
+isolation level. REPEATABLE READ would only add gap locks, by which writers of two subscriptions block each other, and
+an old view for those who read again after waiting. What must be read at one moment is read by one statement.
 """
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -26,15 +30,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-
-RETRY_SECONDS = 10.0  # for a database that is away; a restart takes a few
-_CONNECT_SECONDS, _ANSWER_SECONDS = (
-    5,
-    60,
-)  # the answer longer than InnoDB waits for a row (50 s), which has an error of its own
+RETRY_SECONDS = 10.0  # how long to wait for a database that does not answer; a restart takes a few seconds
+_CONNECT_SECONDS = 5
+_ANSWER_SECONDS = 60  # longer than InnoDB waits for a row lock (50 s), which has an error of its own
 _LOCK_SECONDS = 60
 
-# Numbers of MySQL and MariaDB after which trying again may help.
+# Error numbers of MySQL and MariaDB after which trying again may help.
 PASSING = {
     1020: "changed by another",
     1021: "disk full",
@@ -81,13 +82,13 @@ _SQLITE_PASSING = {
 _SQLITE_REMEDIES = {
     sqlite3.SQLITE_READONLY: "Give this user the right to write the file and its folder.",
     sqlite3.SQLITE_CANTOPEN: "Check CCPR_HOME and the permissions of the files in it.",
-    sqlite3.SQLITE_NOTADB: "The file is not a database of this program: restore it from a copy, or name another CCPR_HOME.",
-    sqlite3.SQLITE_CORRUPT: "The file is damaged: restore it from a copy; the mirrors stay readable without it.",
+    sqlite3.SQLITE_NOTADB: "The file is not a database: restore it from a copy, or set another CCPR_HOME.",
+    sqlite3.SQLITE_CORRUPT: "The file is damaged: restore it from a copy. The mirrors stay readable without it.",
 }
 
 
 def create_engine(url: str) -> sa.Engine:
-    """An engine for the URL; connects to nothing yet. Raises StateUnreadable, which does not repeat the URL."""
+    """An engine for the URL; does not connect yet. Raises StateUnreadable, which does not repeat the URL."""
     try:
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite":
@@ -98,14 +99,14 @@ def create_engine(url: str) -> sa.Engine:
                 "read_timeout": _ANSWER_SECONDS,
                 "write_timeout": _ANSWER_SECONDS,
             }
-            unsaid = {name: value for name, value in waits.items() if name not in parsed.query}
-            options = {"connect_args": unsaid} if parsed.get_driver_name() == "pymysql" else {}
+            defaults = {name: value for name, value in waits.items() if name not in parsed.query}
+            options = {"connect_args": defaults} if parsed.get_driver_name() == "pymysql" else {}
             engine = sa.create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED", **options)
     except (exc.ArgumentError, ImportError, ValueError) as error:
         raise StateUnreadable(
-            f"this is no URL of a catalog database that can be opened ({type(error).__name__})",
+            f"not the URL of a catalog database that can be opened ({type(error).__name__})",
             subject="CCPR_CATALOG",
-            remedy="Write it as mysql+pymysql://user:password@host:3306/database, or leave it away for SQLite.",
+            remedy="Set it to mysql+pymysql://user:password@host:3306/database, or unset it to use SQLite.",
         ) from None  # the cause's text may repeat the URL with its password
     if engine.dialect.name == "sqlite":
         if engine.url.database:
@@ -120,26 +121,25 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StateUnreadable(
-            f"the folder of the catalog database cannot be made: {error.strerror}", subject=str(folder)
+            f"the folder of the catalog database cannot be created: {error.strerror}", subject=str(folder)
         ) from error
 
 
 def place(engine: sa.Engine) -> str:
-    """The database for people: without password, and without options, which may hold one."""
+    """The URL to show: without the password, and without options, which may contain one."""
     return engine.url.set(query={}).render_as_string(hide_password=True)
 
 
 @contextmanager
 def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction whose failures are typed: StateUnavailable, StateUnreadable. A broken unique key stays
-    IntegrityError."""
+    """A transaction. Raises StateUnavailable, StateUnreadable; IntegrityError for a violated unique key."""
     with typed(engine), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def typed(engine: sa.Engine) -> Iterator[None]:
-    """Errors of the database within the block become ours."""
+    """Errors of the database in the block become StateUnavailable or StateUnreadable, but for IntegrityError."""
     try:
         yield
     except exc.IntegrityError:
@@ -151,8 +151,9 @@ def typed(engine: sa.Engine) -> Iterator[None]:
 
 
 def repeatable(function: Callable[P, T]) -> Callable[P, T]:
-    """For what may be done twice: reads, and whole transactions that write the same again. Repeated while the database
-    is away, for RETRY_SECONDS at most; then StateUnavailable.
+    """Repeat a function while the database does not answer, for RETRY_SECONDS at most; then StateUnavailable.
+
+    Only for functions that are safe to repeat: reads, and whole transactions that write the same again.
     """
     attempts = tenacity.retry(
         retry=tenacity.retry_if_exception_type(StateUnavailable),
@@ -170,8 +171,10 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def fetch(connection: sa.Connection, query: sa.Select) -> list[sa.Row]:
-    """All rows of a query. Raises StateUnreadable for a value that is not of its column's type (SQLite stores
-    anything)."""
+    """All rows of a query.
+
+    Raises StateUnreadable for a value that is not of its column's type, which SQLite does not prevent.
+    """
     try:
         return list(connection.execute(query).all())
     except (ValueError, TypeError) as error:
@@ -181,11 +184,31 @@ def fetch(connection: sa.Connection, query: sa.Select) -> list[sa.Row]:
 
 
 @contextmanager
-def alone(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
-    """A connection of which there is one at a time for `what`, across processes: the others wait up to a minute.
+def understood(message: str, subject: str) -> Iterator[None]:
+    """For parsing a stored row: errors about values that this program would not have written become StateUnreadable."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        remedy = "Restore the catalog database."
+        raise StateUnreadable(f"{message}: {error}", subject=subject, remedy=remedy) from error
 
-    SQLite: one transaction, which ends with the block. MySQL: a lock by name on a connection that commits by itself,
-    since statements that change tables do so anyway; the server frees it when the connection ends. Raises
+
+def stored_time(when: datetime) -> datetime:
+    """A time as the columns store it: UTC, without a time zone."""
+    return when.astimezone(UTC).replace(tzinfo=None)
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in slices of at most `size`: for statements, whose parameters are limited in number."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+@contextmanager
+def exclusive(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
+    """A connection that only one process at a time has for `what`; the others wait up to a minute.
+
+    SQLite: one transaction, which ends with the block. MySQL: a named lock, on a connection with autocommit, since
+    statements that change tables commit anyway. The server frees the lock when the connection ends. Raises
     StateUnavailable.
     """
     if engine.dialect.name == "sqlite":
@@ -208,7 +231,7 @@ def alone(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
 def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | StateUnreadable:
     cause = error.orig
     if isinstance(cause, sqlite3.Error):
-        number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest tells more of it
+        number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest a detail
         passing, remedy, text = number in _SQLITE_PASSING, _SQLITE_REMEDIES.get(number), str(cause)
     else:
         parts = cause.args if cause is not None else ()
@@ -221,11 +244,10 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
 
 
 def _sqlite_settings(connection, _record) -> None:
-    connection.isolation_level = (
-        None  # we begin transactions ourselves: the driver's own begin comes too late to lock what is read first
-    )
+    # We begin transactions ourselves: the driver would begin only at the first write, too late to lock earlier reads.
+    connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout=10000")  # first: to change the journal takes a lock, too
+    cursor.execute("PRAGMA busy_timeout=10000")  # first, since changing the journal mode takes a lock, too
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")  # a committed point survives a power cut
     cursor.close()

@@ -1,13 +1,13 @@
-"""Points in the catalog database: the global points of a subscription, and each table's, written in the transaction
-that ends the iteration.
+"""The points of a subscription in the catalog database: global points and table points, written in the transaction that
+ends the iteration.
 
-A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So a
-point costs what changed, and time travel is one query. Source: architecture.md, "One commit".
+A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So
+writing a point costs what changed, and reading an older one is one query. Source: docs/architecture.md, "One commit".
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,19 +17,22 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind, Table, integer_of, text_of
 from replication.errors import StateUnreadable
 from replication.mirror.points import Head, LaggingTable, Point, TableRef
-from replication.state.database import fetch, repeatable, transaction
-from replication.state.log import mo_ccpr_log
-from replication.state.tables import points, table_points
+from replication.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from replication.state.tables import mo_ccpr_log, points, table_points
+
+_INSERT_ROWS = 1000  # rows of one INSERT
+_DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
 
 
 @dataclass(frozen=True, slots=True)
 class TablePoint:
-    """A table's state from one point on.
+    """The state of one table from a point on, until its next table point.
 
     Attributes
     ----------
-    ref : what the mirror's point says of it; None = the table is gone from this point on.
-    appendable : live appendable objects; they may hold rows that are committed after the point.
+    ref : the table as the mirror's point names it; None = the table is gone from this point on.
+    lsn : the iteration that made the point.
+    appendable : number of live appendable objects, which may contain rows that were committed after the point.
     """
 
     table: Table
@@ -40,7 +43,13 @@ class TablePoint:
 
 @dataclass(frozen=True, slots=True)
 class GlobalPoint:
-    """A point as the list of points shows it. Times as in `Point`."""
+    """A point as the catalog lists it: without its tables, with what it brought.
+
+    Attributes
+    ----------
+    lsn, at, snapshot, committed_at, ledger : as in `Point`.
+    tables_changed, objects_copied, bytes_copied : what the iteration did.
+    """
 
     lsn: int
     at: Timestamp
@@ -61,7 +70,7 @@ class PointHistory:
 
     @repeatable
     def head(self) -> Head:
-        """The committed state, read at one moment: in one statement."""
+        """The committed state. Read by one statement, so that it is of one moment."""
         mine = points.c.task_id == mo_ccpr_log.c.task_id
         oldest, newest = (
             sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max)
@@ -73,7 +82,7 @@ class PointHistory:
             found = fetch(connection, query)
         if not found:
             raise StateUnreadable(
-                "its row is gone from mo_ccpr_log",
+                "mo_ccpr_log has no row of it",
                 subject=f"task {self.task_id}",
                 remedy="Restore the catalog database.",
             )
@@ -81,7 +90,7 @@ class PointHistory:
 
     @repeatable
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
-        """Those of a greater lsn, oldest first."""
+        """The points of a greater lsn than `after`, oldest first."""
         query = sa.select(points).where(points.c.task_id == self.task_id, points.c.lsn > after).order_by(points.c.lsn)
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
@@ -89,6 +98,7 @@ class PointHistory:
 
     @repeatable
     def newest(self) -> GlobalPoint | None:
+        """None before the first point."""
         with transaction(self.engine) as connection:
             query = sa.select(points).where(points.c.task_id == self.task_id).order_by(points.c.lsn.desc()).limit(1)
             found = fetch(connection, query)
@@ -117,7 +127,7 @@ class PointHistory:
 
     @repeatable
     def states(self) -> Iterator[TablePoint]:
-        """Every state of every table that some point shows, one manifest each."""
+        """Every table point that has a manifest, by table and point."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
@@ -125,14 +135,14 @@ class PointHistory:
 
     @repeatable
     def changed(self, lsn: int) -> dict[int, TablePoint]:
-        """What one point wrote, tables that went included."""
+        """The table points of one iteration by table id, those of tables that are gone included."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
         return {row.table_id: _table_point(row._mapping) for row in rows}
 
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
-        """Forget the points before one, and each table's states that no point from there on shows; their manifests."""
+        """Delete the points before one, and the table points that no remaining point shows. Returns their manifests."""
         later = table_points.alias()
         replaced = (
             sa.select(later.c.lsn)
@@ -152,27 +162,23 @@ class PointHistory:
         rows = connection.execute(
             sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
         ).all()
-        for row in rows:
-            key = (
-                table_points.c.task_id == self.task_id,
-                table_points.c.table_id == row.table_id,
-                table_points.c.lsn == row.lsn,
-            )
-            connection.execute(table_points.delete().where(*key))
+        key = sa.tuple_(table_points.c.table_id, table_points.c.lsn)
+        for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
+            connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
         connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
         return [row.manifest for row in rows if row.manifest]
 
     def write(self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint]) -> None:
         """Table points first, the global point last, in the caller's transaction."""
         rows = [self._table_values(table) for table in tables]
-        for start in range(0, len(rows), 1000):
-            connection.execute(table_points.insert(), rows[start : start + 1000])
+        for batch in batches(rows, _INSERT_ROWS):
+            connection.execute(table_points.insert(), batch)
         values = {
             "task_id": self.task_id,
             "lsn": point.lsn,
             "snapshot_ts": point.at.physical,
             "snapshot": point.snapshot,
-            "committed_at": point.committed_at.astimezone(UTC).replace(tzinfo=None),
+            "committed_at": stored_time(point.committed_at),
             "ledger": point.ledger,
             "tables_changed": point.tables_changed,
             "objects_copied": point.objects_copied,
@@ -200,7 +206,7 @@ class PointHistory:
 
 
 def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable]) -> Point:
-    """The point as the mirror publishes it: of tables that are behind, it shows nothing."""
+    """The point as the mirror publishes it. It does not show tables that are behind."""
     refs = {
         table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
     }
@@ -231,14 +237,6 @@ def _table_point(row: Mapping) -> TablePoint:
         return TablePoint(table, ref, lsn, integer_of(row["appendable"]))
 
 
-@contextmanager
-def _understood(row: Mapping) -> Iterator[None]:
-    """A row that this program would not have written is told as such."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        what = f"table {row['table_id']}, " if "table_id" in row else ""
-        subject = f"task {row['task_id']}, {what}point {row['lsn']}"
-        raise StateUnreadable(
-            f"a stored point cannot be read: {error}", subject=subject, remedy="Restore the catalog database."
-        ) from error
+def _understood(row: Mapping) -> AbstractContextManager[None]:
+    table = f"table {row['table_id']}, " if "table_id" in row else ""
+    return understood("a stored point cannot be read", f"task {row['task_id']}, {table}point {row['lsn']}")

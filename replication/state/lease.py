@@ -1,8 +1,9 @@
-"""Who runs what: an executor's identity, and the lease that it renews while it works (requirements O4, O5).
+"""An executor's identity, and the lease that it renews while it works. Source: docs/requirements.md O4, O5; decision
+lease-and-file-lock.
 
-The lease in `mo_ccpr_log` is the truth. Beside it each executor holds an operating system lock on a file of its own;
-the kernel frees it however the process ends. So an executor on the same state folder sees at once that the former
-owner is dead, and need not wait for the lease to run out; one elsewhere waits.
+The lease in `mo_ccpr_log` decides. In addition each executor holds an operating system lock on a file of its own. The
+kernel frees this lock however the process ends. So an executor on the same state folder sees at once that the former
+owner is dead and does not have to wait until the lease expires. An executor elsewhere waits.
 """
 
 import fcntl
@@ -21,7 +22,7 @@ from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
 from replication.state.log import CcprLog, Claim
 
 TTL_SECONDS = 30.0
-_KEPT_SECONDS = 86_400.0  # an executor's lock file after its end; no lease lasts as long
+_KEPT_SECONDS = 86_400.0  # age at which the lock file of an ended executor is deleted; no lease lasts as long
 _log = structlog.get_logger(__name__)
 
 
@@ -38,13 +39,13 @@ class Executor:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as error:
             raise StateUnreadable(
-                f"the lock of this executor cannot be made: {error.strerror}", subject=str(folder)
+                f"the lock file of this executor cannot be created: {error.strerror}", subject=str(folder)
             ) from error
         self._held: set[str] = set()
 
     @contextmanager
     def holding(self, log: CcprLog, claim: Claim) -> Iterator["Lease"]:
-        """The claim's lease for the block."""
+        """Hold and renew the claim's lease during the block."""
         lease = Lease(log, claim)
         self._held.add(claim.task_id)
         try:
@@ -55,19 +56,21 @@ class Executor:
                 self._held.discard(claim.task_id)
 
     def is_dead(self, owner: str) -> bool:
-        """True if the owner ran on this state folder and has ended; False if it lives or cannot be judged from here."""
+        """True if the owner ran on this state folder and has ended; False if it is alive or ran elsewhere."""
         try:
             return _is_free(self._folder / f"{uuid.UUID(owner)}.lock")
         except (FileNotFoundError, ValueError):
             return False
         except OSError as error:
             raise StateUnreadable(
-                f"cannot look at another executor's lock: {error.strerror}", subject=str(self._folder)
+                f"the lock file of another executor cannot be read: {error.strerror}", subject=str(self._folder)
             ) from error
 
     def close(self) -> None:
-        """End. If a lease could not be freed (the database was away), the file stays, unlocked: others know by it that
-        we are dead. What those have left that ended long ago is removed.
+        """End, and delete lock files of executors that ended long ago.
+
+        If a lease could not be freed because the database did not answer, our own file stays, unlocked: it shows other
+        executors that we are dead.
         """
         if not self._held:
             self._path.unlink(missing_ok=True)
@@ -88,7 +91,7 @@ def _is_free(path: Path) -> bool:
 
 
 class Lease:
-    """Holds a claim while work goes on; a thread renews it. `check` raises LeaseLost once somebody else has taken over."""
+    """Holds a claim during the work; a thread renews it. `check` raises LeaseLost once another executor took over."""
 
     def __init__(self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS) -> None:
         self.claim = claim
@@ -114,12 +117,15 @@ class Lease:
         return self._lost.is_set()
 
     def check(self) -> None:
+        """Raises LeaseLost. Does not ask the database."""
         if self.lost:
             raise LeaseLost("another executor has taken over", subject=f"subscription {self.claim.name}")
 
     def confirm(self) -> None:
-        """Ask the log whether the lease is still ours, and renew it: before what no transaction guards. Raises
-        LeaseLost."""
+        """Ask the database whether the lease is still ours, and renew it. For steps that no transaction protects.
+
+        Raises LeaseLost.
+        """
         if not self.log.renew(self.claim, self._ttl):
             self._lost.set()
         self.check()
@@ -131,5 +137,5 @@ class Lease:
                     self._lost.set()
                     return
             except (StateUnavailable, StateUnreadable) as error:
-                # the guarded commit decides in the end; a database that is away for a moment is no reason to stop
+                # Not a reason to stop: the database may answer again soon, and the guarded commit decides in the end.
                 _log.warning("lease not renewed", subscription=self.claim.name, error=error.message)

@@ -1,27 +1,29 @@
-"""What the mirror's store holds and who needs it: each copied object's size and checksum, which tables name it from
-when to when, and files that nobody names any more. Written in the transaction that commits a point, so that a sweep
-can trust it.
+"""The ledger of a mirror's files: size and checksum of each copied object, which tables refer to it at which points,
+and files to be deleted. Written in the transaction that commits a point, so that a sweep can rely on it.
 
-An object may stand in several tables (CLONE); it is garbage when the last reference has ended before the oldest point
-that is kept.
+Several tables may refer to one object (CLONE). It is garbage when its last reference has ended at or before the oldest
+point that is kept.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import sqlalchemy as sa
 
+from replication.mirror.layout import object_path
 from replication.mirror.object_rows import ObjectDiff
-from replication.state.database import transaction
+from replication.state.database import batches, transaction
 from replication.state.tables import garbage, objects, references
 
-_BATCH = 10_000
+_ROWS = 10_000  # rows of one INSERT or one page
+_NAMES = 500  # names in one IN (…)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A copied object as the ledger has it: size in bytes, sha256 of the content."""
+    """A copied object: size in bytes, SHA-256 of its content."""
 
     name: str
     size: int
@@ -30,7 +32,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A table names an object from one point on until another (None: still)."""
+    """A table refers to an object from point `from_lsn` on. At `until_lsn` it no longer does; None if it still does."""
 
     table_id: int
     from_lsn: int
@@ -53,79 +55,78 @@ class Ledger:
         kept: Collection[int],
         gone: Iterable[int],
     ) -> None:
-        """A point's part, in the caller's transaction.
+        """Record what a point changes, in the caller's transaction.
 
         Parameters
         ----------
-        copied : LEDGER_SCHEMA, what the point brought or found again.
-        kept : ids of the tables whose objects the mirror keeps; others leave no trace here.
-        gone : ids of the tables that the point no longer has.
+        copied : LEDGER_SCHEMA, the objects that the point copied, or found in the store.
+        kept : ids of the tables whose objects the mirror keeps; the ledger ignores all others.
+        gone : ids of the tables that do not exist any more at the point.
         """
-        mine = {"task_id": self.task_id}
-        for batch in copied.to_batches(_BATCH):
-            names = batch.column("name").to_pylist()
-            for table in (objects, garbage):  # a name that comes again is neither old nor garbage
-                column = table.c.object_name if table is objects else table.c.path
-                keys = names if table is objects else [f"objects/{name}" for name in names]
-                for start in range(0, len(keys), 500):
-                    connection.execute(
-                        table.delete().where(table.c.task_id == self.task_id, column.in_(keys[start : start + 500]))
-                    )
-            values = zip(names, batch.column("size").to_pylist(), batch.column("sha256").to_pylist(), strict=True)
-            connection.execute(
-                objects.insert(),
-                [{**mine, "object_name": name, "size": size, "sha256": sha} for name, size, sha in values],
-            )
-        ends = (
-            references.update()
-            .where(
-                references.c.task_id == self.task_id,
-                references.c.object_name == sa.bindparam("ended"),
-                references.c.table_id == sa.bindparam("of_table"),
-                references.c.until_lsn.is_(None),
-            )
-            .values(until_lsn=lsn)
-        )
-        for name, table_id in _pairs(diff.removed, kept):
-            connection.execute(ends, {"ended": name, "of_table": table_id})
-        for table_id in gone:
+        self._record_objects(connection, copied)
+        self._end_references(connection, lsn, diff.removed, kept, gone)
+        rows = [
+            {"task_id": self.task_id, "object_name": name, "table_id": table_id, "from_lsn": lsn}
+            for table_id, names in _names_by_table(diff.added, kept).items()
+            for name in names
+        ]
+        for batch in batches(rows, _ROWS):
+            connection.execute(references.insert(), batch)
+
+    def _record_objects(self, connection: sa.Connection, copied: pa.Table) -> None:
+        for batch in copied.to_batches(_ROWS):
+            names, sizes, sums = (batch.column(name).to_pylist() for name in ("name", "size", "sha256"))
+            for page in batches(names, _NAMES):  # an object that is copied again is neither an old one nor garbage
+                paths = [object_path(name) for name in page]
+                connection.execute(
+                    objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
+                )
+                connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
+            rows = [
+                {"task_id": self.task_id, "object_name": name, "size": size, "sha256": sha256}
+                for name, size, sha256 in zip(names, sizes, sums, strict=True)
+            ]
+            connection.execute(objects.insert(), rows)
+
+    def _end_references(
+        self, connection: sa.Connection, lsn: int, removed: pa.Table, kept: Collection[int], gone: Iterable[int]
+    ) -> None:
+        def end(table_id: int, *also: sa.ColumnElement[bool]) -> None:
             of_table = (
                 references.c.task_id == self.task_id,
                 references.c.table_id == table_id,
                 references.c.until_lsn.is_(None),
             )
-            connection.execute(references.update().where(*of_table).values(until_lsn=lsn))
-        rows = [
-            {**mine, "object_name": name, "table_id": table_id, "from_lsn": lsn}
-            for name, table_id in _pairs(diff.added, kept)
-        ]
-        for start in range(0, len(rows), _BATCH):
-            connection.execute(references.insert(), rows[start : start + _BATCH])
+            connection.execute(references.update().where(*of_table, *also).values(until_lsn=lsn))
+
+        for table_id, names in _names_by_table(removed, kept).items():
+            for page in batches(names, _NAMES):
+                end(table_id, references.c.object_name.in_(page))
+        for table_id in gone:
+            end(table_id)
 
     def stored_objects(self) -> Iterator[LedgerEntry]:
-        """Every object of the ledger, in the order of names, a page at a time."""
+        """Every object of the ledger, by name. Reads a page at a time."""
         last = ""
         while True:
             query = (
                 sa.select(objects)
                 .where(objects.c.task_id == self.task_id, objects.c.object_name > last)
                 .order_by(objects.c.object_name)
-                .limit(_BATCH)
+                .limit(_ROWS)
             )
             with transaction(self.engine) as connection:
                 page = connection.execute(query).all()
             yield from (LedgerEntry(row.object_name, row.size, row.sha256) for row in page)
-            if len(page) < _BATCH:
+            if len(page) < _ROWS:
                 return
             last = page[-1].object_name
 
     def look_up(self, names: Sequence[str]) -> dict[str, LedgerEntry]:
-        """Those of some names that the ledger has."""
+        """The entries of those names that the ledger has."""
         found = {}
-        for start in range(0, len(names), 500):
-            query = sa.select(objects).where(
-                objects.c.task_id == self.task_id, objects.c.object_name.in_(names[start : start + 500])
-            )
+        for page in batches(names, _NAMES):
+            query = sa.select(objects).where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
             with transaction(self.engine) as connection:
                 found |= {
                     row.object_name: LedgerEntry(row.object_name, row.size, row.sha256)
@@ -134,7 +135,7 @@ class Ledger:
         return found
 
     def checksums(self, names: Sequence[str]) -> dict[str, bytes]:
-        """SHA-256 of those of some names that the ledger has."""
+        """SHA-256 of those names that the ledger has."""
         return {name: stored.sha256 for name, stored in self.look_up(names).items()}
 
     def stored_bytes(self) -> int:
@@ -149,42 +150,41 @@ class Ledger:
             return [Reference(row.table_id, row.from_lsn, row.until_lsn) for row in connection.execute(query)]
 
     def end_references(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
-        """Forget references that ended at or before the oldest point kept; names that nothing refers to any more."""
+        """Delete references that ended at or before the oldest point kept. Returns objects that lost their last one."""
         ended = (references.c.task_id == self.task_id, references.c.until_lsn <= oldest_lsn)
         names = set(connection.scalars(sa.select(references.c.object_name).where(*ended)))
         connection.execute(references.delete().where(*ended))
-        unnamed = sorted(names)
-        for start in range(0, len(unnamed), 500):
-            page = unnamed[start : start + 500]
-            query = sa.select(references.c.object_name).where(
-                references.c.task_id == self.task_id, references.c.object_name.in_(page)
-            )
-            names -= set(connection.scalars(query))
+        for page in batches(sorted(names), _NAMES):
+            names -= self._referenced(connection, page)
         return sorted(names)
 
     def schedule_deletion(self, connection: sa.Connection, paths: Iterable[str], due_at: int) -> None:
-        """Files that may be deleted after a time; one that is waiting already keeps its time."""
+        """Record files to be deleted from `due_at` on, in seconds since 1970. A file recorded before keeps its time."""
         known = set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
         rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in sorted(set(paths) - known)]
-        for start in range(0, len(rows), _BATCH):
-            connection.execute(garbage.insert(), rows[start : start + _BATCH])
+        for batch in batches(rows, _ROWS):
+            connection.execute(garbage.insert(), batch)
 
     def schedule_strays(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
-        """Objects that were copied and that no table names: they are deleted after a time, counted anew each time that
-        they are wanted."""
-        for start in range(0, len(names), 500):
-            page = list(names[start : start + 500])
-            named = sa.select(references.c.object_name).where(
-                references.c.task_id == self.task_id, references.c.object_name.in_(page)
-            )
-            paths = [f"objects/{name}" for name in sorted(set(page) - set(connection.scalars(named)))]
+        """Record for deletion those objects that were copied and that no table refers to. The time of one recorded
+        before is set again: it was needed until now."""
+        for page in batches(names, _NAMES):
+            paths = [object_path(name) for name in sorted(set(page) - self._referenced(connection, page))]
             if paths:
                 connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
                 connection.execute(
                     garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths]
                 )
 
+    def _referenced(self, connection: sa.Connection, names: Sequence[str]) -> set[str]:
+        """Those names that a table refers to."""
+        query = sa.select(references.c.object_name).where(
+            references.c.task_id == self.task_id, references.c.object_name.in_(names)
+        )
+        return set(connection.scalars(query))
+
     def due_garbage(self, now: int) -> list[str]:
+        """Paths of the files that may be deleted now (seconds since 1970)."""
         with transaction(self.engine) as connection:
             return list(
                 connection.scalars(
@@ -193,19 +193,22 @@ class Ledger:
             )
 
     def waiting(self) -> int:
-        """How many files wait for the end of their grace."""
+        """How many files are recorded for deletion."""
         with transaction(self.engine) as connection:
             return connection.scalar(sa.select(sa.func.count()).where(garbage.c.task_id == self.task_id)) or 0
 
     def forget(self, path: str) -> None:
-        """A file that has been deleted."""
-        name = path.removeprefix("objects/")
+        """Remove a file that has been deleted."""
+        name = path.removeprefix(object_path(""))
         with transaction(self.engine) as connection:
             connection.execute(objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name == name))
             connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path == path))
 
 
-def _pairs(rows: pa.Table, kept: Collection[int]) -> list[tuple[str, int]]:
-    """(object name, table id) of the rows of kept tables, for the database; objects, not rows of users."""
-    names, ids = (rows.column(column).to_pylist() for column in ("name", "table_id"))
-    return [(name, table_id) for name, table_id in zip(names, ids, strict=True) if table_id in kept]
+def _names_by_table(rows: pa.Table, kept: Collection[int]) -> dict[int, list[str]]:
+    """The object names of each kept table. A loop over objects, not over rows of users."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for name, table_id in zip(rows.column("name").to_pylist(), rows.column("table_id").to_pylist(), strict=True):
+        if table_id in kept:
+            found[table_id].append(name)
+    return found

@@ -1,7 +1,7 @@
-"""`mo_ccpr_log`: one row a subscription, its lease, and the guarded commit (requirements N1, O3, O4, O5, B10).
+"""`mo_ccpr_log`: one row for each subscription, its lease, and the guarded commit.
 
-The table and its rows as values are in `replication.state.log_rows`; which state may follow which is data in
-`replication.state.states`.
+The rows as values are in `replication.state.log_rows`. Which state may follow which is data in
+`replication.state.states`. Source: docs/requirements.md N1, O3, O4, O5, B10; decision guarded-commit.
 """
 
 import time
@@ -24,19 +24,17 @@ from replication.errors import (
     SubscriptionMissing,
 )
 from replication.state.context import Context
-from replication.state.database import alone, repeatable, transaction
+from replication.state.database import exclusive, repeatable, stored_time, transaction
 from replication.state.log_rows import BadRow, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
 from replication.state.states import Event, IterationState, Pair, State, after
 from replication.state.tables import mo_ccpr_log
 
-__all__ = ["BadRow", "CcprLog", "Claim", "Failures", "IterationState", "LogRow", "State", "mo_ccpr_log"]
-
-_MOST_MESSAGE = 5000
+_LONGEST_MESSAGE = 5000  # characters of `error_message`
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run one subscription's iteration `lsn`, as long as nobody has raised the fence.
+    """The right to run iteration `lsn` of one subscription, until somebody raises the fence.
 
     Attributes
     ----------
@@ -52,11 +50,11 @@ class Claim:
 
 
 class CcprLog:
-    """The table and its rules.
+    """Reads and writes `mo_ccpr_log`.
 
     Parameters
     ----------
-    clock : seconds since 1970; a parameter so that tests can move it.
+    clock : seconds since 1970; a parameter so that tests can set it.
     """
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], float] = time.time) -> None:
@@ -64,10 +62,12 @@ class CcprLog:
         self._clock = clock
 
     def insert(self, row: LogRow, check: Callable[[list[LogRow]], None] | None = None) -> None:
-        """A new subscription. `check` sees the others, of which none can be added meanwhile, and may raise. Raises
-        SubscriptionExists."""
+        """Add a subscription. `check` is called with the rows of the others and may raise; none can be added meanwhile.
+
+        Raises SubscriptionExists.
+        """
         try:
-            with alone(self.engine, "subscriptions") as connection:
+            with exclusive(self.engine, "subscriptions") as connection:
                 if check is not None:
                     check(read_rows(connection)[0])
                 live_name = None if row.state == State.DROPPED else row.subscription_name
@@ -78,13 +78,12 @@ class CcprLog:
             ) from error
 
     def rows(self) -> list[LogRow]:
-        """Those that are not dropped and can be read, by name."""
+        """The subscriptions that are not dropped and can be read, by name."""
         return self.all_rows()[0]
 
     @repeatable
     def all_rows(self) -> tuple[list[LogRow], list[BadRow]]:
-        """Those that are not dropped, by name; and apart from them those that cannot be read, of which the others must
-        not suffer."""
+        """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
         with transaction(self.engine) as connection:
             return read_rows(connection)
 
@@ -94,12 +93,12 @@ class CcprLog:
         with transaction(self.engine) as connection:
             found = read_row(connection, mo_ccpr_log.c.live_name == name)
         if found is None:
-            raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+            raise _missing(name)
         return found
 
     @repeatable
     def dropped_row(self, name: str) -> LogRow | None:
-        """The latest of those of this name that were dropped."""
+        """The subscription of this name that was dropped last."""
         with transaction(self.engine) as connection:
             return read_latest_dropped(connection, name)
 
@@ -107,23 +106,25 @@ class CcprLog:
 
     @repeatable
     def claim(self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool]) -> Claim:
-        """Become the owner. Raises SubscriptionBusy while another living executor is, SubscriptionPaused,
-        SubscriptionMissing.
+        """Become the owner.
 
         An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its
-        recorded snapshot, which gives the same result. To claim what one holds already gives a new claim, so a
-        repetition does no harm.
+        recorded snapshot, which gives the same result. The owner may claim again and gets a new claim, so repeating
+        this is safe.
+
+        Raises SubscriptionBusy while a living executor other than this one is the owner, SubscriptionPaused,
+        SubscriptionMissing.
         """
         with transaction(self.engine) as connection:
             row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
             if row is None:
-                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+                raise _missing(name)
             pair = after(Event.CLAIM, row.pair, name)
             now = self._now()
             if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):
                 seconds = (row.lease_expires_at - now) / 1000
                 raise SubscriptionBusy(
-                    f"another executor ({row.cn_uuid}) is running it; its lease ends in {seconds:.0f} s unless it is renewed",
+                    f"another executor ({row.cn_uuid}) is running it; its lease ends in {seconds:.0f} s if not renewed",
                     subject=f"subscription {name}",
                 )
             values = {
@@ -157,26 +158,26 @@ class CcprLog:
 
     @repeatable
     def release(self, claim: Claim) -> None:
-        """Free the lease; nothing happens if it is somebody else's by now."""
+        """Free the lease. Nothing happens if another executor has it by now."""
         with transaction(self.engine) as connection:
             connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(lease_expires_at=0))
 
     # ---- the iteration
 
     def start(self, claim: Claim, context: Context) -> None:
-        """The iteration runs; its snapshot's name is recorded. State error is over."""
+        """The iteration begins to run. Records the name of its snapshot and ends state error."""
         self._change(claim, {"context": context.to_text()}, Event.START)
 
     def remember(self, claim: Claim, context: Context) -> None:
-        """A changed context within the iteration, or after it."""
+        """Store a changed context, during the iteration or after it."""
         self._change(claim, {"context": context.to_text()})
 
     def commit_row(self, connection: sa.Connection, claim: Claim, context: Context, watermark: int) -> None:
-        """The iteration's outcome, in the transaction that writes the points (O5): one UPDATE that names what the
-        owner believes.
+        """Write the iteration's outcome, in the transaction that writes the points (O5). One UPDATE whose WHERE names
+        everything that the owner believes.
 
-        Raises LeaseLost unless exactly our row is there, which must roll the whole transaction back. If the database
-        is lost before the transaction's end is answered, `has_committed` tells (B10).
+        Raises LeaseLost unless that changes exactly one row; the caller must then roll back the whole transaction. If
+        the connection is lost before COMMIT is answered, `has_committed` finds out what happened (B10).
         """
         values = {
             "state": State.RUNNING,
@@ -196,13 +197,14 @@ class CcprLog:
             raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
 
     def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
-        """Whether a commit whose answer was lost has happened. The row is locked to read it, so a commit that is still
-        under way has ended.
+        """Whether a commit whose answer was lost has happened. Reads the row under a lock, which waits until a commit
+        that is still under way has ended.
 
-        Raises LeaseLost if another has taken over meanwhile, CommitOutcomeUnknown if the database does not come back.
+        Raises LeaseLost if another executor has taken over meanwhile, CommitOutcomeUnknown if the database does not
+        come back.
         """
         try:
-            row = self._settled(claim)
+            row = self._locked_row(claim)
         except StateUnavailable as error:
             raise CommitOutcomeUnknown(
                 f"the connection was lost during the commit ({lost.message})",
@@ -213,13 +215,15 @@ class CcprLog:
         return row.iteration_lsn == claim.lsn + 1
 
     @repeatable
-    def _settled(self, claim: Claim) -> LogRow | None:
+    def _locked_row(self, claim: Claim) -> LogRow | None:
         with transaction(self.engine) as connection:
             return read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
 
     def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
-        """Write down a failure: `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened,
-        else `N:<first>:<text>` and state error.
+        """Store a failure in `error_message`.
+
+        `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened; else `N:<first>:<text>`
+        and state error.
         """
         now = round(self._clock())
         if isinstance(error, Terminal):
@@ -228,7 +232,7 @@ class CcprLog:
             before = Failures.of(self._message(claim))
             count, first = (before.count, before.first) if before else (0, now)
             message, event = f"R:{count + 1}:{first}:{now}:{error}", Event.RETRY
-        self._change(claim, {"error_message": message[:_MOST_MESSAGE], "context": context.to_text()}, event)
+        self._change(claim, {"error_message": message[:_LONGEST_MESSAGE], "context": context.to_text()}, event)
 
     @repeatable
     def _message(self, claim: Claim) -> str | None:
@@ -238,7 +242,7 @@ class CcprLog:
 
     @repeatable
     def _change(self, claim: Claim, values: dict[str, Any], event: Event | None = None) -> None:
-        """Write what the owner says; with an event, as a step of the open iteration. Twice is as once."""
+        """Write values as the owner of the row; with an event, as a step of the open iteration. Safe to repeat."""
         with transaction(self.engine) as connection:
             row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
             if row is None or (row.cn_uuid, row.fence) != (claim.owner, claim.fence):
@@ -254,21 +258,21 @@ class CcprLog:
             if changed.rowcount != 1:
                 raise _lost(row, claim)
 
-    # ---- what a person does
+    # ---- administration
 
     def pause(self, name: str) -> LogRow:
-        """No iteration begins, and the one that runs cannot commit: the fence is raised. What is paused stays so."""
-        return self._administer(name, Event.PAUSE, lambda row: _ended(row))
+        """No iteration begins any more. The one that runs cannot commit, because the fence is raised."""
+        return self._administer(name, Event.PAUSE, _without_owner)
 
     def resume(self, name: str) -> LogRow:
-        """It may run again, from its checkpoint and recorded snapshot; an error is cleared."""
+        """The subscription may run again, from its checkpoint and recorded snapshot. Clears an error."""
         return self._administer(name, Event.RESUME, lambda row: {"error_message": None})
 
     def alter(self, row: LogRow, values: dict[str, Any], *, reroute: bool) -> LogRow:
-        """Change a row's configuration as `row` showed it. With `reroute`, what runs at the former upstream cannot
-        commit any more.
+        """Change the configuration of a subscription. With `reroute`, an iteration that runs against the
+        former upstream cannot commit any more.
 
-        Raises SubscriptionBusy if somebody else has changed it since.
+        Raises SubscriptionBusy if the configuration is no longer the one that `row` shows.
         """
 
         def change(now: LogRow) -> dict[str, Any]:
@@ -283,29 +287,31 @@ class CcprLog:
                     subject=f"subscription {row.subscription_name}",
                     remedy="Alter it again.",
                 )
-            return {**values, **_ended(now)} if reroute else values
+            return {**values, **_without_owner(now)} if reroute else values
 
         return self._administer(row.subscription_name, Event.REROUTE if reroute else None, change, repeat=False)
 
     def drop(self, name: str) -> LogRow:
-        """It is no subscription any more, its name is free. What it has recorded upstream is to be dropped; lsn and
-        watermark stay."""
+        """End a subscription and free its name. Its recorded snapshots are to be dropped upstream; lsn and watermark
+        stay in the row."""
 
         def change(row: LogRow) -> dict[str, Any]:
             context = Context.from_text(row.context).released().to_text()
-            return {**_ended(row), "live_name": None, "drop_at": self._utc(), "context": context}
+            return {**_without_owner(row), "live_name": None, "drop_at": self._utc(), "context": context}
 
         return self._administer(name, Event.DROP, change, repeat=False)
 
     def forget(self, name: str) -> LogRow:
-        """Drop one whose row cannot be read: nothing is understood, what could be wrong is written over. Raises
-        SubscriptionMissing."""
+        """Drop a subscription whose row cannot be read: every value that could be wrong is overwritten.
+
+        Raises SubscriptionMissing.
+        """
         with transaction(self.engine) as connection:
             row = connection.execute(
                 sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)
             ).first()
             if row is None:
-                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+                raise _missing(name)
             try:
                 context = Context.from_text(row.context).released()
             except StateUnreadable:
@@ -334,7 +340,7 @@ class CcprLog:
 
     @repeatable
     def clear_dropped(self, task_id: str, values: dict[str, Any]) -> None:
-        """What is left of a dropped subscription: `context`, `upstream_conn`."""
+        """Write what is left of a dropped subscription: `context`, `upstream_conn`."""
         with transaction(self.engine) as connection:
             where = (mo_ccpr_log.c.task_id == task_id, mo_ccpr_log.c.state == State.DROPPED)
             connection.execute(mo_ccpr_log.update().where(*where).values(self._stamped(values)))
@@ -342,7 +348,7 @@ class CcprLog:
     def _administer(
         self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]], *, repeat: bool = True
     ) -> LogRow:
-        """`repeat`: the same again does no harm."""
+        """`repeat`: repeating the change is safe."""
         write = repeatable(self._write) if repeat else self._write
         return write(name, event, change)
 
@@ -350,7 +356,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
             if row is None:
-                raise SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+                raise _missing(name)
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
             connection.execute(
@@ -364,13 +370,18 @@ class CcprLog:
         return {**values, "updated_at": self._utc()}
 
     def _utc(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC).replace(tzinfo=None)
+        return stored_time(datetime.fromtimestamp(self._clock(), UTC))
 
     def _now(self) -> int:
         return round(self._clock() * 1000)
 
 
+def _missing(name: str) -> SubscriptionMissing:
+    return SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+
+
 def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+    """Conditions for UPDATE: the claim is still valid."""
     return (
         mo_ccpr_log.c.task_id == claim.task_id,
         mo_ccpr_log.c.cn_uuid == claim.owner,
@@ -378,8 +389,8 @@ def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def _ended(row: LogRow) -> dict[str, Any]:
-    """Whoever owns the row owns it no more."""
+def _without_owner(row: LogRow) -> dict[str, Any]:
+    """The raised fence ends the owner's claim."""
     return {"fence": row.fence + 1, "lease_expires_at": 0, "cn_uuid": None}
 
 

@@ -1,11 +1,12 @@
-"""The table `mo_ccpr_log`, and its rows as values (requirement N1).
+"""The rows of the table `mo_ccpr_log` as values. Source: docs/requirements.md N1.
 
-Names and numeric codes are MatrixOne's (spec/native-behaviour.md, sections 1 and 2); what stands behind `drop_at` is
-ours. Two columns say what MatrixOne has no place for: `subscription_name` is the subscription's own name (there: the
-publication's, here `publication_name`), and `account_id` is the publisher's (there: the receiving account's, which a
-replica outside MatrixOne has not).
+Names and numeric codes are those of MatrixOne's table of the same name; the columns after `drop_at` are ours, and two
+others have another meaning here. `subscription_name` is the subscription's own name (MatrixOne: the publication's,
+which is in `publication_name` here). `account_id` is the publisher's (MatrixOne: the receiving account's; a replica
+outside MatrixOne has none).
 
-A row that cannot be read is one subscription's trouble: the others are read without it.
+A row that cannot be read concerns one subscription only: the others are read without it (decision
+unreadable-rows-apart).
 """
 
 from dataclasses import dataclass
@@ -19,17 +20,27 @@ from replication.state.database import fetch
 from replication.state.states import IterationState, Pair, State
 from replication.state.tables import mo_ccpr_log
 
-LONGEST_LEASE_SECONDS = (
-    300.0  # ten times what an executor takes; one that ends later was written by a clock that was ahead
-)
+# Ten times the lease of an executor. A lease that ends later was written by a clock that was ahead.
+LONGEST_LEASE_SECONDS = 300.0
 _READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
 _NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
 
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """A row as read; see MatrixOne's table for the columns. Times are UTC; `watermark` is the upstream's clock in
-    nanoseconds, 0 = none."""
+    """A row as read. Times are UTC.
+
+    Attributes
+    ----------
+    state, iteration_state : codes of `State` and `IterationState`.
+    iteration_lsn : number of the next iteration.
+    watermark : up to which time of the upstream the replica is complete; its clock in nanoseconds, 0 = none.
+    context : `Context` as JSON.
+    cn_uuid : id of the executor that owns the row, None = nobody.
+    error_message : see `CcprLog.fail`; None if the last iteration did not fail.
+    fence : raised by each claim, pause, drop and change of the upstream.
+    lease_expires_at : milliseconds since 1970, 0 = free.
+    """
 
     task_id: str
     subscription_name: str
@@ -59,20 +70,23 @@ class LogRow:
         return Pair(State(self.state), IterationState(self.iteration_state))
 
     def is_held(self, now: float) -> bool:
-        """Has the lease not run out, by our clock? Its owner may be dead all the same. One that ends too late to be
-        one is not believed: a clock that was set back since would keep everybody out for as long, and a living owner
-        loses nothing but its work to the fence.
+        """Whether the lease has not expired by our clock (`now` is in seconds since 1970). Its owner may be dead.
+
+        A lease that ends implausibly late does not count. It was written before the clock was set back, and would keep
+        every executor out until then. If its owner is alive after all, the fence costs it no more than its work.
         """
         return 0 < self.lease_expires_at / 1000 - now <= LONGEST_LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """An unbroken row of failures after which trying again may help.
+    """Consecutive failures after which trying again may help.
 
     Attributes
     ----------
-    first, last : when, in seconds since 1970 on our clock.
+    count : how many.
+    first, last : times of the first and the last, in seconds since 1970 on our clock.
+    text : the last error.
     """
 
     count: int
@@ -82,7 +96,7 @@ class Failures:
 
     @classmethod
     def of(cls, message: str | None) -> "Failures | None":
-        """Read from `error_message`; None if the last iteration did not fail so."""
+        """Parse `error_message`. None if the last iteration did not fail in this way."""
         parts = (message or "").split(":", 4)
         if len(parts) != 5 or parts[0] != "R" or not all(part.isdecimal() for part in parts[1:4]):
             return None
@@ -91,12 +105,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be read, by what can be told of it.
-
-    Attributes
-    ----------
-    error : what is wrong with it, and the way out.
-    """
+    """A row that cannot be read: its key, its name, and what is wrong with it."""
 
     task_id: str
     subscription_name: str
@@ -104,14 +113,14 @@ class BadRow:
 
 
 def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
-    """Those that are not dropped, by name; and those that cannot be read."""
+    """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
     live = mo_ccpr_log.c.live_name.is_not(None)
     try:
         return [
             _row(row) for row in fetch(connection, sa.select(*_READ).where(live).order_by(mo_ccpr_log.c.live_name))
         ], []
     except StateUnreadable:
-        pass  # one is bad, which spoils the answer to all: each by itself
+        pass  # one bad row fails the whole query, so each is read by itself
     rows, bad = [], []
     keys = sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name).where(live).order_by(mo_ccpr_log.c.live_name)
     for task_id, name in connection.execute(keys).all():
@@ -125,8 +134,10 @@ def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
 
 
 def read_row(connection: sa.Connection, where: sa.ColumnElement[bool], *, lock: bool = False) -> LogRow | None:
-    """With `lock`, nobody else writes the row until the transaction ends (SQLite's whole transactions are so). Raises
-    StateUnreadable."""
+    """With `lock`, nobody else can write the row until the transaction ends (in SQLite this is always so).
+
+    Raises StateUnreadable.
+    """
     query = sa.select(*_READ).where(where)
     try:
         found = fetch(connection, query.with_for_update() if lock else query)
@@ -137,18 +148,19 @@ def read_row(connection: sa.Connection, where: sa.ColumnElement[bool], *, lock: 
 
 
 def read_latest_dropped(connection: sa.Connection, name: str) -> LogRow | None:
-    """The latest of those of this name that were dropped."""
+    """The subscription of this name that was dropped last."""
     where = (mo_ccpr_log.c.subscription_name == name, mo_ccpr_log.c.state == State.DROPPED)
     found = fetch(connection, sa.select(*_READ).where(*where).order_by(mo_ccpr_log.c.drop_at.desc()).limit(1))
     return _row(found[0]) if found else None
 
 
 def values_of(row: LogRow) -> dict[str, object]:
+    """By column name, for an INSERT."""
     return {column.name: getattr(row, column.name) for column in _READ}
 
 
 def _row(row: sa.Row) -> LogRow:
-    """Raises StateUnreadable for what was not written here."""
+    """Raises StateUnreadable for values that this program would not have written."""
     values = row._mapping
     try:
         for name in _NUMBERS:

@@ -1,10 +1,10 @@
-"""The catalog database's version and the steps from each to the next. Forward only: a database of a newer version is
-refused.
+"""The version of the catalog database and the steps from each version to the next. Forward only: a database of a newer
+version is refused.
 
-A step is what changed tables need; a new table needs none, since tables that are not there are made. In SQLite a step
-and its version number are one transaction. MySQL commits every statement that changes a table by itself, so there each
-statement of a step looks at what is there or may run twice, and an interrupted step is run again from its start. One
-process migrates at a time, the others wait (`alone`).
+Only changed tables need a step: missing tables are created anyway. In SQLite a step and its version number are one
+transaction. MySQL commits every statement that changes a table, so each statement of a step checks what is there or
+may run twice, and an interrupted step runs again from its start. One process migrates at a time, the others wait
+(`exclusive`). Source: decision own-migrations.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
-from replication.state.database import alone, create_engine, place, repeatable, typed
+from replication.state.database import create_engine, exclusive, place, repeatable, typed
 from replication.state.tables import METADATA, mo_ccpr_log, versions
 
 SCHEMA_VERSION = 2
 VIEW = "mo_sync_configs"
+# As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
     "task_id",
     "subscription_name",
@@ -33,25 +34,28 @@ VIEW_COLUMNS = (
     "error_message",
     "created_at",
     "updated_at",
-)  # requirement N1, O3
+)
 
 
 def open_database(url: str) -> sa.Engine:
-    """Connect, make or migrate the tables. Raises StateUnreadable, StateUnavailable."""
+    """Connect, and create or migrate the tables. Raises StateUnreadable, StateUnavailable."""
     engine = create_engine(url)
     repeatable(migrate)(engine)
     return engine
 
 
 def migrate(engine: sa.Engine) -> None:
-    """Make or bring up to date what is not. Raises StateUnreadable for a newer version, StateUnavailable."""
+    """Create what is missing and migrate what is older.
+
+    Raises StateUnavailable; StateUnreadable, also for a newer version.
+    """
     with typed(engine), engine.connect() as connection:
         version = _version(connection)
         if version == SCHEMA_VERSION and not _missing(connection):
             return
     _refuse_newer(engine, version)
-    with alone(engine, "schema") as connection:
-        version = _version(connection)  # another process may have been faster
+    with exclusive(engine, "schema") as connection:
+        version = _version(connection)  # again: another process may have migrated it meanwhile
         _refuse_newer(engine, version)
         if version is not None:
             for number in range(version + 1, SCHEMA_VERSION + 1):
@@ -66,12 +70,14 @@ def _refuse_newer(engine: sa.Engine, version: int | None) -> None:
     if version is not None and version > SCHEMA_VERSION:
         text = f"the catalog database is of version {version}, this program knows up to {SCHEMA_VERSION}"
         raise StateUnreadable(
-            text, subject=place(engine), remedy="Use a program at least as new as the one that wrote it."
+            text,
+            subject=place(engine),
+            remedy="Use a version of this program at least as new as the one that wrote it.",
         )
 
 
 def _version(connection: sa.Connection) -> int | None:
-    """None if there is nothing yet."""
+    """None if there is no table yet."""
     look = sa.inspect(connection)
     if (
         look.has_table(versions.name)
@@ -89,7 +95,7 @@ def _missing(connection: sa.Connection) -> bool:
 
 
 def _create_view(connection: sa.Connection) -> None:
-    """What is configured, under the outline design's name (O3)."""
+    """The configuration of the subscriptions, under the name that O3 gives it."""
     if VIEW not in sa.inspect(connection).get_view_names():
         connection.exec_driver_sql(
             f"CREATE VIEW {VIEW} AS SELECT {', '.join(VIEW_COLUMNS)} FROM mo_ccpr_log WHERE live_name IS NOT NULL"
@@ -103,9 +109,9 @@ def _has_column(connection: sa.Connection, table: str, column: str) -> bool:
 # ---- 2: a dropped subscription's name is free again; types that fit a row of MySQL; names compared byte for byte
 
 _COLUMNS_1 = (
-    "task_id, subscription_name, subscription_account_name, sync_level, account_id, db_name, table_name, upstream_conn, sync_config, "
-    "state, iteration_state, iteration_lsn, watermark, context, cn_uuid, error_message, created_at, drop_at, updated_at, publication_name, "
-    "fence, lease_expires_at"
+    "task_id, subscription_name, subscription_account_name, sync_level, account_id, db_name, table_name, "
+    "upstream_conn, sync_config, state, iteration_state, iteration_lsn, watermark, context, cn_uuid, error_message, "
+    "created_at, drop_at, updated_at, publication_name, fence, lease_expires_at"
 )
 _SQLITE_LOG_2 = """
 CREATE TABLE mo_ccpr_log (
@@ -136,9 +142,9 @@ CREATE TABLE mo_ccpr_log (
 )"""
 _MYSQL_MODIFY_2: Mapping[str, str] = {
     "mo_ccpr_log": (
-        "MODIFY db_name LONGTEXT NOT NULL, MODIFY table_name LONGTEXT NOT NULL, MODIFY upstream_conn LONGTEXT NOT NULL, "
-        "MODIFY error_message LONGTEXT, MODIFY created_at DATETIME(6) NOT NULL, MODIFY drop_at DATETIME(6), "
-        "MODIFY updated_at DATETIME(6) NOT NULL"
+        "MODIFY db_name LONGTEXT NOT NULL, MODIFY table_name LONGTEXT NOT NULL, "
+        "MODIFY upstream_conn LONGTEXT NOT NULL, MODIFY error_message LONGTEXT, "
+        "MODIFY created_at DATETIME(6) NOT NULL, MODIFY drop_at DATETIME(6), MODIFY updated_at DATETIME(6) NOT NULL"
     ),
     "ccpr_points": "MODIFY committed_at DATETIME(6) NOT NULL",
     "ccpr_table_points": "MODIFY database_name LONGTEXT NOT NULL, MODIFY table_name LONGTEXT NOT NULL",
@@ -151,9 +157,8 @@ _MYSQL_MODIFY_2: Mapping[str, str] = {
 
 def _to_2(connection: sa.Connection) -> None:
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(
-            "ALTER TABLE mo_ccpr_log RENAME TO mo_ccpr_log_1"
-        )  # SQLite cannot take a unique key away
+        # SQLite cannot drop a unique key, so the table is created again.
+        connection.exec_driver_sql("ALTER TABLE mo_ccpr_log RENAME TO mo_ccpr_log_1")
         connection.exec_driver_sql(_SQLITE_LOG_2)
         copied = f"SELECT {_COLUMNS_1}, CASE WHEN state = 3 THEN NULL ELSE subscription_name END FROM mo_ccpr_log_1"
         connection.exec_driver_sql(f"INSERT INTO mo_ccpr_log ({_COLUMNS_1}, live_name) {copied}")
@@ -163,7 +168,7 @@ def _to_2(connection: sa.Connection) -> None:
     for table, changes in _MYSQL_MODIFY_2.items():
         if table not in present:
             continue
-        if changes:  # first: a row of VARCHAR(5000) fits in latin1, and does not in utf8mb4
+        if changes:  # before the conversion: a row of VARCHAR(5000) fits in latin1, but not in utf8mb4
             connection.exec_driver_sql(f"ALTER TABLE {table} {changes}")
         connection.exec_driver_sql(f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     if not _has_column(connection, "mo_ccpr_log", "live_name"):

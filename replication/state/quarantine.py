@@ -1,9 +1,9 @@
-"""Tables that fail while the others go on (setting `isolated`; requirement B4).
+"""Tables that fail while the others go on, with the setting `consistency = isolated`.
 
-`ccpr_quarantine` has a row for each table that failed in the last iteration; it is tried again with every iteration,
-and the row goes in the commit that moves the table again. `ccpr_behind` says of each point which tables it does not
-show: what is known of a table that was not moved is the state of an older point, so nobody may read it there
-(`PointNotReached`). Both are written in the transaction of the commit.
+`ccpr_quarantine` has a row for each table that failed in the last iteration. Each iteration tries the table again; the
+commit that moves it to a newer point deletes the row. `ccpr_behind` has the tables that a point does not show: what is
+known of such a table is its state at an older point, so it cannot be read at this one (`PointNotReached`). Both are
+written in the transaction of the commit. Source: docs/requirements.md B4; decision lagging-tables-left-out.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,21 @@ import sqlalchemy as sa
 from matrixone.schema import Table
 from replication.failure import Failure
 from replication.mirror.points import LaggingTable
-from replication.state.database import fetch, repeatable, transaction
+from replication.state.database import fetch, repeatable, stored_time, transaction
 from replication.state.tables import behind_tables, quarantine
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A table in quarantine. Times are ours, UTC."""
+class QuarantineEntry:
+    """A table in quarantine.
+
+    Attributes
+    ----------
+    since_lsn : the first iteration that failed to move it.
+    first_failed_at, last_failed_at : on our clock, UTC.
+    attempts : how many iterations failed to move it.
+    failure : the last one.
+    """
 
     table_id: int
     database: str
@@ -38,36 +46,36 @@ class Quarantined:
 
 
 class Quarantine:
-    """Both tables for one subscription."""
+    """The rows of one subscription in both tables."""
 
     def __init__(self, engine: sa.Engine, task_id: str) -> None:
         self.engine = engine
         self.task_id = task_id
 
     @repeatable
-    def entries(self) -> list[Quarantined]:
-        """The tables in quarantine now, by id."""
+    def entries(self) -> list[QuarantineEntry]:
+        """The tables that are in quarantine now, by id."""
         query = sa.select(quarantine).where(quarantine.c.task_id == self.task_id).order_by(quarantine.c.table_id)
         with transaction(self.engine) as connection:
-            return [_quarantined(row._mapping) for row in fetch(connection, query)]
+            return [_entry(row._mapping) for row in fetch(connection, query)]
 
     @repeatable
     def behind(self, lsn: int) -> dict[int, LaggingTable]:
-        """The tables that a point does not show, by id."""
+        """By id the tables that a point does not show."""
         return self._behind(behind_tables.c.lsn == lsn).get(lsn, {})
 
     @repeatable
     def behind_by_point(self) -> dict[int, dict[int, LaggingTable]]:
-        """Likewise for every point that does not show all."""
+        """By point and id, for all points that do not show all tables."""
         return self._behind(sa.true())
 
     def write(
         self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]
     ) -> None:
-        """The outcome of iteration `lsn`, in the caller's transaction: the tables that failed in it, and no others."""
+        """Replace the quarantine by the tables that failed in iteration `lsn`, in the caller's transaction."""
         mine = quarantine.c.task_id == self.task_id
         known = {row.table_id: row for row in fetch(connection, sa.select(quarantine).where(mine))}
-        stamp = now.astimezone(UTC).replace(tzinfo=None)
+        stamp = stored_time(now)
         if known:
             connection.execute(quarantine.delete().where(mine))
         rows = []
@@ -93,7 +101,7 @@ class Quarantine:
             connection.execute(quarantine.insert(), rows)
 
     def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, LaggingTable]) -> None:
-        """What point `lsn` does not show, in the caller's transaction."""
+        """Record the tables that point `lsn` does not show, in the caller's transaction."""
         rows = [
             {
                 "task_id": self.task_id,
@@ -109,7 +117,7 @@ class Quarantine:
             connection.execute(behind_tables.insert(), rows)
 
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> None:
-        """Forget points that are let go."""
+        """Delete what was recorded of points before one, in the caller's transaction."""
         connection.execute(
             behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn)
         )
@@ -127,16 +135,14 @@ class Quarantine:
         return found
 
 
-def _quarantined(row: Mapping) -> Quarantined:
-    first, last = row["first_failed_at"].replace(tzinfo=UTC), row["last_failed_at"].replace(tzinfo=UTC)
-    failure = Failure(row["code"], row["message"], row["subject"], row["remedy"])
-    return Quarantined(
+def _entry(row: Mapping) -> QuarantineEntry:
+    return QuarantineEntry(
         row["table_id"],
         row["database_name"],
         row["table_name"],
         row["since_lsn"],
-        first,
-        last,
+        row["first_failed_at"].replace(tzinfo=UTC),
+        row["last_failed_at"].replace(tzinfo=UTC),
         row["attempts"],
-        failure,
+        Failure(row["code"], row["message"], row["subject"], row["remedy"]),
     )

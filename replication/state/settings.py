@@ -3,18 +3,18 @@
 import json
 from dataclasses import dataclass, fields
 
-MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to everybody
+MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What copying may take of the upstream and of the line.
+    """Limits for copying objects.
 
     Attributes
     ----------
     sessions : upstream sessions at once, from 1 to MOST_SESSIONS.
-    mb_s : megabytes a second of all sessions together, on average; 0 = as fast as it comes.
+    mb_s : megabytes per second of all sessions together, on average; 0 = no limit.
     """
 
     sessions: int = 4
@@ -28,16 +28,16 @@ class Settings:
     Attributes
     ----------
     sync_interval : seconds between iterations when the sensor runs them.
-    retain, retain_for : how many points stay readable, and for how many seconds the younger ones do; see
-        `retention.Retention`.
-    with_indexes : copy the objects of hidden index tables, too (architecture 13).
-    max_sessions, max_mb_s : what copying may take, see `Budget`.
+    retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
+    with_indexes : also copy the objects of hidden index tables.
+    flush : ``on_demand`` asks the upstream to flush a snapshot that is not flushed, ``wait`` waits for it (decision
+        flush-on-demand).
+    max_sessions, max_mb_s : limits for copying, see `Budget`.
     mirror : URL of the mirror's store; empty for the folder ``mirrors/<name>`` of the state folder.
-    flush : ``on_demand`` asks the upstream to flush a snapshot that is not, ``wait`` waits (architecture 5).
-    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table behind
-        (quarantine, B4).
-    resync_limit : bytes that a full list may fetch by itself where the upstream has lost the last point's snapshot; 0
-        = ask first.
+    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table at an older
+        point (quarantine; docs/requirements.md B4).
+    resync_limit : how many bytes a full list may fetch without asking, where the upstream has lost the snapshot of the
+        last point; 0 = ask first.
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
@@ -61,7 +61,7 @@ class Settings:
 
     @classmethod
     def from_text(cls, text: str) -> "Settings":
-        """Raises TypeError or ValueError for what was not written here."""
+        """Raises TypeError or ValueError for what this program would not have written."""
         value = json.loads(text)
         if not isinstance(value, dict):
             raise TypeError("sync_config is not a JSON object")

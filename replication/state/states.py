@@ -1,9 +1,9 @@
-"""The states of a subscription and which event leads from one to another, as data (requirements N1, O4, O5, B11; drawn
-in docs/states.md).
+"""The states of a subscription and which event leads from one to another, as data. docs/reference/states.md shows them
+as a diagram.
 
-`CcprLog` looks each change up here before it writes, so a state that is not drawn is never stored. Codes are
-MatrixOne's (native-behaviour.md 2), whose table never says `cancel`: here it is an iteration that was cut off by a
-pause or a drop.
+`CcprLog` looks up each change here before it writes, so a state that is not in the diagram is never stored. The codes
+are MatrixOne's. Its own code never stores `cancel`; here it is an iteration that was cut off by a pause or a drop.
+Source: docs/requirements.md N1, O4, O5, B11.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class IterationState(IntEnum):
 
 
 class Event(StrEnum):
-    """What happens to a subscription."""
+    """An event that changes the state of a subscription."""
 
     CLAIM = "claim"  # an executor becomes the owner
     START = "start"  # its iteration runs
@@ -44,7 +44,7 @@ class Event(StrEnum):
 
 
 class Pair(NamedTuple):
-    """`state` and `iteration_state` of a row."""
+    """The columns `state` and `iteration_state` of a row."""
 
     state: State
     iteration: IterationState
@@ -52,18 +52,19 @@ class Pair(NamedTuple):
 
 _R, _E, _P, _D = State.RUNNING, State.ERROR, State.PAUSED, State.DROPPED
 _PENDING, _RUNS, _COMPLETE, _FAILED, _CANCEL = IterationState
-IDLE = Pair(_R, _COMPLETE)  # what a new subscription is in
+IDLE = Pair(_R, _COMPLETE)  # also the state of a new subscription
 _WORKS = Pair(_R, _RUNS)
-_WAITS = Pair(_R, _PENDING)  # never written here; MatrixOne's name for an iteration that was chosen and has not begun
+_WAITS = Pair(_R, _PENDING)  # never written here; in MatrixOne an iteration that was chosen and has not begun
 _STOPPED = Pair(_E, _FAILED)
 _CUT = {_PENDING: _CANCEL, _RUNS: _CANCEL}  # what becomes of an iteration that may not go on
-# What a person does is possible in every state that is not dropped, in one that nobody ever wrote too: there is always
-# a way out.
+# Pause, resume, alter and drop are possible in every state that is not dropped, even in one that is never written: so
+# there is always a way out.
 _LIVE = tuple(Pair(state, iteration) for state in (_R, _E, _P) for iteration in IterationState)
 
 TRANSITIONS: Mapping[Event, Mapping[Pair, Pair]] = MappingProxyType(
     {
-        # An iteration that a dead owner left pending or running is complete: running it again gives the same (O4).
+        # An iteration that a dead owner left pending or running counts as complete: running it again gives the same
+        # result (O4).
         Event.CLAIM: {IDLE: IDLE, _WORKS: IDLE, _WAITS: IDLE, _STOPPED: _STOPPED},
         Event.START: {IDLE: _WORKS, _WORKS: _WORKS, _STOPPED: _WORKS},
         Event.COMMIT: {_WORKS: IDLE},
@@ -78,18 +79,21 @@ TRANSITIONS: Mapping[Event, Mapping[Pair, Pair]] = MappingProxyType(
 
 
 def after(event: Event, now: Pair, name: str) -> Pair:
-    """The states after an event. Raises SubscriptionPaused, SubscriptionMissing (it was dropped), TransitionRefused."""
+    """The states after an event.
+
+    Raises SubscriptionPaused, SubscriptionMissing (it was dropped), TransitionRefused.
+    """
     found = TRANSITIONS[event].get(now)
     if found is not None:
         return found
     subject = f"subscription {name}"
     if now.state is State.PAUSED:
         raise SubscriptionPaused(
-            "it is paused", subject=subject, remedy=f"`ccpr resume {name}`: it goes on from its checkpoint."
+            "it is paused", subject=subject, remedy=f"`ccpr resume {name}`: it continues from its checkpoint."
         )
     if now.state is State.DROPPED:
         raise SubscriptionMissing("it was dropped", subject=subject)
-    text = f"{event} is no step out of state {now.state.name.lower()}, iteration {now.iteration.name.lower()}"
+    text = f"not possible in state {now.state.name.lower()}, iteration {now.iteration.name.lower()}: {event}"
     raise TransitionRefused(
         text, subject=subject, remedy=f"`ccpr resume {name}` sets it right and keeps the checkpoint."
     )

@@ -1,10 +1,10 @@
-"""A subscription as a value: what is replicated, from where, and how (requirements O2, O3; architecture 16)."""
+"""A subscription as a value: what is replicated, from where, and how. Source: docs/requirements.md O2, O3."""
 
 import json
 import re
 import uuid
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from matrixone.schema import Kind, Table
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
@@ -13,15 +13,18 @@ from matrixone.upstream.publications import Publication
 from replication.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from replication.state.context import Context
 from replication.state.credentials import Vault
-from replication.state.log import IterationState, LogRow, State
+from replication.state.database import stored_time
+from replication.state.log_rows import LogRow
 from replication.state.settings import Settings
+from replication.state.states import IterationState, State
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """
+    """What is replicated, from where, and how.
+
     Attributes
     ----------
     table : the one table of a table-level subscription, None for the whole database.
@@ -39,7 +42,7 @@ class Subscription:
 
     @property
     def uid(self) -> str:
-        """What our snapshots' names carry: random, so that a second installation never meets them."""
+        """12 random characters in the names of our snapshots, so that two installations never use the same name."""
         return self.task_id.replace("-", "")[:12]
 
     @property
@@ -51,12 +54,13 @@ class Subscription:
         return self.database if self.table is None else f"{self.database}.{self.table}"
 
     def replicates(self, table: Table, indexes_of_scope: frozenset[str]) -> bool:
-        """Does the mirror record this table? Index tables belong to it; whether their objects are copied is `copies`."""
+        """Whether the mirror records this table, index tables included; see `copies` for their objects."""
         if table.kind is Kind.INDEX:
             return self.table is None or table.name in indexes_of_scope
         return table.kind is Kind.TABLE and self.table in (None, table.name)
 
     def copies(self, table: Table) -> bool:
+        """Whether the objects of a recorded table are copied."""
         return table.kind is Kind.TABLE or self.settings.with_indexes
 
     @classmethod
@@ -71,11 +75,13 @@ class Subscription:
         table: str | None,
         settings: Settings,
     ) -> "Subscription":
+        """Raises BadName."""
         check_subscription_name(name)
         return cls(str(uuid.uuid4()), name, endpoint, vault.seal(password), publication, database, table, settings)
 
     @classmethod
     def from_row(cls, row: LogRow) -> "Subscription":
+        """Raises StateUnreadable."""
         try:
             settings = Settings.from_text(row.sync_config)
             endpoint, sealed = parse_uri(row.upstream_conn)
@@ -99,8 +105,8 @@ class Subscription:
         )
 
     def to_row(self, now: datetime) -> LogRow:
-        """The row of a new subscription: nothing run, nothing held."""
-        stamp = now.astimezone(UTC).replace(tzinfo=None)
+        """The row of a new subscription: no iteration yet, no owner."""
+        stamp = stored_time(now)
         return LogRow(
             task_id=self.task_id,
             subscription_name=self.name,
@@ -128,6 +134,6 @@ class Subscription:
 
 
 def check_subscription_name(name: str) -> None:
-    """The name becomes a folder and a partition key (architecture 16). Raises BadName."""
+    """The name becomes a folder and a partition key. Raises BadName."""
     if not _NAME.fullmatch(name):
         raise BadName("not a name for a subscription or a target", subject=f"name {name[:80]!r}")

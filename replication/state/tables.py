@@ -1,8 +1,7 @@
-"""The tables of the catalog database, all of them: what a subscription, its points, its files and its targets are made
-of.
+"""All tables of the catalog database. Their names and those of their columns are persisted and never change.
 
-What a column means is said where its rows become values: `log_rows`, `history`, `ledger`, `quarantine`, `targets`,
-`checkpoint.store`.
+The meaning of the columns is described where rows become values: `log_rows`, `history`, `ledger`, `quarantine`,
+`targets`, `checkpoint.store`.
 """
 
 from typing import Any
@@ -11,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT
 
 METADATA = sa.MetaData()
-# Types and options that are the same in all the databases: text without a length (five VARCHAR(5000) are more than a
-# row of MySQL may have), times to the microsecond, names compared byte for byte as SQLite does.
+# The same in all databases: text without a length (five VARCHAR(5000) are more than a row of MySQL may have), times to
+# the microsecond, names compared byte for byte as SQLite does.
 LONG_TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")
 UTC_TIME = sa.DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
 _MYSQL = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
@@ -26,7 +25,7 @@ mo_ccpr_log = sa.Table(
     sa.Column("subscription_name", sa.String(60), nullable=False),
     sa.Column("subscription_account_name", sa.String(300), nullable=False),  # the publisher
     sa.Column("sync_level", sa.String(16), nullable=False),
-    sa.Column("account_id", sa.BigInteger, nullable=False),  # the publisher's, as looked up
+    sa.Column("account_id", sa.BigInteger, nullable=False),  # the publisher's
     sa.Column("db_name", LONG_TEXT, nullable=False),
     sa.Column("table_name", LONG_TEXT, nullable=False),
     sa.Column("upstream_conn", LONG_TEXT, nullable=False),
@@ -44,25 +43,24 @@ mo_ccpr_log = sa.Table(
     sa.Column("publication_name", sa.String(64), nullable=False),
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("lease_expires_at", sa.BigInteger, nullable=False),  # milliseconds since 1970; 0 = free
-    sa.Column("live_name", sa.String(60)),  # the name, null once it was dropped: so it is free again
+    sa.Column("live_name", sa.String(60)),  # the name; null for a dropped subscription, so that it is free again
     sa.UniqueConstraint("live_name", name="ccpr_live_name"),
     **TABLE_OPTIONS,
 )
 checkpoints = sa.Table(
     "ccpr_checkpoints",
     METADATA,
-    sa.Column("id", sa.String(64), primary_key=True),  # whose: a task id
+    sa.Column("id", sa.String(64), primary_key=True),  # a task id
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),  # 0 = the global point
     sa.Column("table_schema", LONG_TEXT, nullable=False),  # the database's name
     sa.Column("table_name", LONG_TEXT, nullable=False),
     sa.Column("lsn", sa.BigInteger, nullable=False),
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),  # nanoseconds, the upstream's clock
-    sa.Column("exit_safe_lsn", sa.BigInteger),  # of the global row alone, as is the next
+    sa.Column("exit_safe_lsn", sa.BigInteger),  # like the next one, in the global row only
     sa.Column("exit_safe_ts", sa.BigInteger),
     sa.Column("table_info", LONG_TEXT),  # JSON
-    sa.Column(
-        "is_finished", sa.Boolean, nullable=False
-    ),  # false: changes up to a later location are waiting; the global point waits, too
+    # False if changes up to a later location are pending, for which the global point waits, too.
+    sa.Column("is_finished", sa.Boolean, nullable=False),
     sa.Column("is_global", sa.Boolean, nullable=False),
     sa.Column("create_time", UTC_TIME, nullable=False),
     sa.Column("update_time", UTC_TIME, nullable=False),
@@ -125,7 +123,7 @@ behind_tables = sa.Table(
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("database_name", LONG_TEXT, nullable=False),  # as the table is called at that point upstream
     sa.Column("table_name", LONG_TEXT, nullable=False),
-    sa.Column("stands_at", sa.BigInteger),  # the newest point that shows it; null = none does
+    sa.Column("stands_at", sa.BigInteger),  # the newest point that shows the table; null = none does
     **TABLE_OPTIONS,
 )
 targets = sa.Table(
@@ -140,11 +138,11 @@ targets = sa.Table(
     sa.Column("as_text", LONG_TEXT, nullable=False),  # JSON: names `table.column`
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("created_at", UTC_TIME, nullable=False),
-    sa.Column("lsn", sa.BigInteger),  # the point to which all tables that are not behind were carried
+    sa.Column("lsn", sa.BigInteger),  # the point at which all tables are that are not behind
     sa.Column("snapshot_ts", sa.BigInteger),
-    sa.Column("needed_lsn", sa.BigInteger),  # the oldest point from which a table has still to go on
-    sa.Column("behind", LONG_TEXT, nullable=False),  # JSON: tables that did not come along
-    sa.Column("attempts", sa.BigInteger, nullable=False),  # failed ones in a row
+    sa.Column("needed_lsn", sa.BigInteger),  # the oldest point from which a table has still to be synced
+    sa.Column("behind", LONG_TEXT, nullable=False),  # JSON: tables at older points
+    sa.Column("attempts", sa.BigInteger, nullable=False),  # consecutive failed ones
     sa.Column("first_failed_at", UTC_TIME),
     sa.Column("last_failed_at", UTC_TIME),
     sa.Column("failure", LONG_TEXT),  # JSON
@@ -166,7 +164,7 @@ references = sa.Table(
     sa.Column("object_name", sa.String(42), primary_key=True),
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("from_lsn", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("until_lsn", sa.BigInteger),  # the first point that no longer names it; null = it is live
+    sa.Column("until_lsn", sa.BigInteger),  # the first point that no longer names the object; null = still named
     sa.Index("ccpr_references_by_table", "task_id", "table_id"),
     sa.Index("ccpr_references_by_end", "task_id", "until_lsn"),
     **TABLE_OPTIONS,
@@ -176,9 +174,8 @@ garbage = sa.Table(
     METADATA,
     sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("path", sa.String(255), primary_key=True),
-    sa.Column(
-        "due_at", sa.BigInteger, nullable=False
-    ),  # seconds since 1970: readers of a dropped point have time until then
+    # Seconds since 1970. Until then readers may finish with a dropped point.
+    sa.Column("due_at", sa.BigInteger, nullable=False),
     **TABLE_OPTIONS,
 )
 versions = sa.Table(

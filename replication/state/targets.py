@@ -1,8 +1,8 @@
-"""Targets of a subscription: the databases into which its points are carried, as rows of the catalog database.
+"""Targets of a subscription, as rows of the catalog database. A target is a database into which its points are synced.
 
-How far a target has come stands in the target itself, in the transaction that brought the rows; what stands here is a
-copy of it for `ccpr status`, and tells retention which points are still needed. It is written after the target's, so
-it is never ahead of it.
+The target itself stores which point it is at, in the transaction that wrote the rows. The catalog has a copy of that,
+for `ccpr status` and for retention, which has to know which points are still needed. The copy is written after the
+target has committed, so it is never ahead of the target.
 """
 
 import json
@@ -16,27 +16,28 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from matrixone.schema import integer_of, text_of
-from replication.errors import StateUnreadable, TargetExists, TargetMissing
+from replication.errors import TargetExists, TargetMissing
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy
-from replication.state.database import fetch, repeatable, transaction
+from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import points, targets
 
 
 class TargetState(StrEnum):
     ACTIVE = "active"
-    RELEASED = "released"  # all its tables are ordinary ones, nothing is carried there any more
+    RELEASED = "released"  # its tables are ordinary ones now, and are not synced any more
 
 
 @dataclass(frozen=True, slots=True)
 class LaggingTargetTable:
-    """A table of a target that did not come along.
+    """A table of a target that is not at the target's point.
 
     Attributes
     ----------
     table : its name upstream, `db.t`.
-    statements : what would change its definition, and waits for a person; empty where something else keeps it.
+    failure : why.
+    statements : statements that would change its definition and wait for a person; empty if the reason is another.
     """
 
     table: str
@@ -55,7 +56,13 @@ class LaggingTargetTable:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Failed attempts in a row. Times are ours, UTC."""
+    """Consecutive failed attempts to sync a target.
+
+    Attributes
+    ----------
+    failure : the last one.
+    first, last : times of the first and the last, on our clock, UTC.
+    """
 
     failure: Failure
     attempts: int
@@ -70,10 +77,11 @@ class Target:
     Attributes
     ----------
     uri : without password.
-    as_text : columns that are kept as long text whatever they are, `table.column`.
-    lsn, snapshot_ts : the point to which it was carried last; None before the first.
-    needed_lsn : the oldest point from which one of its tables goes on; None if no point is needed.
-    behind : what did not come along at the last attempt.
+    as_text : columns that are stored as long text whatever their type, `table.column`.
+    lsn, snapshot_ts : the point it is at; None before the first.
+    needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
+    behind : the tables that are not at that point.
+    failing : None if the last attempt succeeded.
     """
 
     task_id: str
@@ -93,7 +101,7 @@ class Target:
 
 
 class TargetRecords:
-    """The targets of one subscription."""
+    """The rows of one subscription's targets in the catalog database."""
 
     def __init__(self, engine: sa.Engine, task_id: str) -> None:
         self.engine = engine
@@ -101,7 +109,7 @@ class TargetRecords:
 
     @repeatable
     def all(self) -> list[Target]:
-        """By name."""
+        """All targets, by name. Raises StateUnreadable."""
         with transaction(self.engine) as connection:
             rows = fetch(
                 connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name)
@@ -109,14 +117,14 @@ class TargetRecords:
         return [_target(row._mapping) for row in rows]
 
     def get(self, name: str) -> Target:
-        """Raises TargetMissing."""
+        """Raises TargetMissing, StateUnreadable."""
         for target in self.all():
             if target.name == name:
                 return target
         raise TargetMissing("the subscription has no target of that name", subject=f"target {name}")
 
     def add(self, target: Target) -> None:
-        """Raises TargetExists."""
+        """Add a target that has no point yet. Raises TargetExists."""
         values = {
             "task_id": self.task_id,
             "target_name": target.name,
@@ -126,7 +134,7 @@ class TargetRecords:
             "ddl_policy": target.policy.value,
             "as_text": json.dumps(target.as_text, ensure_ascii=False),
             "state": target.state.value,
-            "created_at": _stamp(target.created_at),
+            "created_at": stored_time(target.created_at),
             "behind": "[]",
             "attempts": 0,
         }
@@ -136,39 +144,40 @@ class TargetRecords:
         except IntegrityError as error:
             raise TargetExists("the subscription has a target of that name", subject=f"target {target.name}") from error
 
-    def change(self, name: str, **values: Any) -> None:
-        """Other values for columns of a row."""
-        self._update(name, values)
-
     def remove(self, name: str) -> None:
         with transaction(self.engine) as connection:
             connection.execute(targets.delete().where(targets.c.task_id == self.task_id, targets.c.target_name == name))
 
-    def synced(
+    def record_sync(
         self, name: str, lsn: int, snapshot_ts: int, needed_lsn: int, behind: Sequence[LaggingTargetTable]
     ) -> None:
-        """The target stands at a point but for the tables that are behind."""
-        told = json.dumps([table.to_json() for table in behind], ensure_ascii=False)
-        nothing = {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
-        self._update(
-            name, {"lsn": lsn, "snapshot_ts": snapshot_ts, "needed_lsn": needed_lsn, "behind": told, **nothing}
+        """The target is at a point, except for the tables that are behind. Ends failing."""
+        self.change(
+            name,
+            lsn=lsn,
+            snapshot_ts=snapshot_ts,
+            needed_lsn=needed_lsn,
+            behind=json.dumps([table.to_json() for table in behind], ensure_ascii=False),
+            attempts=0,
+            first_failed_at=None,
+            last_failed_at=None,
+            failure=None,
         )
 
-    def failed(self, target: Target, failure: Failure, now: datetime) -> None:
-        """The target as a whole could not be carried on."""
+    def record_failure(self, target: Target, failure: Failure, now: datetime) -> None:
+        """The target as a whole could not be synced."""
         before = target.failing
-        self._update(
+        self.change(
             target.name,
-            {
-                "attempts": before.attempts + 1 if before else 1,
-                "first_failed_at": _stamp(before.first if before else now),
-                "last_failed_at": _stamp(now),
-                "failure": failure.to_text(),
-            },
+            attempts=before.attempts + 1 if before else 1,
+            first_failed_at=stored_time(before.first if before else now),
+            last_failed_at=stored_time(now),
+            failure=failure.to_text(),
         )
 
     @repeatable
-    def _update(self, name: str, values: Mapping[str, Any]) -> None:
+    def change(self, name: str, **values: Any) -> None:
+        """Set columns of a target's row. Nothing happens if there is no such target."""
         with transaction(self.engine) as connection:
             connection.execute(
                 targets.update()
@@ -179,7 +188,7 @@ class TargetRecords:
 
 @repeatable
 def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
-    """The lsn of each target's oldest point that is still needed: retention leaves these and all later ones."""
+    """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
     query = sa.select(targets.c.needed_lsn).where(
         targets.c.task_id == task_id, targets.c.needed_lsn.is_not(None), targets.c.state == TargetState.ACTIVE.value
     )
@@ -189,7 +198,7 @@ def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
 
 @repeatable
 def is_lagging(engine: sa.Engine, task_id: str) -> bool:
-    """Has a target failed, or not been carried to the newest point? Tables that wait for a person do not count."""
+    """Whether a target failed, or is not at the newest point. Tables that wait for a person do not count."""
     newest = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == task_id).scalar_subquery()
     behind = targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < newest)
     query = sa.select(targets.c.target_name).where(
@@ -199,13 +208,8 @@ def is_lagging(engine: sa.Engine, task_id: str) -> bool:
         return bool(fetch(connection, query.limit(1)))
 
 
-def _stamp(when: datetime) -> datetime:
-    return when.astimezone(UTC).replace(tzinfo=None)
-
-
 def _target(row: Mapping) -> Target:
-    """A row that this program would not have written is told as such."""
-    try:
+    with understood("its row cannot be read", f"target {row['target_name']} of task {row['task_id']}"):
         failing = None
         if row["failure"] is not None:
             first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
@@ -226,8 +230,3 @@ def _target(row: Mapping) -> Target:
             behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
             failing=failing,
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        subject = f"target {row['target_name']} of task {row['task_id']}"
-        raise StateUnreadable(
-            f"its row cannot be read: {error}", subject=subject, remedy="Restore the catalog database."
-        ) from error

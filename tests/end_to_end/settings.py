@@ -4,7 +4,7 @@ import json
 
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
-from replication.state.log import mo_ccpr_log
+from replication.state.tables import mo_ccpr_log
 from tests.end_to_end.replica import NAME
 
 

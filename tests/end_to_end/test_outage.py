@@ -9,7 +9,8 @@ import pytest
 
 from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
 from replication.service.workspace import Workspace
-from replication.state.log import Failures, State
+from replication.state.log_rows import Failures
+from replication.state.states import State
 from tests.end_to_end.replica import NAME, Replica, replaying
 from wire.faults import CutStatement, FailStatement
 

@@ -16,7 +16,7 @@ from emulator.recorded_upstream import RecordedUpstream
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.service.workspace import Workspace
-from replication.state.log import State
+from replication.state.states import State
 from replication.targets import sync
 from replication.targets.address import parse_target_uri
 from tests.end_to_end.replica import About, Replica

@@ -12,7 +12,7 @@ import pytest
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
 from replication.service.workspace import Workspace
-from replication.state.log import LogRow
+from replication.state.log_rows import LogRow
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 

@@ -16,7 +16,7 @@ from ccpr_dagster.definitions import defs
 from replication.service.workspace import Workspace
 from replication.state.context import Context, SnapshotRef
 from replication.state.database import transaction
-from replication.state.log import IterationState, State
+from replication.state.states import IterationState, State
 from resources.replication import Replication
 from sensors import ccpr_log
 from sensors.ccpr_log import RUNS_PER_TICK, ccpr_log_sensor

@@ -17,7 +17,8 @@ from replication.iteration.iteration import Iteration
 from replication.iteration.lag import LagMeter
 from replication.service.workspace import Workspace
 from replication.state.context import Context, SnapshotRef
-from replication.state.log import Failures, LogRow, State
+from replication.state.log_rows import Failures, LogRow
+from replication.state.states import State
 from sensors import ccpr_log
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in

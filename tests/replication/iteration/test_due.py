@@ -9,7 +9,8 @@ from matrixone.upstream.retry import BACK_OFF
 from replication.errors import StateUnreadable
 from replication.iteration.due import due_at
 from replication.state.context import Context, SnapshotRef
-from replication.state.log import IterationState, LogRow
+from replication.state.log_rows import LogRow
+from replication.state.states import IterationState
 from tests.replication.values import a_subscription
 
 CREATED = 1_000_000.0

@@ -23,9 +23,11 @@ from replication.errors import (
 from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory
-from replication.state.log import CcprLog, Claim, Failures, IterationState, State, mo_ccpr_log
+from replication.state.log import CcprLog, Claim
+from replication.state.log_rows import Failures
 from replication.state.migrations import open_database
-from replication.state.tables import versions
+from replication.state.states import IterationState, State
+from replication.state.tables import mo_ccpr_log, versions
 from tests.replication.values import NOW, a_subscription, commit
 from tests.support.mariadb import MariaDb
 

@@ -19,8 +19,9 @@ from replication.state import migrations
 from replication.state.context import Context
 from replication.state.database import create_engine, place, transaction
 from replication.state.history import PointHistory
-from replication.state.log import CcprLog, State
+from replication.state.log import CcprLog
 from replication.state.migrations import SCHEMA_VERSION, open_database
+from replication.state.states import State
 from replication.state.tables import METADATA, versions
 from tests.replication.values import NOW, a_subscription
 from tests.support.mariadb import MariaDb

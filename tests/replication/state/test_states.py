@@ -20,9 +20,10 @@ from matrixone.errors import Terminal, Transient
 from replication.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TransitionRefused
 from replication.state.context import Context
 from replication.state.database import transaction
-from replication.state.log import CcprLog, Claim, mo_ccpr_log
+from replication.state.log import CcprLog, Claim
 from replication.state.migrations import open_database
 from replication.state.states import IDLE, TRANSITIONS, Event, IterationState, Pair, State, after
+from replication.state.tables import mo_ccpr_log
 from tests.replication.values import NOW, a_subscription, commit
 
 TTL = 30.0
