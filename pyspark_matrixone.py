@@ -1,8 +1,5 @@
-"""Where Spark looks for `format("matrixone")` when nobody has registered it: a module of this name with a class
-`DefaultSource`.
-
-Source: spec/spark.md.
-"""
+"""Where Spark looks for `format("matrixone")` when no class of that name was registered: for a class `DefaultSource` in
+a module `pyspark_<format>`."""
 
 from replication.spark.source import MatrixOneDataSource as DefaultSource
 

@@ -6,11 +6,13 @@ Layout below the mirror's store, all immutable but `head.json`:
     objects/<object name>                      as the upstream has it
     manifests/<table id>/<lsn>-<fence>.arrow   the live objects of one table, and its schema
     ledger/<lsn>-<fence>.arrow                 name, size, sha256 of each object that the point brought
-    points/<lsn>.json                          what the point's tables are: a delta over the point before, every 16th complete
+    points/<lsn>.json                          the point's tables: what differs from the one before; every 16th complete
     head.json                                  the newest point, the next lsn, the watermark
     work/<lsn>-<attempt>/                      results of steps of an iteration that has not ended
 
-A reader needs this folder only, no catalog. Source: architecture.md, "One commit", decisions 3, 6 and 13.
+A reader needs this folder only, no state database. Rows are read by `Mirror.rows`, whoever reads: `Mirror.read`, the
+tasks of `replication.mirror.table_read`, exports. Source: docs/architecture.md, "One commit"; decisions
+mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
 """
 
 import json
@@ -18,20 +20,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
+from matrixone.objects.stats import ObjectStats, stats_columns
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.visibility import ListedObject, visible_batches
 from matrixone.schema import Column, Table, integer_of, text_of
 from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from replication.mirror.arrow_files import read_arrow_file
+from replication.mirror.filters import Condition, Filter, conditions, satisfying
 from replication.mirror.layout import COMPLETE_EVERY, FORMAT, HEAD, MANIFEST_SCHEMA, object_path, point_path
 from replication.mirror.points import Head, LaggingTable, Point, TableRef, instant_text, nanoseconds_of
+from replication.mirror.pruning import prune, stats_tell_of
 from replication.mirror.store import Store
 
 
@@ -41,6 +47,17 @@ class Manifest:
 
     table: Table
     objects: pa.Table
+
+    @property
+    def data_objects(self) -> pa.Table:
+        """Those that hold rows, and not the names of deleted ones."""
+        return self.objects.filter(pc.invert(self.objects.column("is_tombstone")))
+
+    def only(self, names: Sequence[str] | pa.Array) -> "Manifest":
+        """The table with some of its data objects; tombstones stay."""
+        stored = stats_columns(self.objects.column("stats").combine_chunks()).column("name")
+        wanted = pc.is_in(stored, pa.array(names, pa.string()))
+        return Manifest(self.table, self.objects.filter(pc.or_(self.objects.column("is_tombstone"), wanted)))
 
     def listed_objects(self) -> list[ListedObject]:
         """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
@@ -80,6 +97,11 @@ class Mirror:
             return []
         return [lsn for lsn in self._files() if head.oldest_point <= lsn <= head.newest_point]
 
+    def points(self) -> list[Point]:
+        """All points that can be read, oldest first. Each file is read once."""
+        known: dict[int, dict[str, Any]] = {}
+        return [self._load(lsn, known) for lsn in self.lsns()]
+
     def points_not_needed(self, oldest_lsn: int) -> list[str]:
         """Files of points before one that is kept, from which no delta up to it or later starts."""
         *_, (first, _) = self._layers(oldest_lsn)
@@ -93,7 +115,10 @@ class Mirror:
         """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
         for the newest.
 
-        An idle iteration makes no point: its lsn reads as the point before it. Raises PointNotReached, PointGone.
+        An idle iteration makes no point: its lsn reads as the point before it. A datetime has microseconds and stands
+        for all nanoseconds of the last one, so that a point is found by its own time.
+
+        Raises PointNotReached, PointGone.
         """
         head = self.published_head()
         lsns = self.lsns()
@@ -113,13 +138,13 @@ class Mirror:
             if not older:
                 raise PointGone(f"lsn {at} is before the oldest point, lsn {lsns[0]}", subject=self.store.url)
             return self._load(older[-1])
-        instant = at if isinstance(at, int) else nanoseconds_of(at)
+        instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
         if instant > head.watermark:
             raise PointNotReached(f"{instant_text(instant)} is not reached{newest}", subject=self.store.url)
         low, high = 0, len(lsns)  # points are ordered by time as by lsn
         while low < high:
             middle = (low + high) // 2
-            if self._snapshot_ts(lsns[middle]) <= instant:
+            if self._snapshot_ts(lsns[middle]) <= instant + slack:
                 low = middle + 1
             else:
                 high = middle
@@ -140,18 +165,91 @@ class Mirror:
         return ObjectFile(self.store.read(object_path(name)), subject=f"object {name}")
 
     def read(
-        self, point: Point, qualified_name: str, *, columns: Sequence[str] | None = None, hidden: bool = False
+        self,
+        point: Point,
+        qualified_name: str,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Sequence[Filter] = (),
+        hidden: bool = False,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a table at a point: the schema, and one batch a block. Raises TableMissingInMirror for an
-        unknown table or column.
+        """The rows of a table at a point of which all filters are true: the schema, and one batch a block at most.
 
-        Rows are cut at the point's time, not at that of the manifest: an appendable object that stayed live may hold
-        rows committed in between.
+        Raises TableMissingInMirror for an unknown table or column, BadFilter; and while batches are taken what `rows`
+        raises.
         """
         manifest = self.manifest(point.table(qualified_name))
         wanted = choose_columns(manifest.table, columns, hidden=hidden)
-        batches = visible_batches(manifest.listed_objects(), self.open_object, wanted, point.at)
-        return arrow_schema(wanted), _of_table(qualified_name, batches)
+        return arrow_schema(wanted), self.rows(manifest, wanted, point.at, filters=filters)
+
+    def rows(
+        self,
+        manifest: Manifest,
+        columns: Sequence[Column],
+        at: Timestamp,
+        *,
+        filters: Sequence[Filter] = (),
+        names: Sequence[str] | pa.Array | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a table that are visible at a time and of which all filters are true, one batch a block at most.
+
+        The time is the point's, not that of the manifest: an appendable object that stayed live may hold rows that were
+        committed in between. Objects and blocks without a row that is asked for are not read, as far as zone maps tell.
+
+        Parameters
+        ----------
+        columns : what the batches hold, in this order.
+        names : data objects to read; without them all of the manifest that the filters do not exclude.
+
+        Raises
+        ------
+        BadFilter
+            At once, as MirrorDamaged for an object that is opened for its sort key.
+        MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed
+            While batches are taken; MirrorDamaged names the table.
+        """
+        tests = conditions(filters, manifest.table)
+        with files_of(manifest.table.qualified_name):
+            if names is None and filters:
+                names = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks()).column(
+                    "name"
+                )
+        part = manifest if names is None else manifest.only(names)
+        return self._rows(part, tuple(columns), at, tuple(filters), tests)
+
+    def _rows(
+        self,
+        manifest: Manifest,
+        columns: tuple[Column, ...],
+        at: Timestamp,
+        filters: tuple[Filter, ...],
+        tests: tuple[Condition, ...],
+    ) -> Iterator[pa.RecordBatch]:
+        read = tuple(dict.fromkeys((*columns, *(test.column for test in tests))))
+        choose = prune(filters, manifest.table.columns).blocks if filters else None
+        places = [read.index(column) for column in columns]
+        with files_of(manifest.table.qualified_name):
+            batches = visible_batches(manifest.listed_objects(), self.open_object, read, at, choose=choose)
+            for batch in batches:
+                chosen = satisfying(batch, read, tests)
+                if chosen.num_rows:
+                    yield chosen if read == columns else chosen.select(places)
+
+    def data_objects(self, manifest: Manifest, filters: Sequence[Filter] = ()) -> pa.Table:
+        """The live data objects that can hold a row of which all filters are true (MANIFEST_SCHEMA).
+
+        The object list has a zone map of one column, the one that the rows are sorted by. Which one that is, the
+        smallest object tells; nothing else is opened.
+        """
+        live, columns = manifest.data_objects, manifest.table.columns
+        if not filters or not live.num_rows:
+            return live
+        objects = [ObjectStats.parse(raw) for raw in live.column("stats").to_pylist()]
+        key = self.open_object(min(objects, key=attrgetter("size")).name).sort_key
+        if key is None or not stats_tell_of(key, columns):
+            return live
+        tests = prune(filters, columns).on(key)
+        return live.filter(pa.array([not tests.excludes_zone(listed.sort_key_zonemap) for listed in objects]))
 
     # ---- writing
 
@@ -206,8 +304,9 @@ class Mirror:
 
     # ----
 
-    def _load(self, lsn: int) -> Point:
-        layers = [value for _, value in self._layers(lsn)]
+    def _load(self, lsn: int, known: dict[int, dict[str, Any]] | None = None) -> Point:
+        """`known` are files that were read already, by lsn; what is read comes into it."""
+        layers = [value for _, value in self._layers(lsn, {} if known is None else known)]
         value = layers[0]
         merged: dict[str, Any] = {}
         with self._understood(point_path(lsn)):
@@ -223,18 +322,20 @@ class Mirror:
             behind = {int(table_id): LaggingTable.from_json(late) for table_id, late in value.get("behind", {}).items()}
             return Point(lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables, behind)
 
-    def _layers(self, lsn: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """A point's file and those that it stands on, down to a complete one. A base is always older, so that this
+    def _layers(self, lsn: int, known: dict[int, dict[str, Any]] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """A point's file and those that it depends on, down to a complete one. A base is always older, so that this
         ends."""
         base: int | None = lsn
         while base is not None:
             lsn, name = base, point_path(base)
-            value = self._json(name)
+            value = known[lsn] if known and lsn in known else self._json(name)
+            if known is not None:
+                known[lsn] = value
             yield lsn, value
             with self._understood(name):
                 base = None if value["base"] is None else integer_of(value["base"])
                 if base is not None and base >= lsn:
-                    raise ValueError(f"point {lsn} cannot stand on point {base}")
+                    raise ValueError(f"point {lsn} cannot depend on point {base}")
 
     def _snapshot_ts(self, lsn: int) -> int:
         name = point_path(lsn)
@@ -266,22 +367,21 @@ class Mirror:
 
 @contextmanager
 def files_of(qualified_name: str) -> Iterator[None]:
-    """A file of this table that is missing or damaged is told with the table's name, and how to get it back."""
+    """An error about a file of this table that is missing or damaged names the table, and how to get the file back."""
     try:
         yield
     except MirrorDamaged as error:
-        remedy = f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; see `ccpr verify`."
+        remedy = (
+            f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; "
+            "see `ccpr verify`."
+        )
         subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
         raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error
 
 
-def _of_table(qualified_name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with files_of(qualified_name):
-        yield from batches
-
-
 def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = False) -> tuple[Column, ...]:
-    """The table's columns in declared order, or the named ones in the order given. Hidden ones on request or by name."""
+    """The table's columns in declared order, or the named ones in the order given. Hidden ones on request or by name.
+    Raises TableMissingInMirror."""
     if names is None:
         return table.columns if hidden else table.user_columns
     by_name = {column.name: column for column in table.columns}

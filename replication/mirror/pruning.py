@@ -1,65 +1,38 @@
 """Which objects and blocks of a table cannot hold a row that some filters ask for, by zone maps and null counts. Needs
 no Spark.
 
-Only ever a reason to leave data blocks out, never rows: who filters, filters what is read. So whatever cannot be told
-for certain is read: bool (its zone map is the AND of its values), floats (a zone map says nothing of NaN, which is
-greater than any number in SQL), enums and sets (stored as numbers, compared as labels), json (stored in binary,
+Only ever a reason to leave data blocks out, never rows: rows are filtered after they were decoded
+(`replication.mirror.filters`). So whatever is not certain is read: bool (its zone map is the AND of its values), floats
+(a zone map says nothing of NaN), enums and sets (stored as numbers, compared as labels), json (stored in binary,
 compared as text), types without zone maps. Zone maps cover all stored rows, visible ones or not, so neither time nor
-deletes matter here. Source: spec/object-format.md 1.2, 2.5, 5.2.
+deletes matter here. Source: docs/format/object-file.md 1.2, 2.5, 5.2; decision filters-leave-out-blocks.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from matrixone.objects import types
-from matrixone.objects.convert import UNIX_EPOCH_US
+from matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
 from matrixone.objects.layout import Block
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import Column
+from replication.mirror.filters import Compare, Filter, IsIn, IsNotIn, IsNotNull, IsNull, value_of
 
-Operator = Literal["=", "<", "<=", ">", ">="]
-
-_LONGEST_EXPONENT = 200  # of a decimal that is compared exactly; 10**exponent is computed
 _CUT = b"\xff" * 30  # a maximum of this may stand for anything greater
-_UTC_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """`column operator value`. Values as Arrow's `as_py` gives them: int, Decimal, str, bytes, date, datetime (of a
-    timestamp with a zone, of a datetime without), timedelta.
-    """
-
-    column: str
-    operator: Operator
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class IsIn:
-    """`column IN values`; values as in `Compare`."""
-
-    column: str
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    column: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsNotNull:
-    column: str
-
-
-Filter = Compare | IsIn | IsNull | IsNotNull  # a row is asked for if all filters are true of it
+# Types whose zone maps are in the order of the values; and the distance from the zero of a compared value to that of
+# a stored one.
+_STORED: dict[int, int] = {
+    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.YEAR, types.TIME), 0),
+    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT), 0),
+    **dict.fromkeys((types.DECIMAL64, types.DECIMAL128), 0),
+    **dict.fromkeys((types.CHAR, types.VARCHAR, types.TEXT, types.UUID, *types.BINARY_TYPES), 0),
+    types.DATE: UNIX_EPOCH_DAYS,
+    types.DATETIME: UNIX_EPOCH_US,
+    types.TIMESTAMP: UNIX_EPOCH_US,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +126,15 @@ def stats_tell_of(sort_key: int, columns: Sequence[Column]) -> bool:
 
 def _test(filter_: Filter, column: Column) -> _Test:
     """A value that cannot be compared leaves what every comparison implies: null never satisfies one."""
-    if isinstance(filter_, IsNull | IsNotNull):
-        return _Test(column, "null" if isinstance(filter_, IsNull) else "not null")
-    operator, values = ("in", filter_.values) if isinstance(filter_, IsIn) else (filter_.operator, (filter_.value,))
+    match filter_:
+        case IsNull():
+            return _Test(column, "null")
+        case IsNotNull() | IsNotIn() | Compare(operator="!="):
+            return _Test(column, "not null")
+        case IsIn():
+            operator, values = "in", filter_.values
+        case Compare():
+            operator, values = filter_.operator, (filter_.value,)
     stored = [_stored(column, value) for value in values if value is not None]
     if None in stored or (operator != "in" and not stored):
         return _Test(column, "not null")
@@ -164,68 +143,9 @@ def _test(filter_: Filter, column: Column) -> _Test:
 
 def _stored(column: Column, value: Any) -> Any:
     """A value in the form and order of the column's zone maps; None if it has none."""
-    if types.is_set(column):
+    if column.type.oid not in _STORED or types.is_set(column):
         return None
-    if types.is_packed(column):
-        return _binary(column, value)
-    convert = _STORED.get(column.type.oid)
-    return None if convert is None else convert(column, value)
-
-
-def _number(column: Column, value: Any) -> int | Fraction | None:
-    """Unscaled, and exact whatever digits the value has more than the column."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return None
-    if isinstance(value, Decimal) and (
-        not value.is_finite() or abs(value.adjusted()) + len(value.as_tuple().digits) > _LONGEST_EXPONENT
-    ):
-        return None
-    scaled = Fraction(value) * 10 ** (column.type.scale if column.type.oid in types.MAX_PRECISION else 0)
-    return scaled.numerator if scaled.denominator == 1 else scaled
-
-
-def _text(column: Column, value: Any) -> bytes | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return None
-
-
-def _binary(column: Column, value: Any) -> bytes | None:
-    return bytes(value) if isinstance(value, bytes | bytearray) else None
-
-
-def _date(column: Column, value: Any) -> int | None:
-    return value.toordinal() - 1 if isinstance(value, date) and not isinstance(value, datetime) else None
-
-
-def _time(column: Column, value: Any) -> int | None:
-    return value // timedelta(microseconds=1) if isinstance(value, timedelta) else None
-
-
-def _datetime(column: Column, value: Any) -> int | None:
-    if not isinstance(value, datetime) or value.tzinfo is not None:
-        return None
-    return (value - datetime.min) // timedelta(microseconds=1)
-
-
-def _timestamp(column: Column, value: Any) -> int | None:
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        return None
-    return (value - _UTC_EPOCH) // timedelta(microseconds=1) + UNIX_EPOCH_US
-
-
-_STORED: dict[int, Callable[[Column, Any], Any]] = {
-    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.YEAR), _number),
-    **dict.fromkeys(
-        (types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT, types.DECIMAL64, types.DECIMAL128), _number
-    ),
-    **dict.fromkeys((types.CHAR, types.VARCHAR, types.TEXT, types.UUID), _text),
-    **dict.fromkeys(types.BINARY_TYPES, _binary),
-    types.DATE: _date,
-    types.TIME: _time,
-    types.DATETIME: _datetime,
-    types.TIMESTAMP: _timestamp,
-}
+    compared = value_of(column, value)
+    if isinstance(compared, str):
+        return compared.encode()
+    return compared if compared is None or isinstance(compared, bytes) else compared + _STORED[column.type.oid]

@@ -1,18 +1,19 @@
-"""The Spark data source "matrixone": what a person reads a mirror with. Its rows come from `replication.spark.read`.
+"""The Spark data source "matrixone". Its rows come from `replication.spark.read`.
 
     spark.read.format("matrixone").option("mirror", "<folder or file: URL>").option("table", "db.t").load()
 
-Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names with
-commas between them: Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the
-same), `hidden` (true: the server's own key columns, too), `task_bytes` (object bytes of a task). `load(path)` stands
-for the option `mirror`.
+Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names,
+separated by commas: Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the
+same), `hidden` (true: the server's own key columns, too), `task_bytes` (object bytes of a task). `load(path)` is the
+same as the option `mirror`.
 
-There is no `pushFilters`, on purpose. Spark 4.1.4 keeps the plan of a query with filters for the loaded table: a later
-query without filters on the same DataFrame or view would read what the first one had left over, and miss rows without
-a word. A query's filters are Spark's alone here; `replication.spark.read.read_table(…, filters=…)` skips objects and
-blocks by zone map.
+There is no `pushFilters`, on purpose (decision filters-leave-out-blocks). Spark 4.1.4 keeps the plan of a query with
+filters for the loaded table: a later query without filters on the same DataFrame or view would read what the first one
+had left over, and silently miss rows. So Spark alone applies a query's filters here; `read_table(…, filters=…)` skips
+objects and blocks by zone map.
 
-This module is imported where Spark is: by `pyspark_matrixone`, which Spark looks for, or by who registers the class.
+This module is imported where Spark is: by `pyspark_matrixone`, which Spark looks for, or by the code that registers the
+class.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253 (base classes; the module is Spark's own)
 from pyspark.sql.types import StructType  # noqa: TID253
 
-from replication.spark.read import TASK_BYTES, TableRead, plan_read
-from replication.spark.tasks import BadOption, spark_schema
+from replication.mirror.errors import BadOption
+from replication.mirror.table_read import TASK_BYTES, TableRead, plan_read
+from replication.spark.read import read_share
+from replication.spark.tasks import spark_schema
 from replication.spark.worker import configure_worker
 
 _TRUTH = {"true": True, "false": False}
@@ -38,10 +41,10 @@ class Share(InputPartition):
 
 
 class MatrixOneDataSource(DataSource):
-    """A table at a point. Spark makes it once for a DataFrame, on the driver, and sends it on as it is: so the point
-    is resolved here.
+    """A table at a point. Spark makes it once for a DataFrame, on the driver, and sends it to the workers as it is: so
+    the point is resolved here.
 
-    Raises BadOption, and what `replication.spark.read.plan_read` raises.
+    Raises BadOption, and what `plan_read` raises.
     """
 
     @classmethod
@@ -56,7 +59,7 @@ class MatrixOneDataSource(DataSource):
         unknown = sorted(
             name for name in options if name.lower() not in _OPTIONS and "." not in name
         )  # Spark's own have dots
-        if unknown:  # a misspelled `at` would read the newest point without a word
+        if unknown:  # a misspelled `at` would silently read the newest point
             raise BadOption(f"there is no option {', '.join(unknown)}", subject=f"table {table}")
         names = options.get("columns")
         hidden = _TRUTH.get(options.get("hidden", "false").strip().lower())
@@ -73,7 +76,7 @@ class MatrixOneDataSource(DataSource):
         return spark_schema(self._read.schema)
 
     def reader(self, schema: StructType) -> "MatrixOneReader":
-        """`schema` is ours, or a choice of its columns that the caller made with `.schema(…)`."""
+        """`schema` is ours, or some of its columns, which the caller chose with `.schema(…)`."""
         ours = {field.name: field.dataType for field in self.schema()}
         for field in schema:
             if ours.get(field.name) != field.dataType:
@@ -81,7 +84,7 @@ class MatrixOneDataSource(DataSource):
                     f"column {field.name} is asked for as {field.dataType.simpleString()}, it is "
                     f"{ours[field.name].simpleString() if field.name in ours else 'not there'}",
                     subject=f"table {self._read.ref.qualified_name}",
-                    remedy="Leave .schema(…) away, or name columns and types as printSchema() shows them.",
+                    remedy="Leave .schema(…) out, or name columns and types as printSchema() shows them.",
                 )
         by_name = {column.name: column for column in self._read.columns}
         return MatrixOneReader(
@@ -99,6 +102,6 @@ class MatrixOneReader(DataSourceReader):
         return [Share(tuple(names)) for names in tasks.column("name_list").to_pylist()]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """One batch a block. Spark asks with None where there are no partitions."""
+        """One batch a block. Spark passes None where there are no partitions."""
         configure_worker()
-        return self._read.batches(partition.names) if isinstance(partition, Share) else iter(())
+        return read_share(self._read, partition.names) if isinstance(partition, Share) else iter(())

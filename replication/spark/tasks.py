@@ -24,14 +24,6 @@ class StoreNotShared(Terminal):
     default_remedy = "Use a local Spark master, or run Spark on the machine that holds the folder."
 
 
-class BadOption(Terminal):
-    """An option of Spark's data source `matrixone` is missing or cannot be understood."""
-
-    code = "BAD_OPTION"
-    about = "option"
-    default_remedy = 'spark.read.format("matrixone").option("mirror", folder).option("table", "db.table"), and if wanted at, columns, hidden.'
-
-
 class SparkJobFailed(Transient):
     """Spark gave a job up for a reason of its own: a lost executor, a worker without memory, a broken connection."""
 

@@ -25,9 +25,11 @@ from matrixone.objects import types
 from matrixone.objects.layout import COLUMN_META_DTYPE, Block
 from matrixone.objects.reader import ObjectFile
 from matrixone.schema import Column, SqlType
+from replication.mirror.filters import Compare, Filter, IsIn, IsNotIn, IsNotNull, IsNull
 from replication.mirror.mirror import Mirror
-from replication.mirror.pruning import Compare, Filter, IsIn, IsNotNull, IsNull, prune, stats_tell_of
-from replication.spark.read import TableRead, plan_read, read_table
+from replication.mirror.pruning import prune, stats_tell_of
+from replication.mirror.table_read import TableRead, plan_read
+from replication.spark.read import read_table
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
@@ -66,15 +68,18 @@ TEXT = Column("c", 1, SqlType(types.VARCHAR, 100))
 @pytest.mark.parametrize(
     ("filter_", "skipped"),
     [
-        (Compare("c", "=", 9), True), (Compare("c", "=", 10), False), (Compare("c", "=", 20), False), (Compare("c", "=", 21), True),
-        (Compare("c", "<", 10), True), (Compare("c", "<", 11), False), (Compare("c", "<=", 9), True), (Compare("c", "<=", 10), False),
-        (Compare("c", ">", 20), True), (Compare("c", ">", 19), False), (Compare("c", ">=", 21), True), (Compare("c", ">=", 20), False),
-        (IsIn("c", (9, 21)), True), (IsIn("c", (9, 15, 21)), False), (IsIn("c", (None, 9)), True), (IsIn("c", ()), True),
-        (Compare("c", "=", Decimal("9.5")), True), (Compare("c", "<", Decimal("10.5")), False), (Compare("c", ">", 10**40), True),
-        (IsNull("c"), True), (IsNotNull("c"), False),
+        (Compare("c", "=", 9), True), (Compare("c", "=", 10), False), (Compare("c", "=", 20), False),
+        (Compare("c", "=", 21), True), (Compare("c", "<", 10), True), (Compare("c", "<", 11), False),
+        (Compare("c", "<=", 9), True), (Compare("c", "<=", 10), False), (Compare("c", ">", 20), True),
+        (Compare("c", ">", 19), False), (Compare("c", ">=", 21), True), (Compare("c", ">=", 20), False),
+        (IsIn("c", (9, 21)), True), (IsIn("c", (9, 15, 21)), False), (IsIn("c", (None, 9)), True),
+        (IsIn("c", ()), True), (Compare("c", "=", Decimal("9.5")), True), (Compare("c", "<", Decimal("10.5")), False),
+        (Compare("c", ">", 10**40), True), (IsNull("c"), True), (IsNotNull("c"), False),
+        (Compare("c", "!=", 15), False), (IsNotIn("c", (15, 30)), False),
         # What cannot be compared for certain is read.
-        (Compare("c", "=", 9.0), False), (Compare("c", "=", "9"), False), (Compare("c", "=", True), False), (IsIn("c", (9, "x")), False),
-        (Compare("c", "=", Decimal("nan")), False), (Compare("c", "=", Decimal("1e999999999")), False),
+        (Compare("c", "=", 9.0), False), (Compare("c", "=", "9"), False), (Compare("c", "=", True), False),
+        (IsIn("c", (9, "x")), False), (Compare("c", "=", Decimal("nan")), False),
+        (Compare("c", "=", Decimal("1e999999999")), False),
     ],
 )  # fmt: skip
 def test_numbers_between_10_and_20(filter_: Filter, skipped: bool) -> None:
@@ -83,7 +88,14 @@ def test_numbers_between_10_and_20(filter_: Filter, skipped: bool) -> None:
 
 def test_nulls_never_satisfy_a_comparison_and_a_block_without_any_has_no_null() -> None:
     nothing = zone(types.INT32, bytes(4), bytes(4), initialised=False)
-    for filter_ in (Compare("c", "=", 1), Compare("c", "=", "?"), IsIn("c", (1,)), IsNotNull("c")):
+    comparisons = (
+        Compare("c", "=", 1),
+        Compare("c", "=", "?"),
+        Compare("c", "!=", 1),
+        IsIn("c", (1,)),
+        IsNotIn("c", ()),
+    )
+    for filter_ in (*comparisons, IsNotNull("c")):
         assert excluded(INT, filter_, nothing, rows=10, nulls=10)
         assert not excluded(INT, filter_, nothing, rows=10, nulls=9), "not initialised means that it cannot be told"
     assert not excluded(INT, IsNull("c"), nothing, rows=10, nulls=1)
@@ -96,7 +108,7 @@ def test_a_column_that_came_after_the_object_is_all_null() -> None:
     assert excluded(replace(INT, seqnum=7), IsNotNull("c"), bytes(64), oid=0)
 
 
-def test_a_file_of_another_type_is_read_and_told() -> None:
+def test_a_file_of_another_type_is_read_and_reported() -> None:
     assert not excluded(INT, Compare("c", "=", 9), numbers(types.INT64, "<q", 10, 20), oid=types.INT64)
 
 
@@ -120,10 +132,14 @@ def test_texts_are_compared_by_bytes_within_what_30_bytes_can_tell() -> None:
 @pytest.mark.parametrize(
     ("kind", "inside", "outside", "low", "high"),
     [
-        (SqlType(types.DECIMAL64, 10, 2), Decimal("1.5"), Decimal("2.001"), struct.pack("<q", 150), struct.pack("<q", 200)),
-        (SqlType(types.DECIMAL128, 38, 2), 2, Decimal("1.499"), (150).to_bytes(16, "little"), (200).to_bytes(16, "little")),
-        (SqlType(types.DATE), date(1970, 1, 1), date(1970, 1, 2), struct.pack("<i", 719_162), struct.pack("<i", 719_162)),
-        (SqlType(types.TIME, 0, 6), timedelta(microseconds=-5), timedelta(0), struct.pack("<q", -5), struct.pack("<q", -1)),
+        (SqlType(types.DECIMAL64, 10, 2), Decimal("1.5"), Decimal("2.001"),
+         struct.pack("<q", 150), struct.pack("<q", 200)),
+        (SqlType(types.DECIMAL128, 38, 2), 2, Decimal("1.499"),
+         (150).to_bytes(16, "little"), (200).to_bytes(16, "little")),
+        (SqlType(types.DATE), date(1970, 1, 1), date(1970, 1, 2),
+         struct.pack("<i", 719_162), struct.pack("<i", 719_162)),
+        (SqlType(types.TIME, 0, 6), timedelta(microseconds=-5), timedelta(0),
+         struct.pack("<q", -5), struct.pack("<q", -1)),
         (SqlType(types.DATETIME), datetime(1, 1, 1), datetime(1, 1, 1, 0, 0, 1), bytes(8), bytes(8)),
         (SqlType(types.UINT64), 2**63, 0, struct.pack("<Q", 1), struct.pack("<Q", 2**64 - 1)),
         (SqlType(types.BLOB), b"\xff", b"\x00", b"\x01", b"\xff"),
@@ -162,12 +178,13 @@ def test_every_comparable_type_is_compared_in_its_stored_form(
     ],
     ids=lambda value: str(value.type.oid) if isinstance(value, Column) else "",
 )
-def test_what_zone_maps_do_not_tell_for_certain_is_read(column: Column, value: Any) -> None:
-    for filter_ in (Compare("c", "=", value), Compare("c", "<", value), Compare("c", ">", value), IsIn("c", (value,))):
+def test_what_is_not_certain_from_zone_maps_is_read(column: Column, value: Any) -> None:
+    compared = [Compare("c", operator, value) for operator in ("=", "!=", "<", ">")]
+    for filter_ in (*compared, IsIn("c", (value,)), IsNotIn("c", (value,))):
         assert not excluded(column, filter_, zone(column.type.oid, bytes(8), bytes(8)))
 
 
-def test_a_hole_below_the_sort_key_makes_the_stats_tell_nothing() -> None:
+def test_with_a_hole_below_the_sort_key_the_stats_say_nothing() -> None:
     columns = [Column(name, seqnum, SqlType(types.INT32)) for name, seqnum in (("a", 0), ("b", 2), ("c", 3))]
     assert stats_tell_of(0, columns)
     assert not stats_tell_of(2, columns)
@@ -175,7 +192,7 @@ def test_a_hole_below_the_sort_key_makes_the_stats_tell_nothing() -> None:
 
 @pytest.mark.parametrize("added", ["int", "bigint", "varchar(20)", "timestamp(6)"])
 def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_at_its_number(
-    tmp_path: Path, added: str
+    tmp_path: Path, added: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rowids and commit times are never null, and have zone maps: neither says anything of the new column."""
     storage = Storage(cn_rows=100)
@@ -211,9 +228,10 @@ def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_
     for name in ("a", "b"):
         known: list[tuple[Filter, ...]] = [(IsNull(name),), (IsNotNull(name),), (IsNull(name), Compare("n", "<", 200))]
         for filters in (*known, (Compare(name, "=", values[0]),), (Compare(name, "<=", values[0]),)):
-            rows = satisfying(rows_of(replace(read, filters=filters)), filters)
+            rows = rows_of(replace(read, filters=filters))
             expected = satisfying(truth, filters)
             assert rows.sort_by("n").equals(expected.sort_by("n")), filters
+    monkeypatch.setattr("replication.mirror.mirror.satisfying", lambda batch, *_: batch)
     pruned = rows_of(replace(read, filters=(IsNotNull("a"),)))
     assert pruned.num_rows == 2, "objects that are older than the column are not read for its values"
 
@@ -257,7 +275,7 @@ def test_filters_give_the_same_rows_with_and_without_pruning(
         a_filter(everything, data.draw(st.sampled_from(columns)), data) for _ in range(data.draw(st.integers(1, 3)))
     )
     pruned = rows_of(replace(read, filters=filters))
-    assert satisfying(pruned, filters).equals(satisfying(everything, filters)), filters
+    assert pruned.equals(satisfying(everything, filters)), filters
 
 
 def rows_of(read: TableRead) -> pa.Table:
@@ -271,16 +289,19 @@ def kind_of(rows: pa.Table, name: str) -> pa.DataType | None:
 
 
 def a_filter(rows: pa.Table, column: Column, data: st.DataObject) -> Filter:
-    """A filter on values that stand in the table, or lie close to them."""
+    """A filter on values of the table, or values close to them."""
     values = rows.column(column.name)
-    kind = data.draw(st.sampled_from(["=", "<", "<=", ">", ">=", "in", "null", "not null"]))
+    ordered = [] if column.type.oid == types.DECIMAL256 else ["<", "<=", ">", ">="]  # text, which has another order
+    kind = data.draw(st.sampled_from(["=", "!=", *ordered, "in", "not in", "null", "not null"]))
     if kind in ("null", "not null") or values.null_count == len(values):
         return IsNull(column.name) if kind == "null" else IsNotNull(column.name)
     known = values.drop_null()
     picked = [
-        near(known[data.draw(st.integers(0, len(known) - 1))].as_py(), data) for _ in range(3 if kind == "in" else 1)
+        near(known[data.draw(st.integers(0, len(known) - 1))].as_py(), data) for _ in range(3 if "in" in kind else 1)
     ]
-    return IsIn(column.name, tuple(picked)) if kind == "in" else Compare(column.name, kind, picked[0])  # pyright: ignore[reportArgumentType]
+    if kind in ("in", "not in"):
+        return IsIn(column.name, tuple(picked)) if kind == "in" else IsNotIn(column.name, tuple(picked))
+    return Compare(column.name, kind, picked[0])  # pyright: ignore[reportArgumentType]
 
 
 def near(value: Any, data: st.DataObject) -> Any:
@@ -308,8 +329,17 @@ def satisfies(values: pa.ChunkedArray, filter_: Filter) -> pa.ChunkedArray:
             return values.is_valid()
         case IsIn(_, wanted):
             return reduce(pc.or_, (satisfies(values, Compare(filter_.column, "=", value)) for value in wanted))
+        case IsNotIn(_, wanted):
+            return reduce(pc.and_, (satisfies(values, Compare(filter_.column, "!=", value)) for value in wanted))
         case Compare(_, operator, value):
-            names = {"=": "equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+            names = {
+                "=": "equal",
+                "!=": "not_equal",
+                "<": "less",
+                "<=": "less_equal",
+                ">": "greater",
+                ">=": "greater_equal",
+            }
             return getattr(pc, names[operator])(values, pa.scalar(value, values.type))
 
 
@@ -345,7 +375,7 @@ def test_objects_are_skipped_unopened_by_the_sort_key_and_blocks_undecoded_by_th
         objects.clear()
     least = replace(keys, filters=(Compare(key, "=", pc.min(values).as_py()),))
     (name,) = least.shares().column("name").to_pylist()
-    assert satisfying(rows_of(least), least.filters).num_rows == 1
+    assert rows_of(least).num_rows == 1
     assert len({block[0] for block in counted["blocks"]}) == 1
     assert replace(keys, filters=(Compare(key, ">", pc.max(values).as_py()),)).shares().num_rows == 0
     assert name in counted["objects"]
@@ -365,7 +395,7 @@ def test_blocks_are_skipped_undecoded(recorded_mirror: RecordedMirror, counted: 
     pruned = rows_of(replace(read, columns=read.columns[:1], filters=filters))
     assert decoded > 30
     assert len(counted["blocks"]) <= 4
-    assert satisfying(pruned, filters).num_rows == satisfying(whole, filters).num_rows > 0
+    assert pruned.num_rows == satisfying(whole, filters).num_rows > 0
 
 
 @pytest.mark.spark
@@ -413,6 +443,8 @@ def test_filters_mean_the_same_to_spark_whatever_the_zone_of_its_session(
             for column in read.columns:
                 kind, values = kind_of(everything, column.name), everything.column(column.name).drop_null()
                 if kind is None or not len(values) or str(kind) in seen or pa.types.is_floating(kind):
+                    continue
+                if column.type.oid == types.DECIMAL256:  # text without an order
                     continue
                 seen.add(str(kind))
                 middle = sorted(values.to_pylist())[len(values) // 2]

@@ -1,4 +1,4 @@
-"""Tables of a mirror, read through Spark, equal what the server answered; and what a reader is told who asks for what
+"""Tables of a mirror, read through Spark, equal what the server answered; and the errors of a reader who asks for what
 is not there."""
 
 import json
@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from replication.errors import PointNotReached, TableMissingInMirror
+from replication.mirror.errors import BadOption
 from replication.spark.read import plan_read, read_table
-from replication.spark.tasks import BadOption, StoreNotShared
+from replication.spark.tasks import StoreNotShared
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
@@ -59,8 +60,8 @@ def test_all_types_arrive_as_spark_types_with_nulls_and_extremes(
         for column, kind in zip(snapshot.tables[table].user_columns, frame.dtypes, strict=True):
             kinds.setdefault(kind[1], set()).add(column.name)
     assert {
-        "boolean", "tinyint", "smallint", "int", "bigint", "decimal(20,0)", "float", "double", "date", "timestamp", "timestamp_ntz",
-        "string", "binary", "interval day to second", "array<float>", "array<double>",
+        "boolean", "tinyint", "smallint", "int", "bigint", "decimal(20,0)", "float", "double", "date", "timestamp",
+        "timestamp_ntz", "string", "binary", "interval day to second", "array<float>", "array<double>",
     } <= kinds.keys()  # fmt: skip
     assert any(kind.startswith("decimal(38,") for kind in kinds)
 
@@ -138,7 +139,9 @@ def test_a_missing_object_is_told_with_its_name(
     (broken / "objects").mkdir()
     frame = read_table(spark, str(broken), "gd_dml.acc", 2)
     with pytest.raises(
-        Exception, match=r"MIRROR_DAMAGED: a file of the mirror is missing \[file:.*/objects/.*\] `ccpr verify"
+        Exception,
+        match=r"MIRROR_DAMAGED: a file of the mirror is missing \[table gd_dml\.acc, file:.*/objects/.*\] "
+        r".*`ccpr verify",
     ):
         frame.toArrow()
 
