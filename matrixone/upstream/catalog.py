@@ -1,7 +1,7 @@
 """The upstream's catalog at a snapshot: tables, columns, types, ids.
 
-Source: upstream-interface.md 5.4, 5.5 and "Checked on live clusters" (`{mo_ts = …}` reads any account's catalog as
-sys); object-format.md 3.1.
+Source: docs/upstream.md 5.4, 5.5 and "Checked on live clusters" (account sys reads any account's catalog with
+`{mo_ts = …}`); docs/format/object-file.md 3.1.
 """
 
 import logging
@@ -26,7 +26,7 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
 # `atttyp`, 20 bytes, big endian: oid, charset (1 = binary), not-null and a spare byte, each widened to 16 bits; then
-# the size of a slot, width and scale as zig-zag numbers (0, -1, 1, -2, … are written 0, 1, 2, 3, …). Worked out on
+# the size of a slot, width and scale as zig-zag numbers (0, -1, 1, -2, … are written 0, 1, 2, 3, …). Derived from
 # recordings of all types and checked against object files.
 _TYPE = struct.Struct(">HHHHIII")
 _INDEX_KINDS = frozenset({"i", "fulltext", "metadata", "centroids", "entries", "hnsw_meta", "hnsw_storage"})
@@ -42,12 +42,12 @@ class Catalog:
     ----------
     database, database_id : name and number (`dat_id`).
     at : the snapshot's timestamp.
-    tables : every relation, in order of id: ordinary tables, index tables, partitions and, as kind OTHER, what is not
-        replicated.
-    partitioned : names of the partitioned tables among them (the parents, whose kind is TABLE): their database's
-        object list cannot be had.
-    unreplicated : name and relkind of every table of kind OTHER: v view, S sequence, e external, cluster, and what
-        else there may be.
+    tables : every relation, in order of id: ordinary tables, index tables, partitions and, as kind OTHER, relations
+        that are not replicated.
+    partitioned : names of the partitioned tables (the parents, of kind TABLE). The upstream cannot list the objects of
+        a database that has one.
+    unreplicated : name and relkind of every relation of kind OTHER: v view, S sequence, e external, cluster, and
+        unknown ones.
     """
 
     database: str
@@ -67,8 +67,7 @@ def read_catalog(
     *,
     with_ddl: bool = True,
 ) -> Catalog:
-    """The database as it was at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone,
-    BadCatalog."""
+    """The database at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone, BadCatalog."""
     owner = publication.publisher_id
     database_rows = session.read(statements.select_databases(owner, database, at.physical))
     table_rows = session.read(statements.select_tables(owner, database, at.physical))
@@ -78,8 +77,8 @@ def read_catalog(
 
 
 def index_tables(session: Session, publication: Publication, table_id: int, snapshot_name: str) -> tuple[str, ...]:
-    """Names of the hidden tables behind a table's indexes, sorted. Ask soon after the snapshot: their history is not
-    protected by it."""
+    """Names of the hidden tables of a table's indexes, sorted. Call it soon after the snapshot, which does not protect
+    their history."""
     answer = session.read(statements.indexes(table_id, publication.publisher, publication.name, snapshot_name))
     names = {text(cell, "index_table_name") for (cell,) in answer.select("index_table_name")}
     return tuple(sorted(names - {""}))
@@ -88,8 +87,8 @@ def index_tables(session: Session, publication: Publication, table_id: int, snap
 def tables_from_rows(
     database_rows: Answer, table_rows: Answer, column_rows: Answer, ddl_rows: Answer | None, *, at: Timestamp
 ) -> Catalog:
-    """The catalog out of rows of mo_database, mo_tables, mo_columns and get_ddl. Pure; columns are found by name,
-    further ones ignored."""
+    """The catalog from rows of mo_database, mo_tables, mo_columns and get_ddl. Columns are found by name; additional
+    ones are ignored."""
     found = list(database_rows.select("dat_id", "datname"))
     if not found:
         raise DatabaseMissing("the database does not exist at this snapshot", subject=f"snapshot at {at}")
@@ -129,9 +128,8 @@ def decode_type(cell: bytes | None, what: str) -> SqlType:
 def labels_of(type_: SqlType, stored: str, declared: tuple[str, ...]) -> tuple[str, ...]:
     """The members of an enum or set column; empty for every other column.
 
-    `stored` is `attr_enum`, the members joined by commas, which is ambiguous when a member holds one; `declared`, the
-    members in the DDL text, says which is meant as long as it is the same text. Where it is not, the stored text
-    counts: it is what the server reads.
+    `stored` is `attr_enum`, the members joined by commas, which is ambiguous if a member contains one. `declared`, the
+    members in the DDL text, is used if it gives the same text; otherwise `stored`, which the server itself reads.
     """
     if type_.oid not in (_ENUM, _SET):
         return ()
@@ -143,7 +141,7 @@ def _zigzag(number: int) -> int:
 
 
 def kind_of(name: str, relkind: str) -> Kind:
-    """What replication makes of a row of `mo_tables`."""
+    """The kind of a row of `mo_tables`."""
     if name.startswith(INDEX_TABLE_PREFIX) or relkind in _INDEX_KINDS:
         return Kind.INDEX
     if relkind == "partition":
@@ -235,8 +233,8 @@ def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
 
 
 def _ddl_text(cell: bytes | None) -> str:
-    """The replica of objects needs no DDL text: one that is not UTF-8 is left out, and whoever needs it says so of
-    that table alone."""
+    """The DDL text, or nothing if it is not UTF-8: objects are replicated without it, and a target that needs it
+    reports that table only."""
     try:
         return text(cell, "tablesql")
     except BadAnswer as error:
@@ -247,34 +245,32 @@ def _ddl_text(cell: bytes | None) -> str:
 def _read_ddl(
     session: Session, publication: Publication, database: str, snapshot: str, table_rows: Answer
 ) -> Answer | None:
-    """The statements of all tables. One external or cluster table, or one that the server cannot write down, spoils
-    the answer for a whole database: then table by table, and a table whose statement cannot be had stays without.
+    """The CREATE statements of all tables. If the database has an external or cluster table, or one that the server
+    cannot print, the whole request fails. Then the tables are read one by one, and a table whose statement cannot be
+    read has no DDL text.
 
-    A name that an internal command cannot carry has no statement of its own: such a database is asked for with all
-    others of the account, and such a table stays without DDL text once the whole cannot be had. Types and columns come
-    from the catalog in any case.
+    A name with a blank or a quote cannot be part of an internal command: for such a database all databases of the
+    account are read, and if that fails no table has a DDL text; likewise such a table in the reading one by one. Types
+    and columns come from the catalog in any case.
     """
     passable = statements.can_be_word(database)
     ask = (snapshot, publication.publisher, publication.name)
     try:
         return session.read(statements.ddl(*ask, database if passable else None, None))
     except (UnsupportedTable, StatementFailed) as error:
-        _log.info("the DDL of %s comes table by table: %s", database, error.text)
+        _log.info("the DDL of %s is read table by table: %s", database, error.text)
     if not passable:
         return None
     answers = []
     for relname, relkind in table_rows.select("relname", "relkind"):
         name = text(relname, "relname")
-        if kind_of(name, text(relkind, "relkind")) not in (Kind.TABLE, Kind.PARTITION) or not statements.can_be_word(
-            name
-        ):
+        has_ddl = kind_of(name, text(relkind, "relkind")) in (Kind.TABLE, Kind.PARTITION)
+        if not has_ddl or not statements.can_be_word(name):
             continue
         try:
             answers.append(session.read(statements.ddl(*ask, database, name)))
         except (UnsupportedTable, TableMissing, StatementFailed) as error:
             _log.info("table %s has no DDL text: %s", name, error.text)
-    return (
-        Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows])
-        if answers
-        else None
-    )
+    if not answers:
+        return None
+    return Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows])

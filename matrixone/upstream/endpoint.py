@@ -1,15 +1,15 @@
-"""Where the upstream is and who logs in there: the URI of a subscription, as a value that holds no password.
+"""Where the upstream is and who logs in there: the URI of a subscription, as a value without its password.
 
     mysql://<account>#<user>[#<role>]:<password>@<host>[:<port>][?ssl-mode=…&ssl-ca=…&ssl-cert=…&ssl-key=…]
 
-How it is taken apart (upstream-interface.md 2; the server's own two parsers differ, this is the more permissive one,
-made unambiguous):
+How it is parsed (docs/upstream.md 2; the server's own two parsers differ: this is the more permissive one, without its
+ambiguities):
 
-* The last '@' ends the password, so a password may hold '@' ':' '#' '/' '?'. It is taken literally, without
+* The last '@' ends the password, so a password may contain '@' ':' '#' '/' '?'. It is taken literally, without
   %-decoding. An '@' inside an option is written %40.
-* The first ':' ends the user part. `a:b:c@h` therefore is user a with password `b:c`, as it is for the server; account
-  and user with a colon between them are written `account%3Auser` (and `account%3Auser%3Arole`), because a password may
-  hold ':' and nothing else could tell the two readings apart.
+* The first ':' ends the user part. So `a:b:c@h` is user a with password `b:c`, as for the server. Account and user with
+  a colon between them are written `account%3Auser` (and `account%3Auser%3Arole`), since a password may contain ':' and
+  both readings would be possible.
 * No account, or an empty one, means account sys. No ':' means no password (None), a ':' with nothing after it an empty
   one.
 """
@@ -35,9 +35,9 @@ class Tls:
 
     Attributes
     ----------
-    mode : `disabled`; `preferred` (encrypted if the server offers it, unchecked: no protection against a man in the
-        middle); `required` (encrypted, unchecked); `verify_ca` (the certificate is checked); `verify_identity` (and
-        the host name in it).
+    mode : `disabled`; `preferred` (encrypted if the server offers it, without a check: no protection against a man in
+        the middle); `required` (encrypted, without a check); `verify_ca` (the certificate is checked);
+        `verify_identity` (and the host name in it).
     ca, cert, key : paths of PEM files: the authority to trust (None: the system's), the client's certificate and its
         key.
     """
@@ -56,11 +56,11 @@ class Endpoint:
     ----------
     host : a name or an address; IPv6 without brackets.
     port : TCP port.
-    account : the account that logs in; `sys` where the URI names none.
+    account : the account that logs in; `sys` if the URI names none.
     user : the user inside the account.
-    role : the role to take on, or None for the user's default role.
+    role : the role of the login, or None for the user's default role.
     tls : see `Tls`.
-    account_named : false where the URI names no account: then the plain user name is sent.
+    account_named : false if the URI names no account; the user name alone is sent then.
     """
 
     host: str
@@ -73,7 +73,7 @@ class Endpoint:
 
     @property
     def login(self) -> str:
-        """What is sent as user name."""
+        """The user name that is sent to the server."""
         if self.role is not None:
             return f"{self.account}#{self.user}#{self.role}"
         return f"{self.account}#{self.user}" if self.account_named else self.user
@@ -83,13 +83,12 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def masked(self) -> str:
-        """For people: the URI with stars for the password and without options."""
+        """The URI for messages: with stars for the password, and without options."""
         return f"{_SCHEME}{self.login}:***@{self.address}"
 
 
 def parse_uri(uri: str) -> tuple[Endpoint, str | None]:
-    """The endpoint and the password (None where the URI has none). Raises BadUri, whose text repeats nothing of the
-    URI."""
+    """The endpoint and the password (None if the URI has none). Raises BadUri, whose text shows nothing of the URI."""
     if not uri[: len(_SCHEME)].lower() == _SCHEME:
         raise _bad("it does not begin with mysql://")
     credentials, at, place = uri[len(_SCHEME) :].rpartition("@")
@@ -112,30 +111,27 @@ def parse_uri(uri: str) -> tuple[Endpoint, str | None]:
 
 
 def format_uri(endpoint: Endpoint, password: str | None = None) -> str:
-    """The URI that `parse_uri` reads back as the same endpoint and password. It holds the password: never for people."""
+    """The URI that `parse_uri` reads back as the same endpoint and password. It has the password: never show it."""
     secret = "" if password is None else f":{password}"
     tls = endpoint.tls
     parts = [("ssl-mode", tls.mode), ("ssl-ca", tls.ca), ("ssl-cert", tls.cert), ("ssl-key", tls.key)]
-    options = (
-        ""
-        if tls == Tls()
-        else "?" + "&".join(f"{name}={quote(value, safe='/')}" for name, value in parts if value is not None)
-    )
+    query = "&".join(f"{name}={quote(value, safe='/')}" for name, value in parts if value is not None)
+    options = "" if tls == Tls() else f"?{query}"
     return f"{_SCHEME}{endpoint.login}{secret}@{endpoint.address}{options}"
 
 
 def _bad(reason: str) -> BadUri:
-    return BadUri(f"this is no URI of an upstream: {reason}", subject="upstream URI")
+    return BadUri(f"this is not the URI of an upstream: {reason}", subject="upstream URI")
 
 
 def _parse_login(text: str) -> tuple[str, str, str | None]:
-    """Account ('' where none is named), user and role. A colon anywhere wins over '#', as for the server."""
+    """Account ('' if none is named), user and role. If there is a colon, it separates them and not '#', as for the
+    server."""
     text = re.sub("%3a", ":", text, flags=re.I)
     parts = text.split(":" if ":" in text else "#")
-    if any(character in part for part in parts for character in "#:?@") or any(
-        ord(character) < 32 for character in text
-    ):
-        raise _bad("the user part holds a character that has a meaning of its own ('#', ':', '?')")
+    separators = any(character in part for part in parts for character in "#:?@")
+    if separators or any(ord(character) < 32 for character in text):
+        raise _bad("the user part contains a character with a special meaning ('#', ':', '?')")
     match parts:
         case [user] if user:
             return "", user, None
@@ -149,10 +145,10 @@ def _parse_login(text: str) -> tuple[str, str, str | None]:
 def _parse_address(text: str) -> tuple[str, int]:
     text = text.removesuffix("/")
     if "/" in text:
-        raise _bad("after the host stands a path; the database belongs into the subscription, not into the URI")
+        raise _bad("there is a path after the host; the database belongs into the subscription, not into the URI")
     found = _HOST.fullmatch(text)
     if found is None:
-        raise _bad("the host is missing or malformed (an IPv6 address stands in brackets)")
+        raise _bad("the host is missing or malformed (an IPv6 address is written in brackets)")
     port = found["port"]
     if port is None:
         return found["v6"] or found["name"], DEFAULT_PORT
@@ -168,9 +164,8 @@ def _parse_tls(query: str) -> Tls:
         if field is None or field in values or not value:
             raise _bad("an option is unknown, empty or given twice; known are ssl-mode, ssl-ca, ssl-cert and ssl-key")
         values[field] = value
-    implied = (
-        "verify_ca" if "ca" in values else "required" if values else "preferred"
-    )  # as the MySQL command line reads it
+    # The same defaults as those of the MySQL command line.
+    implied = "verify_ca" if "ca" in values else "required" if values else "preferred"
     wanted = values.pop("mode", implied).lower().replace("-", "_")
     mode: TlsMode | None = next((known for known in get_args(TlsMode) if known == wanted), None)
     if mode is None:

@@ -1,7 +1,6 @@
-"""What can be learnt of an upstream before anything is replicated from it (requirement B13). Reads only; nothing is
-left behind.
+"""What can be found out about an upstream before anything is replicated from it (docs/requirements.md B13). Reads only.
 
-What a server cannot answer is None: the questions are for people, and the replication itself needs none of the answers.
+What a server cannot answer is None: the answers are for messages, and replication needs none of them.
 """
 
 import time
@@ -28,12 +27,12 @@ _NO_ANSWER = (StatementUnknown, StatementFailed, NotPermitted, TableMissing, Dat
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """How the clocks differ.
+    """The difference between the clocks.
 
     Attributes
     ----------
-    skew_seconds : ours less the upstream's.
-    uncertainty_seconds : how much that may be off: the answer has whole seconds, and was under way for some time.
+    skew_seconds : our time minus the upstream's.
+    uncertainty_seconds : the possible error: the upstream answers in whole seconds, and the answer took some time.
     """
 
     skew_seconds: float
@@ -42,13 +41,13 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTables:
-    """What is in a database now.
+    """The relations of a database at present.
 
     Attributes
     ----------
     ids : of its ordinary tables.
-    partitioned : names; one of them makes the object list of the whole database fail.
-    unreplicated : name and relkind of what has no objects of its own: v view, S sequence, e external, cluster.
+    partitioned : names of partitioned tables; one of them makes the object list of the whole database fail.
+    unreplicated : name and relkind of relations without objects: v view, S sequence, e external, cluster.
     """
 
     ids: tuple[int, ...]
@@ -57,17 +56,17 @@ class DatabaseTables:
 
 
 def server_version(session: Session) -> str | None:
-    """As the server writes it, e.g. ``8.0.30-MatrixOne-v3.0.0``."""
+    """The server's version text, e.g. ``8.0.30-MatrixOne-v3.0.0``."""
     return _word(session, statements.server_version())
 
 
 def current_role(session: Session) -> str | None:
-    """The role that the login has taken on."""
+    """The current role of the login."""
     return _word(session, statements.current_role())
 
 
 def read_clock(session: Session, clock: Callable[[], float] = time.time) -> ClockReading | None:
-    """The upstream's clock beside ours (seconds since 1970)."""
+    """The upstream's clock compared with ours (`clock`, seconds since 1970)."""
     before = clock()
     found = _word(session, statements.server_time())
     after = clock()
@@ -77,20 +76,14 @@ def read_clock(session: Session, clock: Callable[[], float] = time.time) -> Cloc
         return None
     if theirs is None:
         return None
-    cut = (
-        0.0 if "." in (found or "") else 0.5
-    )  # where it is cut to whole seconds, half a second later is the best guess
+    cut = 0.0 if "." in (found or "") else 0.5  # whole seconds are cut: half a second later is the best estimate
     return ClockReading((before + after) / 2 - theirs - cut, (after - before) / 2 + cut)
 
 
 def read_tables(session: Session, publication: Publication, database: str) -> DatabaseTables | None:
-    """What the publisher's database holds now."""
+    """The relations of the publisher's database at present."""
     try:
-        rows = list(
-            session.read(statements.select_tables(publication.publisher_id, database)).select(
-                "rel_id", "relname", "relkind", "partitioned"
-            )
-        )
+        answer = session.read(statements.select_tables(publication.publisher_id, database))
         found = [
             (
                 integer(number, "rel_id"),
@@ -98,7 +91,7 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
                 text(kind, "relkind"),
                 text(parts, "partitioned") not in ("", "0"),
             )
-            for number, name, kind, parts in rows
+            for number, name, kind, parts in answer.select("rel_id", "relname", "relkind", "partitioned")
         ]
     except _NO_ANSWER:
         return None
@@ -109,7 +102,7 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
 
 
 def _word(session: Session, statement: str) -> str | None:
-    """The answer's one cell."""
+    """The only cell of the answer; None if there is none or another number of cells."""
     try:
         answer = session.read(statement)
         return text(answer.rows[0][0], statement) if len(answer.rows) == 1 and len(answer.rows[0]) == 1 else None

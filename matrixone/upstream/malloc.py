@@ -1,9 +1,9 @@
-"""Keep the memory of large answers with the process: spark.md section 4.
+"""Keep the memory of large answers in the process.
 
-The C library gives every block of some megabytes back to the kernel and asks for it anew, and the page faults of that
-cost more than the copying: with these settings one connection reads two to four times as fast. The price is that freed
-memory stays with the process; so what is as large as a whole wire packet, the parts of objects beyond 16 MB, is given
-back after all: else the memory of a chunk of 100 MiB would stay.
+The C library returns every block of some megabytes to the kernel and requests it again, and the page faults of that
+cost more than copying the bytes: with these settings one connection reads two to four times as fast. The price is that
+freed memory stays with the process. So blocks as large as a whole wire packet (16 MiB) are still returned; otherwise
+the memory of a chunk of 100 MiB would stay.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _MMAP_BYTES = (1 << 24) - 1  # of a wire packet
 
 
 def keep_large_blocks() -> None:
-    """For processes that copy objects, once at their start. Does nothing where the C library has no mallopt (musl,
+    """Call it once at the start of a process that copies objects. Does nothing if the C library has no mallopt (musl,
     macOS, Windows)."""
     if not sys.platform.startswith("linux"):
         return

@@ -1,7 +1,4 @@
-"""The list of a snapshot's objects, and their bytes.
-
-Source: upstream-interface.md 5.7 and 5.8.
-"""
+"""The list of a snapshot's objects, and their bytes: docs/upstream.md 5.7 and 5.8."""
 
 from collections.abc import Iterator
 
@@ -16,8 +13,7 @@ from matrixone.upstream.session import Answer, Session, integer
 from matrixone.upstream.single_row import Cells
 
 CHUNK_BYTES = 100 << 20
-_OVERHEAD_BYTES = 1 << 16  # of an answer around the chunk: names, numbers, packet headers
-
+_OVERHEAD_BYTES = 1 << 16  # of an answer in addition to the chunk: names, numbers, packet headers
 
 OBJECT_LIST_SCHEMA = pa.schema(
     [
@@ -32,19 +28,19 @@ OBJECT_LIST_SCHEMA = pa.schema(
     ]
 )
 _CHUNK_COLUMNS = ("data", "total_size", "chunk_index", "total_chunks", "is_complete")
-_LONGEST_NUMBER = 32  # longer than any number is
+_LONGEST_NUMBER = 32  # longer than any valid number
 _LIST_COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
 
 
 def object_list(
     session: Session, snapshot: str, publication: Publication, *, against: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """The objects of the snapshot (against None), or what came and went since the older snapshot `against`, in batches
-    of some 10,000.
+    """The objects of the snapshot (`against` None), or those created or deleted since the older snapshot `against`, in
+    batches of about 10,000.
 
     Columns as in OBJECT_LIST_SCHEMA: `stats` are 154 raw bytes; times are nanoseconds and a tie-breaker, null for "not
-    deleted". An object may come twice: the row with a delete wins. Read once, without repetition: after ConnectionLost
-    ask again from the start. Raises SnapshotGone, StaleRead, PartitionedTable, BadObjectList.
+    deleted". An object may occur twice: the row with a delete is valid. There are no retries: after ConnectionLost
+    call it again. Raises SnapshotGone, StaleRead, PartitionedTable, UnreadableObjectList.
     """
     for answer in session.stream(statements.object_list(snapshot, against, publication.publisher, publication.name)):
         places = answer.places(*_LIST_COLUMNS)
@@ -88,7 +84,7 @@ def _strings(cells: pa.Array, what: str, subject: str) -> pa.Array:
 
 
 def _times(cells: pa.Array, what: str, subject: str) -> tuple[pa.Array, pa.Array]:
-    """Two int64 columns out of `physical-logical` texts. A text of another form makes the pattern yield null."""
+    """Two int64 columns from `physical-logical` texts; for a text of another form the pattern gives null."""
     parts = pc.extract_regex(_strings(cells, what, subject), r"^(?P<physical>[0-9]{1,19})-(?P<logical>[0-9]{1,10})$")
     if parts.null_count:
         raise UnreadableObjectList(f"{what} is not of the form physical-logical", subject=subject)
@@ -110,12 +106,12 @@ def _flags(cells: pa.Array, subject: str) -> pa.Array:
 
 
 def get_object(session: Session, publication: Publication, name: str, size: int) -> Iterator[memoryview]:
-    """The object's bytes, chunk by chunk (100 MiB each but the last), exactly `size` in all: the size that its stats
-    give.
+    """The object's bytes, chunk by chunk (100 MiB each except the last), exactly `size` bytes in all, the size in its
+    stats.
 
-    Every answer must agree with the ones before it and with `size`; never is more than `size` yielded. A chunk is
-    asked for again after a lost connection, so the whole either comes or ends in an error. Raises BadObjectName,
-    ObjectGone, ObjectSizeMismatch, BadAnswer.
+    Every answer must be consistent with the earlier ones and with `size`; never more than `size` bytes are yielded. A
+    chunk is requested again after a lost connection, so the object is either complete or an error is raised. Raises
+    BadObjectName, ObjectGone, ObjectSizeMismatch, BadAnswer.
     """
     subject = f"object {check_object_name(name)}"
     if size <= 0:
@@ -141,7 +137,7 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
         chunk += 1
         del row
         yield data
-        del data  # a chunk is large: it must not be held while the next one arrives
+        del data  # a chunk is large: release it before the next one arrives
 
 
 def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
@@ -159,7 +155,7 @@ def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
 
 
 def _length_agrees(length: int, done: int, size: int, full: int, *, last: bool) -> bool:
-    """The last chunk fills the object up; all others are as long as the first, and leave something for the next."""
+    """The last chunk completes the object; all others are as long as the first, and are not its end."""
     return done + length == size if last else 0 < length == full and done + length < size
 
 

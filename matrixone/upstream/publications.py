@@ -1,6 +1,6 @@
-"""Publications: who publishes what to whom, and whether this login may take it. Nothing here leaves a trace upstream.
+"""Publications: who publishes what to whom, and whether this login may use it. Nothing here changes the upstream.
 
-Source: upstream-interface.md 1 and 3; native-behaviour.md 3.1; requirements N4, N5 and O2.
+Source: docs/upstream.md 1 and 3; docs/requirements.md N4, N5 and O2.
 """
 
 import logging
@@ -24,7 +24,7 @@ from matrixone.upstream.errors import (
 from matrixone.upstream.session import Answer, Session, integer, text
 
 EVERYTHING = "*"
-_EVERYBODY, _ALL = "all", "ALL"  # as stored, as written
+_EVERYBODY, _ALL = "all", "ALL"  # as stored, as written in statements
 _ADMIN_ROLES = {SYS_ACCOUNT: "moadmin"}
 _ADMIN_ROLE = "accountadmin"
 _ORDINARY_TABLE = "r"
@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The ticket that every internal statement shows.
+    """A publication, which every internal statement has to name.
 
     Attributes
     ----------
     name : of the publication.
     publisher : the account that owns it.
-    publisher_id : that account's number, looked up with `account_id`.
+    publisher_id : that account's number, from `account_id`.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A row of `mo_pubs`: what a publication gives and to whom.
+    """A row of `mo_pubs`: what is published to whom.
 
     Attributes
     ----------
     publication : see `Publication`.
     database : the database, or `*` for the whole account.
     tables : the table names joined by commas, as stored, or `*` for all of them.
-    accounts : the names of the accounts that may take it, joined by commas, or `all`.
+    accounts : the names of the accounts that may use it, joined by commas, or `all`.
     """
 
     publication: Publication
@@ -70,16 +70,15 @@ class Offer:
         )
 
     def covers(self, database: str, table: str | None) -> bool:
-        """Whether all of the database (table None), or the one table, is published. Names may hold commas; letter case
-        is not compared."""
+        """Whether the whole database (table None) or the table is published. Names may contain commas; letter case does
+        not matter."""
         if self.database != EVERYTHING and self.database.lower() != database.lower():
             return False
         return self.tables == EVERYTHING or (table is not None and f",{table},".lower() in f",{self.tables},".lower())
 
 
 def account_id(session: Session, name: str) -> int:
-    """The number of an account: looked up, never assumed. Raises AccountMissing; NotPermitted for a login that is not
-    of account sys."""
+    """The number of an account. Raises AccountMissing; NotPermitted for a login that is not of account sys."""
     rows = list(_read_as_sys(session, statements.select_account(name)).select("account_id"))
     if not rows:
         raise AccountMissing(f"there is no account {name}", subject=f"account {name}")
@@ -87,10 +86,10 @@ def account_id(session: Session, name: str) -> int:
 
 
 def find_publications(session: Session, database: str) -> list[Offer]:
-    """All publications that name the database or publish a whole account, whoever may take them (see `Offer.admits`),
-    in order of name.
+    """All publications that name the database or publish a whole account, in order of name; for any accounts (see
+    `Offer.admits`).
 
-    Raises NotPermitted for a login that is not of account sys: only that account has the table.
+    Raises NotPermitted for a login that is not of account sys: only that account can read the table.
     """
     offers = _offers(_read_as_sys(session, statements.select_publications(database)))
     return sorted(offers, key=lambda offer: (offer.publication.publisher, offer.publication.name))
@@ -99,13 +98,13 @@ def find_publications(session: Session, database: str) -> list[Offer]:
 def choose_publication(
     session: Session, database: str, table: str | None, name: str | None = None, publisher: str | None = None
 ) -> Publication:
-    """The publication to show for the database (table None) or table: the one named, or the only one that admits the
+    """The publication to use for the database (table None) or table: the one named, or the only one that admits the
     login and covers it.
 
-    A name without publisher is looked for in all accounts, and is one of account sys if no account has it. What was
-    named is not checked here: `check_admission` does. Raises NotPermitted for a login that is not of account sys,
-    PublicationMissing (no publication), PublicationAmbiguous (several), DatabaseMissing, AccountMissing; each with the
-    statements to run upstream.
+    A name without a publisher is searched in all accounts; if none has it, account sys is assumed. Whether it covers
+    the database is not checked here but by `check_admission`. Raises NotPermitted for a login that is not of account
+    sys, PublicationMissing (no publication), PublicationAmbiguous (several), DatabaseMissing, AccountMissing; each with
+    the statements to run upstream.
     """
     account = session.endpoint.account
     if account.lower() != SYS_ACCOUNT:
@@ -122,7 +121,7 @@ def choose_publication(
     fitting = [offer for offer in offers if offer.admits(account) and offer.covers(database, table)]
     if len(fitting) > 1:
         raise _several(fitting, database, table)
-    if fitting or len(offers) == 1:  # one that does not fit is refused by `check_admission`, which says what to alter
+    if fitting or len(offers) == 1:  # `check_admission` refuses one that does not fit, and says what to alter
         return (fitting or offers)[0].publication
     if name is not None:
         return Publication(name, SYS_ACCOUNT, account_id(session, SYS_ACCOUNT))
@@ -130,12 +129,11 @@ def choose_publication(
 
 
 def check_admission(session: Session, publication: Publication, database: str, table: str | None) -> None:
-    """Whether the login may replicate this database (table None) or table through the publication, before anything is
-    written anywhere.
+    """Check that the login may replicate this database (table None) or table through the publication, before anything
+    is written anywhere.
 
-    Each question is put in a way that leaves nothing behind, and one that the server cannot answer counts as "unknown,
-    go on": the later statements have errors of their own. Raises PublicationMissing, NotCovered, NotPermitted,
-    DatabaseMissing, TableMissing, UnsupportedTable.
+    All statements only read. One that the server cannot answer is no reason to stop: the later statements report their
+    own errors. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing, UnsupportedTable.
     """
     _check_offer(session, publication, database, table)
     _check_internal_commands(session, publication, database)
@@ -146,24 +144,27 @@ def check_admission(session: Session, publication: Publication, database: str, t
 def _no_sys_login(
     session: Session, database: str, table: str | None, name: str | None, publisher: str | None
 ) -> NotPermitted:
-    """Internal commands are closed to all accounts but sys (upstream-interface.md 1). The login's account is taken for
-    the publisher."""
+    """Only account sys may run internal commands (docs/upstream.md 1). The login's account is assumed to be the
+    publisher."""
     endpoint = session.endpoint
     owner, publication = publisher or endpoint.account, name or f"pub_{database}"
     run = statements.create_publication(publication, database, table, _everybody_or_sys(owner))
     if name is not None:
         run = f"{statements.admit_account(name, SYS_ACCOUNT)} (unless it admits {SYS_ACCOUNT} already)"
+    source = f"FROM 'mysql://{SYS_ACCOUNT}#root:<password>@{endpoint.address}'"
+    offer = f"PUBLICATION {statements.identifier(publication)} OF {statements.identifier(owner)}"
     return NotPermitted(
-        f"account {endpoint.account} may not take objects from the upstream: only logins of account sys with the role moadmin may",
+        f"account {endpoint.account} may not take objects from the upstream: only logins of account sys with the role "
+        "moadmin may",
         subject=f"login {endpoint.login}",
-        remedy=f"{_run_as(owner, run)} Then log in as root or dump of account sys, the users who have the role moadmin (it cannot be "
-        f"granted): FROM 'mysql://{SYS_ACCOUNT}#root:<password>@{endpoint.address}' PUBLICATION {statements.identifier(publication)} "
-        f"OF {statements.identifier(owner)}; on the command line --publication {publication} --publisher {owner}.",
+        remedy=f"{_run_as(owner, run)} Then log in as root or dump of account sys, the users who have the role moadmin "
+        f"(it cannot be granted): {source} {offer}; on the command line --publication {publication} "
+        f"--publisher {owner}.",
     )
 
 
 def _everybody_or_sys(owner: str) -> str:
-    """Whom a publication of this account must admit for a login of account sys (see `_audience`)."""
+    """Which accounts a publication of this account must admit for a login of account sys (see `_audience`)."""
     return _ALL if owner.lower() == SYS_ACCOUNT else SYS_ACCOUNT
 
 
@@ -176,7 +177,8 @@ def _several(offers: list[Offer], database: str, table: str | None) -> Publicati
     return PublicationAmbiguous(
         f"{len(offers)} publications cover it",
         subject=_scope(database, table),
-        remedy=f"Say which: {', or '.join(ways[:10])}; on the command line --publication {first.name} --publisher {first.publisher}.",
+        remedy=f"Say which: {', or '.join(ways[:10])}; on the command line --publication {first.name} "
+        f"--publisher {first.publisher}.",
     )
 
 
@@ -196,11 +198,9 @@ def _none(
 
 
 def _owners(session: Session, database: str) -> list[str] | None:
-    """The names of the accounts that have such a database, None if that cannot be looked up."""
-    owners, accounts = (
-        _probe(session, statements.select_owners(database)),
-        _probe(session, statements.select_accounts()),
-    )
+    """The names of the accounts that have such a database; None if that cannot be looked up."""
+    owners = _probe(session, statements.select_owners(database))
+    accounts = _probe(session, statements.select_accounts())
     if owners is None or accounts is None:
         return None
     names = {
@@ -242,12 +242,12 @@ def _read_as_sys(session: Session, statement: str) -> Answer:
 
 
 def _probe(session: Session, statement: str) -> Answer | None:
-    """The answer, or None where the server does not know the statement or the tables in it, or keeps them from this
+    """The answer; None if the server does not know the statement or its tables, or does not permit them to this
     login."""
     try:
         return session.read(statement)
     except (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, NotPermitted) as error:
-        _log.debug("a question before the start stays open: %s", error)
+        _log.debug("not answered, and left unchecked: %s", error)
         return None
 
 
@@ -283,19 +283,19 @@ def _check_offer(session: Session, publication: Publication, database: str, tabl
 
 
 def _audience(session: Session, publication: Publication) -> str:
-    """Whom a new publication must be for. An account cannot name itself, only everybody (upstream-interface.md 1)."""
+    """The accounts that a new publication must name. An account cannot name itself, only ALL (docs/upstream.md 1)."""
     account = session.endpoint.account
     return _ALL if publication.publisher.lower() == account.lower() else account
 
 
 def _check_coverage(session: Session, publication: Publication, database: str, table: str | None) -> None:
-    """The question that any admitted account may ask. It knows the publication by name only (upstream-interface.md,
-    D3)."""
+    """Checked by the only statement that every admitted account may run. It finds the publication by its name only
+    (docs/upstream.md D3)."""
     try:
         answer = session.read(statements.show_coverage(publication.name))
         covered = [(text(one, "Database"), text(other, "Table")) for one, other in answer.select("Database", "Table")]
     except (StatementUnknown, StatementFailed, BadAnswer) as error:
-        _log.debug("the publication's coverage stays unknown: %s", error)
+        _log.debug("the publication's coverage is not known: %s", error)
         return
     wanted = {(EVERYTHING, EVERYTHING), (database.lower(), EVERYTHING)}
     if table is not None:
@@ -308,13 +308,13 @@ def _check_coverage(session: Session, publication: Publication, database: str, t
 
 def _not_covered(offer: Offer, database: str, table: str | None, audience: str) -> NotCovered:
     publication = offer.publication
-    wanted = f"database {database}" if table is None else f"table {database}.{table}"
+    covered = f"{offer.database} ({offer.tables:.200})" if offer.database else "nothing"
     if table is not None and offer.database.lower() == database.lower():
         change = statements.publish_tables(publication.name, database, [*filter(None, offer.tables.split(",")), table])
     else:
         change = statements.create_publication(f"{publication.name}_{database}", database, table, audience)
     return NotCovered(
-        f"the publication covers {'nothing' if not offer.database else f'{offer.database} ({offer.tables:.200})'}, not {wanted}",
+        f"the publication covers {covered}, not {_scope(database, table)}",
         subject=f"publication {publication.publisher}.{publication.name}",
         remedy=_as_admin(publication, change),
     )
@@ -328,23 +328,21 @@ def _check_internal_commands(session: Session, publication: Publication, databas
     try:
         session.read(statements.databases(publication.publisher, publication.name, database))
     except (StatementUnknown, StatementFailed) as error:
-        _log.debug("whether internal commands are open stays unknown: %s", error)
+        _log.debug("it is not known whether internal commands are permitted: %s", error)
 
 
 def _check_role(session: Session) -> None:
-    """CREATE SNAPSHOT wants the administrator's role of the account as the current one (upstream-interface.md 4.2)."""
+    """CREATE SNAPSHOT needs the account's administrator role as the current role (docs/upstream.md 4.2)."""
     answer = _probe(session, statements.current_role())
     if answer is None or len(answer.rows) != 1 or len(answer.rows[0]) != 1:
         return
     account, role = session.endpoint.account.lower(), text(answer.rows[0][0], "current role").lower()
     wanted = _ADMIN_ROLES.get(account, _ADMIN_ROLE)
     if role and role != wanted:
-        # MatrixOne refuses to grant these roles to anybody but the account's administrators.
-        user, who = (
-            ("root", "root or dump of account sys")
-            if account == SYS_ACCOUNT
-            else ("<administrator>", f"administrator of {account}")
-        )
+        # MatrixOne grants these roles only to the account's administrators.
+        user, who = "<administrator>", f"administrator of {account}"
+        if account == SYS_ACCOUNT:
+            user, who = "root", "root or dump of account sys"
         raise NotPermitted(
             f"the login's role is {role}, and snapshots need {wanted}",
             subject=f"login {session.endpoint.login}",

@@ -1,8 +1,8 @@
-"""The one place that says what is tried again: which errors, how often, with which pauses, and what then.
+"""The only place that defines what is tried again: which errors, how often, with which pauses, and what happens then.
 
-Within an iteration a statement that may run twice is repeated by RULES, class by class. What is still an error then
-ends the iteration and is written into `mo_ccpr_log`. A Transient or Unknown one is tried again by the sensor after a
-back-off (BACK_OFF; the log's row counts the failures), with the same recorded snapshot, so that an unknown outcome is
+Within an iteration a statement that may run twice is repeated as RULES say, by the class of its error. An error that
+remains ends the iteration and is written into `mo_ccpr_log`. After a Transient or Unknown one the sensor tries again
+later (BACK_OFF; the log's row counts the failures) with the same recorded snapshot, so that an unknown outcome is
 looked up and not repeated blindly. A Terminal one stops the subscription until a person runs it.
 """
 
@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A rule. The pauses double from the first to the longest, with a random part on top so that many tasks do not
-    come back together.
+    """A rule. The pauses double from the first to the longest, plus a random part so that many tasks do not try again
+    at the same time.
 
     Attributes
     ----------
-    attempts : how often at most, the first one counted.
+    attempts : the largest number of attempts, including the first.
     first_pause, longest_pause, jitter : seconds.
     sleep : replaced in tests.
     """
@@ -48,8 +48,8 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Between iterations: the subscription's interval, doubled with each failure in a row up to `longest` seconds, and
-    a share of up to `jitter` of it on top that differs by subscription.
+    """The pause between iterations: the subscription's interval, doubled with each consecutive failure up to `longest`
+    seconds, plus up to a fraction `jitter` of it that differs by subscription.
     """
 
     longest: float = 900.0
@@ -60,10 +60,8 @@ Rules: TypeAlias = tuple[tuple[type[Exception], Retry], ...]
 Policy: TypeAlias = Retry | Rules
 NO_RETRY = Retry(attempts=1)
 RULES: Rules = (
-    (
-        UpstreamUnreachable,
-        Retry(attempts=4, first_pause=0.5, longest_pause=4.0),
-    ),  # a restart takes seconds; what takes longer is an outage
+    # A restart takes seconds; what takes longer is an outage.
+    (UpstreamUnreachable, Retry(attempts=4, first_pause=0.5, longest_pause=4.0)),
     (UpstreamBusy, Retry(attempts=7, first_pause=0.5, longest_pause=15.0)),
     (ConnectionLost, Retry()),
     (SnapshotOutcomeUnknown, Retry()),  # only for statements with IF [NOT] EXISTS on a recorded name
@@ -74,17 +72,17 @@ BACK_OFF = BackOff()
 
 
 def rule_for(kind: type[BaseException], policy: Policy = RULES) -> Retry:
-    """What a policy says of a class of errors; NO_RETRY if nothing."""
+    """The rule of a policy for a class of errors; NO_RETRY if it has none."""
     if isinstance(policy, Retry):
         return policy
     return next((rule for known, rule in policy if issubclass(kind, known)), NO_RETRY)
 
 
 def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also: tuple[type[Exception], ...] = ()) -> T:
-    """The result of `action`, which is repeated while it raises Transient (or one of `also`) and the policy has
-    attempts left for the class of its last error; then that error.
+    """The result of `action`. It is repeated while it raises Transient (or one of `also`) and the policy has attempts
+    left for the class of the last error; then that error is raised.
 
-    Only for what may run twice: reads, and statements with IF [NOT] EXISTS.
+    Only for actions that may run twice: reads, and statements with IF [NOT] EXISTS.
     """
 
     def rule(state: RetryCallState) -> Retry:
@@ -93,9 +91,8 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
 
     def pause(state: RetryCallState) -> float:
         found = rule(state)
-        return (wait_exponential(multiplier=found.first_pause, max=found.longest_pause) + wait_random(0, found.jitter))(
-            state
-        )
+        doubling = wait_exponential(multiplier=found.first_pause, max=found.longest_pause)
+        return (doubling + wait_random(0, found.jitter))(state)
 
     return Retrying(
         stop=lambda state: state.attempt_number >= rule(state).attempts,

@@ -1,6 +1,6 @@
-"""One MySQL connection to the upstream, whose answers are bytes and whose failures are typed.
+"""One MySQL connection to the upstream: answers are bytes, errors are typed.
 
-Source: upstream-interface.md 2, 5.1 and 13; spark.md section 4. A session belongs to one thread at a time.
+Source: docs/upstream.md 2, 5.1 and 13. A session belongs to one thread at a time.
 """
 
 import ssl
@@ -15,22 +15,21 @@ from pymysql.connections import Connection
 from pymysql.constants import COMMAND, CR
 from pymysql.cursors import SSCursor
 
+from matrixone.upstream.classification import classify
 from matrixone.upstream.endpoint import Endpoint, Tls
-from matrixone.upstream.errors import AnswerTooLong, BadAnswer, UpstreamError, classify
+from matrixone.upstream.errors import AnswerTooLong, BadAnswer, UpstreamError
 from matrixone.upstream.retry import DEFAULT_RETRY, Policy, with_retry
 from matrixone.upstream.single_row import Cells, read_single_row
 
 Row = tuple[bytes | None, ...]
 _Result = TypeVar("_Result")
 ROWS_A_CHUNK = 10_000
-READ_SECONDS = (
-    120.0  # a list that is read from checkpoints may make the upstream wait for a minute before its first byte
-)
-LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns stays far below it
+READ_SECONDS = 120.0  # an object list that the upstream reads from checkpoints can take a minute to its first byte
+LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns is far smaller
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
 _SERVER_NUMBERS = 1000, 2000, 3000  # server errors start at 1000; 2000 to 2999 are the client library's own
 _PANIC = 1105
-# What PyMySQL raises, besides its own errors, when the bytes are not what the protocol says.
+# What PyMySQL raises, in addition to its own errors, if the bytes do not follow the protocol.
 _NOT_THE_PROTOCOL = (
     struct.error,
     LookupError,
@@ -52,7 +51,7 @@ class Answer:
     ----------
     columns : names, in the order of the answer.
     types : MySQL type codes, one a column.
-    rows : cells as bytes, as the text protocol gave them; None for NULL.
+    rows : cells as the bytes of the text protocol; None for NULL.
     """
 
     columns: tuple[str, ...]
@@ -60,8 +59,8 @@ class Answer:
     rows: list[Row]
 
     def places(self, *names: str) -> tuple[int, ...]:
-        """Where these columns stand, whatever the case of their names' letters, as everywhere in MySQL. Raises
-        BadAnswer for one that is missing; more columns than asked for are fine.
+        """The positions of these columns; the letter case of names does not matter, as everywhere in MySQL. Raises
+        BadAnswer for a missing column; additional columns are allowed.
         """
         found = {name.lower(): place for place, name in reversed(list(enumerate(self.columns)))}
         missing = [name for name in names if name.lower() not in found]
@@ -73,7 +72,7 @@ class Answer:
         return tuple(found[name.lower()] for name in names)
 
     def select(self, *names: str) -> Iterator[Row]:
-        """The rows, with these columns only, in this order."""
+        """The rows with only these columns, in this order."""
         places = self.places(*names)
         return (tuple(row[place] for place in places) for row in self.rows)
 
@@ -96,8 +95,8 @@ def text(cell: bytes | None, what: str) -> str:
 class Session:
     """A login at the upstream. Use it as a context manager.
 
-    After a failed read the connection is dropped, since what follows on it could belong to the old answer, and the
-    next statement connects anew. An error that the server itself reports leaves the connection in step and in use.
+    After a failed read the connection is closed, since the next bytes could belong to the old answer; the next
+    statement connects again. After an error that the server itself reports the connection stays in use.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class Session:
     ) -> None:
         self.endpoint = endpoint
         self.retry = retry
-        self._password = (password or "").encode()  # PyMySQL itself would encode it as Latin-1
+        self._password = (password or "").encode()  # PyMySQL would encode it as Latin-1
         self._timeouts = connect_timeout, read_timeout, write_timeout
         self._connection: _Connection | None = None
         self._streaming = False
@@ -128,11 +127,10 @@ class Session:
         write_timeout: float = 60.0,
         retry: Policy = DEFAULT_RETRY,
     ) -> Self:
-        """Log in, once: an unreachable host or a wrong password is an error at once.
+        """Log in, without retries: an unreachable host or a wrong password is an error at once.
 
         Times are seconds. `connect_timeout` bounds each wait until the login is done; afterwards `read_timeout` is the
-        longest silence that is borne, not the time of a whole answer. Raises UpstreamUnreachable, AccessDenied,
-        TlsFailed.
+        longest wait for the next bytes, not for a whole answer. Raises UpstreamUnreachable, AccessDenied, TlsFailed.
         """
         session = cls(
             endpoint,
@@ -157,7 +155,8 @@ class Session:
         return f"Session({self.endpoint.masked()})"
 
     def query(self, sql: str, *, longest: int = LONGEST_ANSWER) -> Answer:
-        """Run one statement, once, and read its whole answer (of at most `longest` bytes, else AnswerTooLong)."""
+        """Run one statement, without retries, and read its whole answer. Raises AnswerTooLong for more than `longest`
+        bytes."""
 
         def read(connection: _Connection) -> Answer:
             with connection.allowance(longest):
@@ -167,22 +166,22 @@ class Session:
         return self._run(sql, read)
 
     def read(self, sql: str, *, longest: int = LONGEST_ANSWER, also: tuple[type[Exception], ...] = ()) -> Answer:
-        """`query`, repeated after transient errors: only for statements that may run twice."""
+        """`query`, repeated after transient errors and those of `also`: only for statements that may run twice."""
         return with_retry(lambda: self.query(sql, longest=longest), self.retry, also=also)
 
     def read_row(self, sql: str, *, longest: int) -> Cells:
         """The cells of an answer of one row, by the names of the columns; repeated after transient errors.
 
-        For large cells: all are views of one buffer. Raises AnswerTooLong for more than `longest` bytes, BadAnswer if
-        it is not one row.
+        For large cells: all are views of one buffer. Raises AnswerTooLong for more than `longest` bytes, BadAnswer for
+        another number of rows.
         """
         return with_retry(
             lambda: self._run(sql, lambda connection: connection.read_single_row(sql, longest)), self.retry
         )
 
     def _run(self, sql: str, read: "Callable[[_Connection], _Result]") -> _Result:
-        """What `read` gets out of the connection; its failure is typed, and leaves no half of an answer on the
-        connection."""
+        """The result of `read` on the connection. Its errors are typed, and the connection is closed if part of an
+        answer may be left on it."""
         connection = self._open()
         done = False
         try:
@@ -191,17 +190,17 @@ class Session:
         except (pymysql.err.MySQLError, *_NOT_THE_PROTOCOL) as error:
             done = _in_step(error)
             raise _typed(error, sql) from error
-        finally:  # also for an interrupt
+        finally:  # also after KeyboardInterrupt
             if not done:
                 self._drop()
         return result
 
     def stream(self, sql: str, rows: int = ROWS_A_CHUNK) -> Iterator[Answer]:
-        """Run one statement, once, and give its answer in chunks of that many rows; at least one, without rows where
-        there are none.
+        """Run one statement, without retries, and yield its answer in chunks of `rows` rows. An empty answer is one
+        chunk without rows.
 
-        Nothing else can run on the session until the end. A stream that is given up, or that fails, drops the
-        connection.
+        Nothing else can run on the session until the end. If the stream fails, or is closed before its end, the
+        connection is closed.
         """
         connection = self._open()
         cursor = connection.cursor(_Stream)
@@ -227,11 +226,11 @@ class Session:
 
     @property
     def encrypted(self) -> bool:
-        """Is what goes over the connection encrypted? Connects if need be."""
+        """Whether the connection is encrypted. Connects if there is no connection."""
         return self._open().encrypted
 
     def close(self) -> None:
-        """Log out. The session may be used again: it then connects anew."""
+        """Log out. If the session is used again, it connects again."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
@@ -258,7 +257,7 @@ def _out_of_step(error: Exception) -> pymysql.err.OperationalError:
 
 
 def _in_step(error: Exception) -> bool:
-    """Whether the server answered with an error of its own, after which the connection can go on. Not after a panic."""
+    """Whether the error is one that the server reported, after which the connection can be used. Not after a panic."""
     number = error.args[0] if isinstance(error, pymysql.err.MySQLError) and error.args else None
     first, lost, after = _SERVER_NUMBERS
     return isinstance(number, int) and number >= first and not lost <= number < after and number != _PANIC
@@ -280,16 +279,16 @@ def _answer(connection: "_Connection") -> Answer:
 
 
 def _whole(rows: Iterable[Row], width: int) -> list[Row]:
-    """The rows; raises ValueError if one has another number of cells: PyMySQL takes a packet that ends early for a
-    short row."""
+    """The rows; raises ValueError if one has another number of cells, since PyMySQL reads a packet that ends early as
+    a short row."""
     found = list(rows)
     if any(len(row) != width for row in found):
-        raise ValueError(f"a row has not {width} cells")
+        raise ValueError(f"a row does not have {width} cells")
     return found
 
 
 class _Allowance:
-    """While it is open, the connection reads no more than so many bytes: an answer must not fill the memory."""
+    """Inside the context the connection reads at most `size` bytes, so that an answer cannot fill the memory."""
 
     def __init__(self, connection: "_Connection", size: int) -> None:
         self._connection, self._size = connection, size
@@ -302,7 +301,7 @@ class _Allowance:
 
 
 class _Stream(SSCursor):
-    """An unbuffered cursor that can be left in the middle: PyMySQL's own would read the rest of the answer first."""
+    """An unbuffered cursor that can be closed in the middle: PyMySQL's own would read the rest of the answer first."""
 
     _result: Any
     connection: Any
@@ -314,11 +313,11 @@ class _Stream(SSCursor):
 
 
 class _Refused:
-    """Stands in for the ways of logging in that hand the password over in the clear, or nearly so, to whoever asks for
-    it.
+    """Replaces the authentication plugins that send the password in clear text, or nearly so, to any server that asks
+    for it.
 
-    The SHA-2 ones are among them: through TLS they send the password as it is, and without it encrypted with a key
-    that the server names.
+    The SHA-2 plugins are among them: with TLS they send the password as it is, without TLS encrypted with a key that
+    the server chooses.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -330,39 +329,46 @@ class _Refused:
         )
 
 
-_NATIVE_LOGIN = "mysql_native_password"  # MatrixOne's only one
+_NATIVE_LOGIN = "mysql_native_password"  # the only one of MatrixOne
 _REFUSED_LOGINS = dict.fromkeys(
     ("mysql_clear_password", "mysql_old_password", "dialog", "sha256_password", "caching_sha2_password"), _Refused
 )
 
 
-_Wire: Any = Connection  # the published type stubs leave out what is overridden below
+# PyMySQL has no public way to do the following, so private members of it are overridden and used here. Tests in
+# tests/matrixone/upstream/test_session.py fail if a version of PyMySQL no longer has them, or uses them differently.
+#   _read_bytes, _read_packet                         limit how many bytes of an answer, and of one packet, are read
+#   _get_server_information, _auth_plugin_name        refuse a login that would send the password in the first packet
+#   _create_ssl_ctx                                   no look at the system's certificates where none is checked
+#   _read_timeout                                     a shorter timeout until the login is done
+#   _execute_command, _rfile, _sock, _current_timeout read a large row without PyMySQL's copies of it
+#   _force_close                                      hang up in the middle of an answer
+#   _result, _result.unbuffered_active                release a large result; leave a stream in the middle
+_Wire: Any = Connection  # the published type stubs do not have these members
 
 
 class _Connection(_Wire):
-    """PyMySQL's connection with a short time-out for the handshake, a bound on what is read, and a way to hang up
-    without reading on."""
+    """PyMySQL's connection with a short timeout for the handshake, a limit for what is read, and a way to hang up in
+    the middle of an answer."""
 
-    left: int | None = None
+    left: int | None = None  # bytes that may still be read; None for no limit
 
     def connect(self, sock: Any = None) -> None:
-        timeouts, self._read_timeout = (
-            self._read_timeout,
-            self.connect_timeout,
-        )  # a listener that stays silent fails as fast as none
+        # A server that accepts the connection and stays silent fails as fast as one that does not listen.
+        timeout, self._read_timeout = self._read_timeout, self.connect_timeout
         try:
             super().connect(sock)
         finally:
-            self._read_timeout = timeouts
+            self._read_timeout = timeout
 
     def _get_server_information(self) -> None:
         super()._get_server_information()
-        if self._auth_plugin_name in _REFUSED_LOGINS:  # else the first answer would hold the password already
+        if self._auth_plugin_name in _REFUSED_LOGINS:  # the first packet to the server would contain the password
             self._auth_plugin_name = _NATIVE_LOGIN
 
     def _read_packet(self, *kind: Any) -> Any:
-        """PyMySQL joins frames of 16 MiB for as long as they come: a packet is bounded where the answer as a whole is
-        not."""
+        """Limits a packet where there is no limit for the whole answer: PyMySQL joins frames of 16 MiB for as long as
+        they arrive."""
         if self.left is not None:
             return super()._read_packet(*kind)
         self.left = _PACKET
@@ -372,7 +378,7 @@ class _Connection(_Wire):
             self.left = None
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        return sslp if isinstance(sslp, ssl.SSLContext) else _unchecked()  # without a context of ours: `preferred`
+        return sslp if isinstance(sslp, ssl.SSLContext) else _unchecked()  # no context is given for `preferred`
 
     def allowance(self, size: int) -> _Allowance:
         return _Allowance(self, size)
@@ -384,7 +390,7 @@ class _Connection(_Wire):
             self._current_timeout = self._read_timeout
         try:
             return read_single_row(self._rfile, longest)
-        except OSError as error:  # a time-out or a reset
+        except OSError as error:  # a timeout or a reset
             raise pymysql.err.OperationalError(
                 CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})"
             ) from error
@@ -397,8 +403,7 @@ class _Connection(_Wire):
         self._force_close()
 
     def take_result(self) -> Any:
-        """The last result, which the connection would otherwise hold on to until the next one: 100 MiB where it is a
-        chunk."""
+        """The last result. The connection releases it; it would otherwise keep it until the next one."""
         result, self._result = self._result, None
         return result
 
@@ -443,8 +448,7 @@ def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, 
 
 
 def tls_arguments(tls: Tls) -> dict[str, Any]:
-    """What PyMySQL has to be given for this way of encrypting. Raises OSError for certificate files that cannot be
-    read."""
+    """PyMySQL's arguments for a TLS mode. Raises OSError for certificate files that cannot be read."""
     if tls.mode == "disabled":
         return {"ssl_disabled": True}
     if tls.mode == "preferred":
@@ -453,9 +457,8 @@ def tls_arguments(tls: Tls) -> dict[str, Any]:
         context = _unchecked()
     else:
         context = ssl.create_default_context(cafile=tls.ca)
-        context.verify_flags &= (
-            ~ssl.VERIFY_X509_STRICT
-        )  # the certificates that MySQL-like servers make for themselves would not pass
+        # Strict checks would refuse the certificates that MySQL-like servers generate for themselves.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = tls.mode == "verify_identity"
         context.verify_mode = ssl.CERT_REQUIRED
     if tls.cert is not None:
@@ -464,12 +467,9 @@ def tls_arguments(tls: Tls) -> dict[str, Any]:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """Encryption without a look at the certificate. The default context would read the system's authorities, which
+    """Encryption without a check of the certificate. The default context would read the system's authorities, which
     takes 27 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-__all__ = ["Answer", "Row", "Session", "classify", "integer", "text", "tls_arguments", "with_retry"]

@@ -1,7 +1,7 @@
-"""An answer of one row that may be very large, read from the wire into one buffer of which its cells are views.
+"""An answer of one row that may be very large, read from the wire into one buffer; its cells are views of the buffer.
 
-PyMySQL holds such an answer three times: as frames of 16 MiB, joined to a packet, cut into cells. Here the bytes are
-copied once, by the kernel. Source: upstream-interface.md 5.8 (an object's chunk of 100 MiB is one cell); the MySQL
+PyMySQL keeps such an answer in memory three times: as frames of 16 MiB, joined to a packet, split into cells. Here the
+bytes are copied once, by the kernel. Source: docs/upstream.md 5.8 (an object's chunk of 100 MiB is one cell); the MySQL
 text protocol.
 """
 
@@ -17,27 +17,27 @@ from matrixone.upstream.errors import AnswerTooLong, BadAnswer
 
 Cells = dict[str, memoryview | None]  # by the names of the columns
 
-_FULL_FRAME = 0xFFFFFF  # as long as this: the payload goes on in the next frame
+_FULL_FRAME = 0xFFFFFF  # a frame of this length is continued by the next frame
 _LENGTH_SIZES = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 _NULL, _EOF, _ERROR = 0xFB, 0xFE, 0xFF
 _SHORTEST_ERROR = 3
 _EOF_SIZES = range(5, 9)
 _MORE_RESULTS = 8
-_NAME_PLACE = 4  # of a column definition's texts: catalog, schema, table, original table, name
+_NAME_PLACE = 4  # in a column definition: catalog, schema, table, original table, name
 
 
 def read_single_row(stream: BufferedReader, longest: int) -> Cells:
-    """The cells of the only row of the answer that is to come.
+    """The cells of the only row of the next answer.
 
-    Raises AnswerTooLong for more than `longest` bytes, before they are read or have a place in memory; PyMySQL's error
-    if the server reports one or hangs up; BadAnswer for another number of rows than one; ValueError for what is no
-    result set. After all but an error that the server reports the stream is out of step.
+    Raises AnswerTooLong for more than `longest` bytes, before they are read or memory is allocated for them; PyMySQL's
+    error if the server reports one or hangs up; BadAnswer for another number of rows than one; ValueError for bytes
+    that are not a result set. After any error that the server did not report itself the stream is out of step.
     """
     frames = _Frames(stream, longest)
     head = frames.packet()
     count, end = _number(memoryview(head), 0)
-    if not count or end != len(head):  # 0: a statement without rows; none: the server asks for a file of ours
-        raise ValueError("no result set")
+    if not count or end != len(head):  # 0: a statement without rows; None: the server asks for a local file
+        raise ValueError("not a result set")
     names = [_column_name(frames.packet()) for _ in range(count)]
     _end(frames.packet())
     row = frames.payload()
@@ -48,7 +48,7 @@ def read_single_row(stream: BufferedReader, longest: int) -> Cells:
     for name in names:
         cells[name], at = _cell(row, at)
     if at != len(row):
-        raise ValueError("a row goes on after its last cell")
+        raise ValueError("a row is longer than its cells")
     tail = frames.packet()
     if len(tail) not in _EOF_SIZES or tail[0] != _EOF:
         _not_one("more")
@@ -64,10 +64,10 @@ class _Frames:
         self._number = 1
 
     def packet(self) -> bytes:
-        """A payload of one frame. Raises the error that it may be."""
+        """A payload of one frame. Raises the server's error if the payload is one."""
         length = self._header()
         if length == _FULL_FRAME:
-            raise ValueError("a packet of 16 MiB where a short one has to be")
+            raise ValueError("a packet of 16 MiB where only a short one is possible")
         payload = self._stream.read(length)
         if len(payload) < length:
             _lost()
@@ -75,14 +75,14 @@ class _Frames:
         return payload
 
     def payload(self) -> memoryview:
-        """A payload of however many frames. Raises the error that it may be."""
+        """A payload of any number of frames. Raises the server's error if the payload is one."""
         length = self._header()
         if length < _FULL_FRAME:
             payload = memoryview(self._stream.read(length))
             if len(payload) < length:
                 _lost()
         else:
-            whole = np.empty(length + self._left, np.uint8).data  # takes memory as it is filled
+            whole = np.empty(length + self._left, np.uint8).data  # the kernel allocates its pages as they are filled
             done = 0
             while True:
                 if self._stream.readinto(whole[done : done + length]) < length:
@@ -96,9 +96,9 @@ class _Frames:
         return payload
 
     def _header(self) -> int:
-        """The length of the next frame, which the rest of the allowance covers."""
+        """The length of the next frame. Raises AnswerTooLong if it exceeds what may still be read."""
         header = self._stream.read(4)
-        if len(header) < 4 or (header[3] == 0 and self._number):  # number 0: an error as of a server that shuts down
+        if len(header) < 4 or (header[3] == 0 and self._number):  # number 0: the error of a server that shuts down
             _lost()
         if header[3] != self._number:
             raise ValueError("packets are out of step")
@@ -111,7 +111,7 @@ class _Frames:
 
 
 def _check_error(payload: bytes | memoryview) -> None:
-    """Raises the error that a payload may be."""
+    """Raises the server's error if the payload is one."""
     if len(payload) and payload[0] == _ERROR:
         if len(payload) < _SHORTEST_ERROR:
             raise ValueError("an error without a number")
@@ -127,14 +127,14 @@ def _not_one(number: str) -> NoReturn:
 
 
 def _end(packet: bytes) -> None:
-    """Checks that the packet is the end of a list, and not that of one of several answers."""
+    """Checks that the packet ends a list of columns or rows, and that no other answer follows."""
     if len(packet) not in _EOF_SIZES or packet[0] != _EOF:
         raise ValueError("a list of columns or rows has no end")
     if packet[3] & _MORE_RESULTS:
         raise ValueError("another answer follows")
 
 
-@lru_cache(64)  # one kind of statement after another: the definitions are the same to the byte
+@lru_cache(64)  # the definitions of repeated statements are the same bytes
 def _column_name(definition: bytes) -> str:
     view, at, name = memoryview(definition), 0, None
     for _ in range(_NAME_PLACE + 1):
@@ -145,7 +145,7 @@ def _column_name(definition: bytes) -> str:
 
 
 def _cell(payload: memoryview, at: int) -> tuple[memoryview | None, int]:
-    """The cell that starts at `at`, and where the next one does."""
+    """The cell that starts at `at`, and where the next one starts."""
     length, at = _number(payload, at)
     if length is None:
         return None, at
@@ -155,7 +155,7 @@ def _cell(payload: memoryview, at: int) -> tuple[memoryview | None, int]:
 
 
 def _number(payload: memoryview, at: int) -> tuple[int | None, int]:
-    """The length-encoded number at `at`, None for NULL; and what comes after it."""
+    """The length-encoded number at `at` (None for NULL), and where it ends."""
     if at >= len(payload):
         raise ValueError("a packet ends before its values do")
     first = payload[at]

@@ -1,7 +1,7 @@
-"""Snapshots taken through a publication: make, read, flush, wait, drop. Always of a whole DATABASE (architecture.md,
-decision 4).
+"""Snapshots taken through a publication: create, read, flush, wait, drop. Always of a whole DATABASE (decision
+database-snapshots).
 
-Source: upstream-interface.md 4, 5.2 and 5.6, "Checked on live clusters".
+Source: docs/upstream.md 4, 5.2 and 5.6, "Checked on live clusters".
 """
 
 import logging
@@ -29,28 +29,28 @@ from matrixone.upstream.errors import (
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session, integer
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two looks at a snapshot that is not flushed
-CHECKPOINT_FROM_TABLES = 1_000  # in a database: one statement for everything instead of one for each table
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two checks whether a snapshot is flushed
+CHECKPOINT_FROM_TABLES = 1_000  # tables in a database; from here on one statement instead of one for each table
 FlushRequest = Callable[[], bool]
 _log = logging.getLogger(__name__)
 
 
 def create_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
-    """Make the snapshot, if there is none of this name.
+    """Create the snapshot, if there is none of this name.
 
-    An existing one is kept with its old timestamp, silently: so the name must be new, and recorded before this call.
-    The same silence makes it safe to repeat after a lost connection, which is done here; SnapshotOutcomeUnknown comes
-    only when no repetition was answered.
+    An existing one keeps its old timestamp without an error: so the name must be new, and recorded before this call.
+    For the same reason it is safe to repeat the statement after a lost connection, which is done here;
+    SnapshotOutcomeUnknown is raised only if no attempt was answered.
     """
     statement = statements.create_snapshot(name, database, publication.publisher, publication.name)
     try:
         session.read(statement, also=(SnapshotOutcomeUnknown,))
-    except SnapshotExists as error:  # two creators at once: the other one, or our own lost attempt, was first
+    except SnapshotExists as error:  # another process, or our own attempt whose answer was lost, was first
         _log.info("snapshot %s exists already: %s", name, error.text)
 
 
 def drop_snapshot(session: Session, name: str, publication: Publication) -> None:
-    """Drop it; one that is gone is no error. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
+    """Drop the snapshot, if it exists. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
     `create_snapshot` does."""
     session.read(
         statements.drop_snapshot(name, publication.publisher, publication.name), also=(SnapshotOutcomeUnknown,)
@@ -58,7 +58,7 @@ def drop_snapshot(session: Session, name: str, publication: Publication) -> None
 
 
 def snapshot_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
-    """The snapshot's place on the upstream's clock. Raises SnapshotGone."""
+    """The time of the snapshot by the upstream's clock. Raises SnapshotGone."""
     answer = session.read(statements.snapshot_timestamp(name, publication.publisher, publication.name))
     physical = integer(_single(answer.rows, f"timestamp of snapshot {name}"), f"timestamp of snapshot {name}")
     if physical <= 0:
@@ -84,19 +84,20 @@ def _single(rows: list[tuple[bytes | None, ...]], what: str) -> bytes | None:
 
 
 def flush_requests(connect: Callable[[], Session], table_ids: Collection[int]) -> tuple[FlushRequest, ...]:
-    """What to ask for so that these tables are flushed, one after the other until they are; see `wait_until_flushed`.
+    """The requests that flush these tables, to be made one after the other until they are flushed: see
+    `wait_until_flushed`.
 
-    A statement for each table costs 1 ms and a round trip even where nothing is to be written: 10,000 tables of which
-    one has changed would make most of an iteration. A checkpoint is one statement and does the same, for the whole
-    cluster; where it is refused, or was not enough, the tables are asked for all the same.
+    A statement for each table costs 1 ms and a round trip even if there is nothing to write: with 10,000 tables of
+    which one has changed that would be most of an iteration. A checkpoint is one statement and does the same for the
+    whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
     """
     by_table = partial(flush_tables, connect, table_ids)
     return (partial(flush_everything, connect), by_table) if len(table_ids) >= CHECKPOINT_FROM_TABLES else (by_table,)
 
 
 def flush_everything(connect: Callable[[], Session]) -> bool:
-    """Ask the upstream for a checkpoint, which writes the rows of all tables into objects. False if it was not made:
-    `flush_tables`."""
+    """Request a checkpoint, which writes the rows of all tables into objects. False if it was refused or failed: use
+    `flush_tables` then."""
     try:
         with connect() as session:
             session.read(statements.checkpoint())
@@ -107,13 +108,13 @@ def flush_everything(connect: Callable[[], Session]) -> bool:
 
 
 def flush_tables(connect: Callable[[], Session], table_ids: Iterable[int], connections: int = 4) -> bool:
-    """Ask the upstream to write these tables' rows into objects now: 0.5 s where there is something to write, 1 ms
-    where not.
+    """Request that these tables' rows are written into objects now: 0.5 s a table that has something to write, 1 ms
+    for the others.
 
-    Give every table of the database that has rows of its own, hidden index tables too: the snapshot counts as flushed
-    when all of them are. False where the role does not allow it (it takes a sys user with role moadmin) or the
-    upstream could not be asked for all of them. Nothing here is an error, since the caller waits anyway: not a table
-    that was dropped meanwhile, not a lost connection.
+    Pass every table of the database that has rows, including hidden index tables: the snapshot is flushed when all of
+    them are. Returns False if the role has no privilege for it (it must be a user of account sys with role moadmin), or
+    if not all requests could be made. Nothing is an error, since the caller waits anyway: neither a table that was
+    dropped meanwhile nor a lost connection.
     """
     ids = list(dict.fromkeys(table_ids))
     if not ids:
@@ -130,7 +131,7 @@ def _flush(connect: Callable[[], Session], table_ids: list[int]) -> bool:
             for table_id in table_ids:
                 _flush_table(session, table_id)
     except NotPermitted as error:
-        _log.info("the role may not request a flush: %s", error.text)
+        _log.info("the role has no privilege to flush tables: %s", error.text)
         return False
     except Transient as error:
         _log.warning("not all tables could be flushed: %s", error)
@@ -155,10 +156,10 @@ def wait_until_flushed(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when the snapshot is flushed: architecture.md, decision 5.
+    """Return when the snapshot is flushed (decision flush-on-demand).
 
-    Each of `requests` (see `flush_requests`) is made once at most, and only as long as the snapshot is not flushed.
-    Pauses grow from 0.05 s to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
+    Each of `requests` (see `flush_requests`) is made at most once, and only while the snapshot is not flushed. The
+    pauses between checks grow from 0.05 s to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
     """
     end = clock() + timeout_seconds
     for request in requests:

@@ -1,9 +1,8 @@
-"""The text of every statement that goes upstream: upstream-interface.md 3 to 7. Nothing else in the project spells one
-out.
+"""The text of every statement that is sent upstream: docs/upstream.md 3 to 7. No other module has such a text.
 
-Two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at white space
-by the server and know no quoting, so a name that holds a blank or a quote cannot be passed at all and is refused here.
-Publication, publisher and snapshot names are stored in lower case and are sent so.
+There are two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at
+white space by the server and have no quoting, so a name with a blank or a quote cannot be passed and is refused here.
+Publication, publisher and snapshot names are stored and sent in lower case.
 """
 
 import re
@@ -12,7 +11,7 @@ from collections.abc import Iterable
 from matrixone.upstream.errors import BadWord
 
 _WORD = re.compile(r"[^\s'\"`]+")
-NOTHING = "-"  # how an internal command is told "none"
+NOTHING = "-"  # in internal commands: no name
 
 DATABASE_COLUMNS = ("dat_id", "datname", "account_id", "dat_type")
 TABLE_COLUMNS = (
@@ -42,7 +41,7 @@ PUBLICATION_COLUMNS = ("account_id", "account_name", "pub_name", "database_name"
 
 
 def can_be_word(name: str) -> bool:
-    """Whether an internal command can carry this name."""
+    """Whether this name can be part of an internal command."""
     return _WORD.fullmatch(name) is not None and name != NOTHING
 
 
@@ -73,7 +72,8 @@ def _of(publisher: str, publication: str) -> str:
 
 
 def _from(publisher: str, publication: str) -> str:
-    return f"FROM {identifier(stored_word(publisher, 'publisher'))} PUBLICATION {identifier(stored_word(publication, 'publication'))}"
+    owner, name = identifier(stored_word(publisher, "publisher")), identifier(stored_word(publication, "publication"))
+    return f"FROM {owner} PUBLICATION {name}"
 
 
 # -- snapshots
@@ -105,22 +105,23 @@ def checkpoint() -> str:
     return "SELECT mo_ctl('dn','checkpoint','')"
 
 
-# -- what there is at a snapshot
+# -- the database at a snapshot
 
 
 def databases(publisher: str, publication: str, database: str) -> str:
-    """At present, not at a snapshot; it echoes the database, so its use is to see whether the login may run internal
-    commands."""
+    """At present, not at a snapshot. The server returns the database's name without looking it up, so this only shows
+    whether the login may run internal commands."""
     scope = database if can_be_word(database) else NOTHING
     return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} database {scope} {NOTHING}"
 
 
 def ddl(snapshot: str, publisher: str, publication: str, database: str | None, table: str | None) -> str:
-    """None for the database: all of them. None for the table: all tables of the database."""
+    """The CREATE statements of one table; of all tables of the database (table None); of all databases (both None)."""
     level = "account" if database is None else "database" if table is None else "table"
     scope = NOTHING if database is None else word(database, "database")
     single = NOTHING if table is None else word(table, "table")
-    return f"__++__internal_get_ddl {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)} {level} {scope} {single}"
+    source = f"{stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+    return f"__++__internal_get_ddl {source} {level} {scope} {single}"
 
 
 def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
@@ -184,8 +185,9 @@ def select_publication(publisher: str, publication: str) -> str:
 
 
 def select_publications(database: str) -> str:
-    """Those that name the database, and those of whole accounts."""
-    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE database_name IN ({string(database)}, '*')"
+    """Publications of the database, and of whole accounts."""
+    where = f"database_name IN ({string(database)}, '*')"
+    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE {where}"
 
 
 def show_coverage(publication: str) -> str:
@@ -204,7 +206,7 @@ def current_role() -> str:
     return "SELECT current_role_name()"
 
 
-# For people: what an error tells an admin of the publishing account to run. Nothing here sends them.
+# -- for messages: what an admin of the publishing account has to run; never sent
 
 
 def create_publication(publication: str, database: str, table: str | None, accounts: str) -> str:
@@ -218,5 +220,6 @@ def publish_tables(publication: str, database: str, tables: Iterable[str]) -> st
 
 
 def admit_account(publication: str, account: str | None) -> str:
-    """None: everybody."""
-    return f"ALTER PUBLICATION {identifier(publication)} ACCOUNT {'ALL' if account is None else f'ADD {identifier(account)}'}"
+    """`account` None: all accounts."""
+    change = "ALL" if account is None else f"ADD {identifier(account)}"
+    return f"ALTER PUBLICATION {identifier(publication)} ACCOUNT {change}"

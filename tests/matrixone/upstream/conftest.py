@@ -19,7 +19,7 @@ AT_ONCE = Retry(attempts=5, first_pause=0.0, longest_pause=0.0, jitter=0.0)
 
 
 class Upstream:
-    """An emulator, where it is, and the ticket that it accepts."""
+    """An emulator, and the database and publication that it serves."""
 
     def __init__(self, emulator: RecordedUpstream, stack: ExitStack) -> None:
         self.emulator = emulator
@@ -43,7 +43,7 @@ class Upstream:
 
 
 def folder_of(recordings: Path, name: str) -> Path:
-    """A scenario's or snapshot's folder. A small sample may lack it: then the test is skipped, but never under CI=true."""
+    """A scenario's or snapshot's folder. If a small sample lacks it the test is skipped, but never under CI=true."""
     folder = recordings / name
     if not folder.is_dir() and os.environ.get("CI", "").lower() != "true":
         pytest.skip(f"the recordings at hand have no {name}")

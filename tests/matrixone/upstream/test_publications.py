@@ -291,8 +291,8 @@ def test_a_login_of_another_account_is_told_what_to_run(play: Callable[..., Any]
         choose_publication(upstream.connect(account="acc1"), upstream.database, "t")
     remedy = raised.value.remedy
     assert (
-        f"As admin of account acc1: CREATE PUBLICATION `pub_{upstream.database}` DATABASE `{upstream.database}` TABLE `t` ACCOUNT sys;"
-        in remedy
+        f"As admin of account acc1: CREATE PUBLICATION `pub_{upstream.database}` DATABASE `{upstream.database}` "
+        "TABLE `t` ACCOUNT sys;" in remedy
     )
     assert "mysql://sys#root:<password>@127.0.0.1:" in remedy
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from matrixone.upstream import session as session_module
 from matrixone.upstream import statements
 from matrixone.upstream.endpoint import Endpoint, Tls
 from matrixone.upstream.errors import (
@@ -23,19 +25,16 @@ from matrixone.upstream.errors import (
     AnswerTooLong,
     BadAnswer,
     ConnectionLost,
-    NotFlushedYet,
-    SnapshotOutcomeUnknown,
     StatementFailed,
     StatementUnknown,
     TlsFailed,
-    UpstreamBusy,
     UpstreamUnreachable,
 )
-from matrixone.upstream.retry import NO_RETRY, RULES, Retry, rule_for, with_retry
 from matrixone.upstream.session import Answer, Session, integer, text
 from matrixone.upstream.snapshots import create_snapshot
 from tests.matrixone.upstream.conftest import PASSWORD
 from wire.faults import CutObjectList, CutStatement, Delay, FailStatement
+from wire.server import BIGINT, ResultColumn, ResultSet, Server
 
 
 @pytest.mark.recordings
@@ -364,36 +363,123 @@ def test_text_that_is_not_utf8_is_refused():
         text(b"\xff", "x")
 
 
-def test_pauses_double_up_to_the_longest_and_the_last_error_is_raised():
-    pauses: list[float] = []
-    policy = Retry(attempts=6, first_pause=1.0, longest_pause=5.0, jitter=0.0, sleep=pauses.append)
+class Numbers:
+    """An engine and its session for a bare server: answers every SELECT with two rows of one number."""
 
-    def fail() -> None:
-        raise ConnectionLost(f"attempt {len(pauses) + 1}", subject="test")
+    def open(self, user: str, connection_id: int) -> "Numbers":
+        return self
 
-    with pytest.raises(ConnectionLost, match="attempt 6"):
-        with_retry(fail, policy)
-    assert pauses == [1, 2, 4, 5, 5]
-    with pytest.raises(ConnectionLost, match="attempt 6"):
-        with_retry(fail, NO_RETRY)
+    def use(self, database: str) -> None: ...
 
+    def query(self, text: bytes) -> ResultSet | None:
+        return ResultSet((ResultColumn("n", BIGINT),), ((1,), (2,))) if text.startswith(b"SELECT") else None
 
-def test_the_rule_of_the_last_errors_class_decides_how_often():
-    attempts: list[int] = []
-    policy = (ConnectionLost, Retry(4, 0.0, 0.0, 0.0)), (SnapshotOutcomeUnknown, Retry(2, 0.0, 0.0, 0.0))
-    errors = [ConnectionLost, SnapshotOutcomeUnknown, ConnectionLost]
-
-    def fail() -> None:
-        attempts.append(1)
-        raise errors[len(attempts) - 1]("again", subject="test")
-
-    with pytest.raises(SnapshotOutcomeUnknown):
-        with_retry(fail, policy, also=(SnapshotOutcomeUnknown,))
-    assert len(attempts) == 2
+    def close(self) -> None: ...
 
 
-def test_what_no_rule_names_is_not_repeated():
-    assert rule_for(StatementFailed) is NO_RETRY
-    assert rule_for(NotFlushedYet).attempts == 1
-    assert 1 < rule_for(UpstreamUnreachable).attempts < rule_for(UpstreamBusy).attempts
-    assert all(rule.attempts * rule.longest_pause <= 120 for _, rule in RULES), "the iteration ends within minutes"
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    server = Server(Numbers())
+    server.start()
+    yield Endpoint("127.0.0.1", server.port, "sys", "u")
+    server.stop()
+
+
+def broken(member: str, purpose: str) -> str:
+    release = f"PyMySQL {pymysql.VERSION_STRING} has no `{member}` that works as before."
+    return f"{release} matrixone/upstream/session.py needs it to {purpose}: see the list above `_Connection` there."
+
+
+@pytest.mark.parametrize(
+    ("member", "purpose"),
+    [
+        ("_get_server_information", "refuse a server that announces a login with the password in clear text"),
+        ("_read_packet", "limit how many bytes of one packet are read"),
+        ("_read_bytes", "limit how many bytes of an answer are read"),
+        ("_create_ssl_ctx", "encrypt without reading the system's certificates"),
+    ],
+)
+def test_pymysql_calls_the_private_methods_that_a_session_overrides(
+    member: str, purpose: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+):
+    assert callable(getattr(pymysql.connections.Connection, member, None)), broken(member, purpose)
+    calls: list[str] = []
+    overriding = getattr(session_module._Connection, member)
+
+    def noted(*arguments: Any) -> Any:
+        calls.append(member)
+        return overriding(*arguments)
+
+    monkeypatch.setattr(session_module._Connection, member, noted)
+    with Session.connect(endpoint, None) as session:
+        assert session.query("SELECT 1").rows == [(b"1",), (b"2",)]
+    assert calls, broken(member, purpose)
+
+
+@pytest.mark.parametrize(
+    ("member", "purpose"),
+    [
+        ("_auth_plugin_name", "refuse a login with the password in clear text"),
+        ("_read_timeout", "wait for the login no longer than the connect timeout"),
+        ("_current_timeout", "set the read timeout for a large row"),
+        ("_execute_command", "send a statement and read the answer itself"),
+        ("_rfile", "read a large row into one buffer"),
+        ("_sock", "see whether the connection is encrypted"),
+        ("_force_close", "hang up in the middle of an answer"),
+        ("_result", "release the last result"),
+    ],
+)
+def test_pymysql_has_the_private_members_that_a_session_uses(member: str, purpose: str, endpoint: Endpoint):
+    with Session.connect(endpoint, None) as session:
+        assert hasattr(session._open(), member), broken(member, purpose)
+
+
+def test_pymysql_has_the_timeouts_and_the_socket_that_a_session_sets(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+):
+    at_login: list[float | None] = []
+    greeted = session_module._Connection._get_server_information
+
+    def noted(connection: Any) -> None:
+        greeted(connection)
+        at_login.append(connection._sock.gettimeout())
+        assert connection._auth_plugin_name == "mysql_native_password", broken(
+            "_auth_plugin_name", "refuse other logins"
+        )
+
+    monkeypatch.setattr(session_module._Connection, "_get_server_information", noted)
+    with Session.connect(endpoint, None, connect_timeout=3.0, read_timeout=7.0, write_timeout=5.0) as session:
+        connection: Any = session._open()
+        assert at_login == [3.0], broken("_read_timeout", "wait for the login no longer than the connect timeout")
+        assert connection._read_timeout == 7.0, broken("_read_timeout", "read with the read timeout after the login")
+        session.query("SELECT 1")
+        assert connection._sock.gettimeout() == connection._current_timeout == 7.0, broken(
+            "_current_timeout", "set the read timeout for a large row"
+        )
+
+
+def test_pymysql_has_the_private_members_that_read_a_large_row(endpoint: Endpoint):
+    with Session.connect(endpoint, None) as session:
+        connection: Any = session._open()
+        connection._execute_command(0x03, "SELECT 1")
+        head = connection._rfile.read(4)
+        assert head == b"\x01\x00\x00\x01", broken("_execute_command", "send a statement and read the answer itself")
+        assert connection._rfile.readinto(bytearray(1)) == 1, broken("_rfile", "read a large row into one buffer")
+        connection._force_close()
+        assert not connection.open, broken("_force_close", "hang up in the middle of an answer")
+
+
+def test_pymysql_has_the_results_that_a_session_releases(endpoint: Endpoint):
+    with Session.connect(endpoint, None) as session:
+        connection: Any = session._open()
+        connection.query("SELECT 1")
+        result = connection._result
+        assert list(result.rows) == [(b"1",), (b"2",)], broken("_result", "release the last result")
+        assert connection.take_result() is result, broken("_result", "release the last result")
+        assert connection._result is None, broken("_result", "release the last result")
+        cursor = connection.cursor(session_module._Stream)
+        cursor.execute("SELECT 1")
+        assert cursor.fetchmany(1) == [(b"1",)]
+        assert cursor._result.unbuffered_active is True, broken("_result.unbuffered_active", "leave a stream")
+        cursor.abandon()
+        assert connection._result.unbuffered_active is False, broken("_result.unbuffered_active", "leave a stream")
