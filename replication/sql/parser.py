@@ -1,7 +1,8 @@
-"""The statements about subscriptions as values, from text and back to text (requirement O2; grammar in docs/sql.md).
+"""The statements about subscriptions as values, from text and back to text (docs/requirements.md O2; grammar in
+docs/reference/sql.md).
 
-Recursive descent over the words of `sql_tokens`. Which settings and columns there are is taken from `Settings` and
-from the tables, so that an unknown one is told at its place. Values are only as right as their type here;
+Recursive descent over the tokens of `replication.sql.tokens`. The settings and columns are those of `Settings` and of
+the tables, so that an unknown one is an error that points at its place. Values are only checked for their type here;
 `replication.service.subscriptions` checks the rest.
 """
 
@@ -10,8 +11,10 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import TypeAlias
 
+from matrixone.sql.lexer import Kind, Token
+from matrixone.sql.quoting import quote_name, quote_string
 from replication.errors import SqlSyntax
-from replication.sql.tokens import Kind, Token, quote_name, quote_string, scan, syntax_error
+from replication.sql.tokens import scan, syntax_error
 from replication.state.migrations import VIEW, VIEW_COLUMNS
 from replication.state.settings import Settings
 from replication.state.tables import mo_ccpr_log
@@ -22,7 +25,7 @@ READABLE: dict[str, tuple[str, ...]] = {  # what SELECT answers from; `live_name
     VIEW: VIEW_COLUMNS,
     mo_ccpr_log.name: tuple(column.name for column in mo_ccpr_log.columns if column.name != "live_name"),
 }
-# Words that are no names without quotes, for what follows a name would be taken as one.
+# Words that are not names without quotes: one that follows a name would be taken for a name.
 RESERVED = frozenset(
     (
         "ALTER",
@@ -140,26 +143,26 @@ def parse(text: str) -> list[Statement]:
     parser = _Parser(text)
     statements = []
     while not parser.at_end():
-        if parser.symbol(";"):
+        if parser.sign(";"):
             continue
         statements.append(parser.statement())
         if not parser.at_end():
-            parser.need(parser.symbol(";"))
+            parser.need(parser.sign(";"))
     if not statements:
         raise parser.error("a statement")
     return statements
 
 
 class _Parser:
-    """Reads forward only. What could have stood at the present place is collected for the error."""
+    """Reads forward only. What could have been at the present place is collected for the error."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [token for token in scan(text) if token.kind is not Kind.COMMENT]
+        self._tokens = [token for token in scan(text) if token.kind != "comment"]
         self._next = 0
         self._expected: list[str] = []
 
-    # ---- words
+    # ---- tokens
 
     @property
     def _token(self) -> Token:
@@ -172,13 +175,13 @@ class _Parser:
         return token
 
     def at_end(self) -> bool:
-        return self._token.kind is Kind.END
+        return self._token.kind == "end"
 
     def error(self, expected: str | None = None, at: Token | None = None) -> SqlSyntax:
         wanted = list(dict.fromkeys(self._expected)) if expected is None else [expected]
         token = at or self._token
         before = self._tokens[self._next - 1] if self._next else token
-        if token.kind is Kind.BROKEN and before.kind is Kind.WORD and before.end == token.start:  # my-sub
+        if token.kind == "broken" and before.kind == "word" and before.end == token.start:  # my-sub
             wanted.append("a name in `backquotes`, if it has other characters than letters, digits, _ and $,")
         text = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} or {wanted[-1]}"
         return syntax_error(self._text, token, text)
@@ -187,14 +190,14 @@ class _Parser:
         if not found:
             raise self.error()
 
-    def symbol(self, symbol: str) -> bool:
-        return self._accept(Kind.SYMBOL, symbol, f"'{symbol}'")
+    def sign(self, sign: str) -> bool:
+        return self._accept("sign", sign, f"'{sign}'")
 
     def word(self, word: str) -> bool:
-        return self._accept(Kind.WORD, word, word)
+        return self._accept("word", word, word)
 
     def _accept(self, kind: Kind, value: str, shown: str) -> bool:
-        if self._token.kind is kind and self._token.value.upper() == value:
+        if self._token.kind == kind and self._token.value.upper() == value:
             self._advance()
             return True
         self._expected.append(shown)
@@ -206,28 +209,28 @@ class _Parser:
 
     def name(self, what: str) -> str:
         token = self._token
-        plain = token.kind is Kind.WORD and token.value.upper() not in RESERVED
-        if not plain and token.kind is not Kind.NAME:
-            reserved = token.kind is Kind.WORD
+        plain = token.kind == "word" and token.value.upper() not in RESERVED
+        if not plain and token.kind != "name":
+            reserved = token.kind == "word"
             raise self.error(f"{what}{' (a reserved word needs `backquotes`)' if reserved else ''}")
         return self._advance().value
 
     def string(self, what: str) -> str:
-        if self._token.kind is not Kind.STRING:
+        if self._token.kind != "text":
             raise self.error(f"{what} in quotes")
         return self._advance().value
 
     def one_of(self, known: Collection[str], what: str) -> tuple[str, Token]:
         """A name that is known; letter case does not count."""
         token = self._token
-        found = token.value.lower() if token.kind in (Kind.WORD, Kind.NAME) else ""
+        found = token.value.lower() if token.kind in ("word", "name") else ""
         if found not in known:
             raise self.error(f"{what} ({', '.join(sorted(known))})")
         return found, self._advance()
 
     def list_of(self, item: Callable[[], None]) -> None:
         item()
-        while self.symbol(","):
+        while self.sign(","):
             item()
 
     # ---- statements
@@ -274,7 +277,7 @@ class _Parser:
         return CreateSubscription(name, database, table, uri, publication, publisher, settings.settings(), overlap)
 
     def _at_setting(self, word: str) -> bool:
-        if self._token.kind is Kind.WORD and self._token.value.upper() == word:
+        if self._token.is_word(word):
             return True
         self._expected.append(word)
         return False
@@ -308,7 +311,7 @@ class _Parser:
 
     def _select(self) -> Select:
         columns: list[Token] = []
-        if not self.symbol("*"):
+        if not self.sign("*"):
             self.list_of(lambda: columns.append(self._column()))
         self.words("FROM")
         self._qualifier()
@@ -324,20 +327,20 @@ class _Parser:
         return Select(source, tuple(token.value.lower() for token in columns), tuple(where))
 
     def _column(self) -> Token:
-        if self._token.kind not in (Kind.WORD, Kind.NAME) or self._token.value.upper() in RESERVED:
+        if self._token.kind not in ("word", "name") or self._token.value.upper() in RESERVED:
             raise self.error("'*' or a column")
         return self._advance()
 
     def _qualifier(self) -> None:
         following = self._tokens[self._next + 1 : self._next + 2]
-        if following and following[0].kind is Kind.SYMBOL and following[0].value == ".":
+        if following and following[0].is_sign("."):
             self.one_of(("mo_catalog",), "the database")
             self._advance()
 
     def _condition(self, source: str) -> tuple[str, str | int]:
         column, _ = self.one_of(READABLE[source], f"a column of {source}")
-        self.need(self.symbol("="))
-        if self._token.kind is Kind.NUMBER and self._token.value.isdecimal():
+        self.need(self.sign("="))
+        if self._token.kind == "number" and self._token.value.isdecimal():
             return column, int(self._advance().value)
         return column, self.string("a number, or text")
 
@@ -348,11 +351,10 @@ class _Parser:
         name, _ = self.one_of(known, "a setting")
         if name in given:
             raise self.error(f"each setting once, and {name} is there already", token)
-        self.symbol("=")
+        self.sign("=")
         if name == "publication":
-            return name, self.string("the publication's name") if self._token.kind is Kind.STRING else self.name(
-                "the publication's name"
-            )
+            read = self.string if self._token.kind == "text" else self.name
+            return name, read("the publication's name")
         if name == "upstream":
             return name, self.string("the upstream's URI")
         return name, self._value(SETTINGS.get(name, bool))
@@ -365,10 +367,10 @@ class _Parser:
             if self.word("FALSE"):
                 return False
         elif kind is str:
-            if token.kind is Kind.STRING:
+            if token.kind == "text":
                 return self._advance().value
             self._expected.append("text in quotes")
-        elif token.kind is Kind.NUMBER and (kind is float or token.value.isdecimal()):
+        elif token.kind == "number" and (kind is float or token.value.isdecimal()):
             return kind(self._advance().value)
         else:
             self._expected.append("a number" if kind is float else "a whole number")
@@ -390,9 +392,9 @@ class _Given:
     def read_list(self, known: Collection[str]) -> None:
         parser = self._parser
         self.listed = True
-        parser.need(parser.symbol("("))
+        parser.need(parser.sign("("))
         parser.list_of(lambda: self.read(known))
-        parser.need(parser.symbol(")"))
+        parser.need(parser.sign(")"))
 
     def settings(self) -> tuple[Setting, ...]:
         return tuple(Setting(name, value) for name, value in self.values.items())
@@ -411,20 +413,19 @@ def format_statement(statement: Statement) -> str:
         case CreateSubscription():
             return _format_create(statement)
         case AlterSubscription():
-            parts = [f"UPSTREAM = {quote_string(statement.uri)}"] if statement.uri is not None else []
-            parts += (
-                [f"PUBLICATION = {quote_string(statement.publication)}"] if statement.publication is not None else []
-            )
-            return f"ALTER SUBSCRIPTION {quote_name(statement.name)} SET ({', '.join([*parts, *map(_format_setting, statement.settings)])})"
+            changes = [f"UPSTREAM = {quote_string(statement.uri)}"] if statement.uri is not None else []
+            if statement.publication is not None:
+                changes.append(f"PUBLICATION = {quote_string(statement.publication)}")
+            changes += map(_format_setting, statement.settings)
+            return f"ALTER SUBSCRIPTION {quote_name(statement.name)} SET ({', '.join(changes)})"
         case PauseSubscription():
             return f"PAUSE SUBSCRIPTION {quote_name(statement.name)}"
         case ResumeSubscription():
             return f"RESUME SUBSCRIPTION {quote_name(statement.name)}"
         case DropSubscription():
+            if_exists = "IF EXISTS " if statement.if_exists else ""
             options = f"{' PURGE' if statement.purge else ''}{' FORCE' if statement.force else ''}"
-            return (
-                f"DROP SUBSCRIPTION {'IF EXISTS ' if statement.if_exists else ''}{quote_name(statement.name)}{options}"
-            )
+            return f"DROP SUBSCRIPTION {if_exists}{quote_name(statement.name)}{options}"
         case ShowSubscriptions():
             return "SHOW SUBSCRIPTIONS"
         case Select():
@@ -434,17 +435,15 @@ def format_statement(statement: Statement) -> str:
 
 
 def _format_create(statement: CreateSubscription) -> str:
-    scope = quote_name(statement.database) + (
-        f" TABLE {quote_name(statement.table)}" if statement.table is not None else ""
-    )
-    text = f"CREATE SUBSCRIPTION {quote_name(statement.name)} DATABASE {scope} FROM {quote_string(statement.uri)}"
+    text = f"CREATE SUBSCRIPTION {quote_name(statement.name)} DATABASE {quote_name(statement.database)}"
+    text += f" TABLE {quote_name(statement.table)}" if statement.table is not None else ""
+    text += f" FROM {quote_string(statement.uri)}"
     if statement.publication is not None:
         text += f" PUBLICATION {quote_name(statement.publication)}"
         text += f" OF {quote_name(statement.publisher)}" if statement.publisher is not None else ""
-    settings = [
-        *map(_format_setting, statement.settings),
-        *(["ALLOW_OVERLAP = TRUE"] if statement.allow_overlap else []),
-    ]
+    settings = list(map(_format_setting, statement.settings))
+    if statement.allow_overlap:
+        settings.append("ALLOW_OVERLAP = TRUE")
     return text + (f" WITH ({', '.join(settings)})" if settings else "")
 
 

@@ -1,98 +1,55 @@
-"""The words of a statement with their places, and errors that point at one. No part of a password is ever shown: see
+"""The tokens of statements about subscriptions, and errors that point at one. No part of a password is ever shown: see
 `_masks`.
 
-Words are as in MySQL: names in backquotes (a doubled one is one), strings in single or double quotes (a doubled quote,
-or one behind a backslash, is a quote; \\n and the like are read), comments with #, -- and /* */.
+They are those of `matrixone.sql.lexer`, of which these statements use the signs ``(),;=*.`` only, short numbers, and
+no variables.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum, auto
 
+from matrixone.sql import lexer
+from matrixone.sql.lexer import Token, line_and_column
 from replication.errors import SqlSyntax
 
-_LONGEST_NUMBER = 18  # digits; more is no setting of ours
+_SIGNS = frozenset("(),;=*.")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_LONGEST_NUMBER = 18  # digits; no setting has more
+_PART_OF_A_WORD = re.compile(r"[\w$]")
+_OPENINGS = ("'", '"', "`", "/*")
 _SHOWN_WIDTH = 100  # characters of the line on each side of the place
-_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-_SCAN = re.compile(
-    r"""
-      (?P<space>\s+)
-    | (?P<comment>\#[^\n]* | --(?=\s|\Z)[^\n]* | /\*.*?\*/)
-    | (?P<string>'(?:[^'\\]|''|\\.)*' | "(?:[^"\\]|""|\\.)*")
-    | (?P<name>`(?:[^`\0]|``)+`)
-    | (?P<number>[0-9]+(?:\.[0-9]+)?(?![\w$]))
-    | (?P<word>[^\W\d][\w$]*)
-    | (?P<symbol>[(),;=*.])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _ENDS_A_STRING = re.compile(r"[\s,;)#]|/\*|--|\Z")
 
 
-class Kind(Enum):
-    WORD = auto()  # a keyword, or a name without quotes
-    NAME = auto()
-    STRING = auto()
-    NUMBER = auto()
-    SYMBOL = auto()
-    COMMENT = auto()
-    BROKEN = auto()  # no word begins here; it reaches to the end
-    END = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """`value` is what is meant: without quotes and escapes. `start` and `end` are offsets into the text."""
-
-    kind: Kind
-    value: str
-    start: int
-    end: int
-
-
 def scan(text: str) -> Iterator[Token]:
-    """All words and comments; END or BROKEN last."""
-    place = 0
-    while place < len(text):
-        found = _SCAN.match(text, place)
-        if found is None:
-            yield Token(Kind.BROKEN, text[place], place, len(text))
+    """All tokens and comments. The last one is `end`, or `broken`: what no statement has, and all behind it.
+
+    A comment is never executed here: no statement depends on a server's version.
+    """
+    for token in lexer.scan(text, executable_comments=False):
+        if token.kind == "broken" or not _is_known(token, text):
+            opening = token.value if token.kind == "broken" else text[token.start]
+            yield Token("broken", opening, token.start, len(text))
             return
-        kind, raw = str(found.lastgroup), found[0]
-        if kind == "number" and len(raw) > _LONGEST_NUMBER:
-            yield Token(Kind.BROKEN, raw[0], place, len(text))
-            return
-        if kind == "string":
-            raw = _unescape(raw)
-        elif kind == "name":
-            raw = raw[1:-1].replace("``", "`")
-        if kind != "space":
-            yield Token(Kind[kind.upper()], raw, place, found.end())
-        place = found.end()
-    yield Token(Kind.END, "", len(text), len(text))
+        if token.kind != "space":
+            yield token
+    yield Token("end", "", len(text), len(text))
 
 
-def _unescape(quoted: str) -> str:
-    quote, inner = quoted[0], quoted[1:-1]
-
-    def meant(found: re.Match[str]) -> str:
-        pair = found[0]
-        return quote if pair[0] == quote else _ESCAPES.get(pair[1], pair[1])
-
-    return re.sub(rf"{quote}{quote}|\\.", meant, inner, flags=re.DOTALL)
-
-
-def quote_string(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def quote_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _is_known(token: Token, text: str) -> bool:
+    match token.kind:
+        case "sign":
+            return token.value in _SIGNS
+        case "number":
+            is_short = len(token.value) <= _LONGEST_NUMBER and _NUMBER.fullmatch(token.value) is not None
+            return is_short and _PART_OF_A_WORD.match(text, token.end) is None
+        case "name":
+            return token.value != "" and "\0" not in token.value
+    return token.kind != "variable"
 
 
 def syntax_error(text: str, at: Token, expected: str) -> SqlSyntax:
-    """What was expected, where, and the line with a caret below the place; passwords and all other strings are stars."""
+    """What was expected, where, and the line with a caret below the place; all strings, passwords too, are stars."""
     masks = _masks(text)
     hidden = any(start <= at.start < end for start, end in masks)
     line_start = text.rfind("\n", 0, at.start) + 1
@@ -101,7 +58,7 @@ def syntax_error(text: str, at: Token, expected: str) -> SqlSyntax:
     shown_from, shown_to = max(line_start, at.start - _SHOWN_WIDTH), min(line_end, at.start + _SHOWN_WIDTH)
     before = _masked(text, shown_from, at.start, masks)
     line = before if hidden else before + _masked(text, at.start, shown_to, masks)
-    number, column = text.count("\n", 0, at.start) + 1, at.start - line_start + 1
+    number, column = line_and_column(text, at.start)
     found = "" if hidden else f", found {_described(at)}"
     caret = " " * len(before.removesuffix("***") if hidden else before) + "^"
     place = f"line {number}, column {column}"
@@ -110,36 +67,34 @@ def syntax_error(text: str, at: Token, expected: str) -> SqlSyntax:
 
 def _described(token: Token) -> str:
     match token.kind:
-        case Kind.END:
+        case "end":
             return "the end"
-        case Kind.STRING:
+        case "text":
             return "a string"
-        case Kind.BROKEN if token.value in "'\"`":
-            return f"a {token.value} that is never closed"
-        case Kind.NAME:
+        case "name":
             return "a name in backquotes"  # a URI perhaps
         case _:
             return f"{token.value:.60}"
 
 
 def _masks(text: str) -> list[tuple[int, int]]:
-    """What must not be shown, as offsets from and to: what is in strings and comments; a name that looks like a URI;
-    and where a URI is broken (no quotes, quotes that do not match, a quote within the password) all from it to the
-    end, for a rest of it may be a password.
+    """What must not be shown, as offsets from and to: what is in strings and comments, and a name that looks like a
+    URI. Where a URI is broken (no quotes, quotes that do not match, a quote within the password), all from it to the
+    end, since the rest of it may be a password (decision no-strings-in-errors).
     """
     masks, uri = [], None  # `uri`: the last string that looks like one
     for token in scan(text):
         raw = text[token.start : token.end]
         like_uri = "@" in raw or "://" in raw
-        if token.kind is Kind.STRING:
+        if token.kind == "text":
             masks.append((token.start + 1, token.end - 1))
             if like_uri:
                 uri = token.start
                 if "@" not in raw or not _ENDS_A_STRING.match(text, token.end):
                     return [*masks[:-1], (token.start, len(text))]
-        elif token.kind is Kind.COMMENT or (token.kind is Kind.NAME and like_uri):
+        elif token.kind == "comment" or (token.kind == "name" and like_uri):
             masks.append((token.start + 1, token.end))
-        elif token.kind is Kind.BROKEN and (like_uri or token.value in "'\"`"):
+        elif token.kind == "broken" and (like_uri or token.value in _OPENINGS):
             start = token.start if uri is None else uri
             return [*(mask for mask in masks if mask[1] <= start), (start, len(text))]
     return masks

@@ -39,7 +39,8 @@ URI = "mysql://acc#user:pw@host:6001"
             CreateSubscription("sub1", "db1", None, URI, settings=(Setting("sync_interval", 60),)),
         ),
         (
-            f'create subscription `my-sub` database db1 table `a b` from "{URI}" publication p of acc sync_interval 5 ;',
+            f'create subscription `my-sub` database db1 table `a b` from "{URI}"'
+            " publication p of acc sync_interval 5 ;",
             CreateSubscription("my-sub", "db1", "a b", URI, "p", "acc", (Setting("sync_interval", 5),)),
         ),
         (
@@ -75,6 +76,19 @@ URI = "mysql://acc#user:pw@host:6001"
 def test_each_statement(text: str, statement: Statement) -> None:
     assert parse(text) == [statement]
     assert parse(f"/* before */ {text} -- behind\n# and more") == [statement]
+
+
+def test_no_comment_is_executed() -> None:
+    assert parse("PAUSE SUBSCRIPTION a /*!80000 b */ /*!; RESUME SUBSCRIPTION c */") == [PauseSubscription("a")]
+
+
+@pytest.mark.parametrize(
+    "rest", ["@a", "@@a", "1e3", "1.", "1x", "1234567890123456789", "<= 1", "!", "``", "`a\0b`", "'a", "/* a", "*/"]
+)
+def test_words_that_no_statement_has_are_errors_at_their_place(rest: str) -> None:
+    with pytest.raises(SqlSyntax) as raised:
+        parse(f"SELECT * FROM mo_ccpr_log WHERE state = 1 AND {rest}")
+    assert raised.value.subject == "line 1, column 47"
 
 
 def test_a_script_is_several_statements() -> None:
@@ -155,6 +169,10 @@ SECRET = "Zx9"
         f"ALTER SUBSCRIPTION s SET (UPSTREAM 'mysql://u:{SECRET}@h:1' RETAIN)",
         f"ALTER SUBSCRIPTION s SET (UPSTREAM = mysql://u:{SECRET}@h:1, RETAIN = 1)",
         f"ALTER SUBSCRIPTION s SET (PASSWORD = '{SECRET}')",
+        f"ALTER SUBSCRIPTION s SET (PASSWORD = '{SECRET}",
+        f"ALTER SUBSCRIPTION s /* {SECRET} */ TO",
+        f"ALTER SUBSCRIPTION s /* {SECRET}",
+        f"ALTER SUBSCRIPTION s /*!80000 SET (PASSWORD = '{SECRET}') */ TO",
     ],
 )
 def test_no_part_of_a_password_is_in_an_error(text: str) -> None:
@@ -163,14 +181,14 @@ def test_no_part_of_a_password_is_in_an_error(text: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "sql.md").read_text()
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "sql.md").read_text()
 
 
 def test_the_document_shows_what_is_read() -> None:
     shown = re.findall(r"^\| `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
     assert {type(statement) for text in shown for statement in parse(text)} == set(get_args(Statement))
     assert all(f"`{name.upper()}`" in DOCUMENT for name in SETTINGS)
-    listed = re.search(r"the words ([A-Z \n]+), in backquotes", DOCUMENT)
+    listed = re.search(r"the words\s([A-Z \n]+), in backquotes", DOCUMENT)
     assert listed is not None
     assert set(listed[1].split()) == RESERVED
     with pytest.raises(SqlSyntax) as raised:
