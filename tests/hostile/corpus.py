@@ -1,7 +1,7 @@
-"""Inputs that once did what none may do, each with a sentence; `python -m tests.hostile.corpus` replays them and
-prints what each comes to.
+"""Inputs that once did what none may do, each with a sentence that says what. `python -m tests.hostile.corpus` replays
+them and prints the outcome of each.
 
-A process of its own, because some of them ended the process.
+It runs in its own process, because some of them ended the process.
 """
 
 import json
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "corpus"
 
 
 def sentences() -> dict[str, str]:
-    """`<target>/<file>` -> what it once did."""
+    """`<target>/<file>` → what it once did."""
     return json.loads((FOLDER / "sentences.json").read_text())
 
 
@@ -24,7 +24,7 @@ def main() -> None:
         target = make_target(entry.partition("/")[0])
         signal.setitimer(signal.ITIMER_REAL, CASE_SECONDS)
         data = (FOLDER / entry).read_bytes()
-        for number in range(5):  # imports and caches are not what it costs
+        for number in range(5):  # imports and caches do not count
             outcome(target, target.make(chance_of(target.name, 0, number)))
         print(f"{entry}\t{outcome_in_bounds(target, data)}", flush=True)
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,9 +1,9 @@
-"""The engine: cases drawn from a seed, run in processes of their own, so that a crash, a hang or a flood of memory is
-caught and its input kept.
+"""The engine: cases drawn from a seed run in worker processes, so that a crash, a hang or a flood of memory is noticed
+and its input kept.
 
-A case is (target, seed, number); its input follows from these three alone. A worker writes the number of the case it
-is about to run into shared memory: when it dies, the parent knows which one it was, makes the input again, keeps it,
-and starts another worker behind it.
+A case is (target, seed, number); its input depends on these three only. A worker writes the number of the case that it
+is about to run into shared memory. When it dies, the parent knows which case it was: it makes the input again, keeps
+it, and starts another worker with the next case.
 """
 
 import mmap
@@ -21,24 +21,23 @@ from typing import Any, Protocol
 from matrixone.errors import CcprError
 
 CASE_SECONDS = 10.0
-_SPACE_BYTES = (
-    3 << 30
-)  # of address space beyond what a worker has after its warm-up: a claim believed shows here even if it is never touched
+# Address space on top of what a worker has after its warm-up. A claimed size that is believed exceeds it even if the
+# memory is never touched.
+_SPACE_BYTES = 3 << 30
 _BASE_BYTES, _PER_BYTE = 64 << 20, 300  # LZ4 inflates at most 255 times; the rest is decoding's own working memory
-_DECODED_COPIES = (
-    4  # rows may share their bytes (object-format.md 3.3): working memory then follows what comes out, not the file
-)
+# Rows may share their bytes (docs/format/object-file.md 3.3): working memory then grows with the output, not the file.
+_DECODED_COPIES = 4
 _REPORT_EVERY = 2000
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Target(Protocol):
-    """What is attacked.
+    """A reader of foreign bytes, which is attacked.
 
     Attributes
     ----------
-    name : also the folder of its corpus.
-    decoded_bytes : of the largest thing that the last `run` gave out; what shares its bytes is allowed memory by this.
+    name : also the name of its folder in the corpus.
+    decoded_bytes : size of the largest value that the last `run` decoded; the memory allowed for a case grows with it.
     """
 
     name: str
@@ -49,7 +48,7 @@ class Target(Protocol):
         ...
 
     def run(self, data: bytes) -> str:
-        """Put it through everything; "rows", or the code of the first typed error. Other exceptions are findings."""
+        """Read it in every way. Returns "rows", or the code of the first typed error. Other exceptions are findings."""
         ...
 
     def close(self) -> None: ...
@@ -57,7 +56,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An input that did what none may do. `what` begins with the kind: exception, crash, hang, memory."""
+    """An input that did what none may do. `what` begins with its kind: exception, crash, hang or memory."""
 
     target: str
     seed: int
@@ -68,7 +67,7 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What a run came to."""
+    """The result of a run."""
 
     cases: int = 0
     seconds: float = 0.0
@@ -83,7 +82,7 @@ def chance_of(target: str, seed: int, case: int) -> random.Random:
 
 
 def outcome(target: Target, data: bytes) -> str:
-    """Run one input in this process; typed errors become their code, all else escapes."""
+    """Run one input in this process. Returns "rows" or the code of a typed error; other exceptions are raised."""
     try:
         return target.run(data)
     except CcprError as error:
@@ -95,7 +94,7 @@ def fuzz(name: str, cases: int, seed: int, *, seconds: float | None = None) -> T
     """Run `cases` cases of a target (or as many as fit into `seconds`)."""
     tally, start = Tally(), time.monotonic()
     at = mmap.mmap(-1, 8)
-    context = multiprocessing.get_context("fork")  # workers share `at`; whoever calls has no threads that hold locks
+    context = multiprocessing.get_context("fork")  # workers share `at`; the caller has no threads that hold locks
     first = 0
     while first < cases and (seconds is None or time.monotonic() - start < seconds):
         receiver, sender = context.Pipe(duplex=False)
@@ -131,7 +130,7 @@ def _with_data(finding: Finding) -> Finding:
 
 
 def _collect(receiver: Any, tally: Tally) -> bool:
-    """Whether the worker came to its end."""
+    """Whether the worker ended by itself."""
     while True:
         try:
             cases, outcomes, findings, peak, slowest, ended = receiver.recv()
@@ -150,7 +149,7 @@ def _work(name: str, first: int, cases: int, seed: int, deadline: float | None, 
     from tests.hostile.targets import make_target
 
     target = make_target(name)
-    for number in range(20):  # imports and caches are not what a case costs
+    for number in range(20):  # imports and caches do not count
         outcome_or_finding(target, name, seed + 1_000_003, number)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _SPACE_BYTES
@@ -176,15 +175,15 @@ def _work(name: str, first: int, cases: int, seed: int, deadline: float | None, 
 
 
 def outcome_or_finding(target: Target, name: str, seed: int, case: int) -> tuple[str | Finding, int, float]:
-    """What a case came to, by how many bytes the process's resident memory was greater meanwhile, and the seconds."""
+    """The outcome of a case, by how many bytes the process's resident memory grew during it, and its seconds."""
     data = target.make(chance_of(name, seed, case))
     before = _restart_peak()
     target.decoded_bytes = 0
     start = time.perf_counter()
-    signal.setitimer(signal.ITIMER_REAL, CASE_SECONDS)  # its signal ends the process even in the middle of C code
+    signal.setitimer(signal.ITIMER_REAL, CASE_SECONDS)  # its signal ends the process even within C code
     try:
         found: str | Finding = outcome(target, data)
-    except Exception as error:  # noqa: BLE001 - any exception that is not ours is what we are looking for
+    except Exception as error:  # noqa: BLE001 - any exception that is not ours is a finding
         last = traceback.extract_tb(error.__traceback__)[-1]
         text = f"exception: {type(error).__name__}: {str(error)[:200]} at {Path(last.filename).name}:{last.lineno}"
         found = Finding(name, seed, case, text, data)
@@ -197,7 +196,7 @@ def outcome_or_finding(target: Target, name: str, seed: int, case: int) -> tuple
 
 
 def outcome_in_bounds(target: Target, data: bytes) -> str:
-    """`outcome`, or in words how much memory it took beyond what may be."""
+    """`outcome`, or a description of how much memory it took if that is beyond the bound."""
     before = _restart_peak()
     target.decoded_bytes = 0
     found = outcome(target, data)
@@ -214,7 +213,7 @@ def _excess(target: Target, data: bytes, grown: int) -> str:
 
 
 def _restart_peak() -> int:
-    """Forget the highest resident memory so far; the present one in bytes."""
+    """Reset the highest resident memory so far. Returns the present one in bytes."""
     _CLEAR.write_bytes(b"5")
     return _status("VmRSS")
 

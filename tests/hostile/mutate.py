@@ -1,30 +1,19 @@
-"""Damage to bytes and to JSON, drawn from a seeded source of chance: the same seed gives the same damage."""
+"""Damage to bytes and to JSON, drawn from a seeded generator: the same seed gives the same damage."""
 
 import json
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_BYTES = (
-    0,
-    1,
-    0x17,
-    0x18,
-    0x7F,
-    0x80,
-    0xFB,
-    0xFC,
-    0xFD,
-    0xFE,
-    0xFF,
-)  # also where inline values end, and the markers of MySQL's lengths
+# Ends of ranges, the longest inline value (0x17) and the next, and the markers of MySQL's lengths (0xFB to 0xFF).
+_BYTES = (0, 1, 0x17, 0x18, 0x7F, 0x80, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF)
 _MOST_EDITS = 6
 _MOST_ADDED = 300
 
 
 def boundary(width: int, chance: random.Random, near: int = 0) -> int:
-    """An unsigned number of so many bytes that tends to be where code goes wrong: an end of a range, or one off what
-    stands there."""
+    """An unsigned number of `width` bytes where code tends to go wrong: an end of a range, or a number close to the
+    present value `near`."""
     top = 1 << 8 * width
     choice = chance.randrange(6)
     if choice == 0:
@@ -41,7 +30,7 @@ def boundary(width: int, chance: random.Random, near: int = 0) -> int:
 
 
 def set_number(data: bytearray, at: int, width: int, chance: random.Random) -> None:
-    """Overwrite the little-endian number at a place with a boundary value; nothing where it does not fit."""
+    """Overwrite the little-endian number at a place with a boundary value. Does nothing where it does not fit."""
     if 0 <= at <= len(data) - width:
         near = int.from_bytes(data[at : at + width], "little")
         data[at : at + width] = boundary(width, chance, near).to_bytes(width, "little")

@@ -1,5 +1,6 @@
 """An object file taken apart into its inflated pieces and put together again with right lengths and offsets, so that
-damage inside the compressed areas reaches the code behind them. Nothing of the reader is used. object-format.md 2, 3.
+damage inside the compressed areas gets past the decompression. It uses nothing of the reader.
+docs/format/object-file.md 2, 3.
 """
 
 import random
@@ -15,16 +16,8 @@ _LZ4 = pa.Codec("lz4_raw")
 _EXTENT = struct.Struct("<BIII")
 _HEADER, _COLUMN, _BLOCK_HEAD = 64, 124, 179
 _DATA_META = 4 + 34  # in the inflated metadata area
-_BLOCK_FIELDS = (
-    (16, 4),
-    (34, 2),
-    (36, 4),
-    (40, 2),
-    (140, 2),
-    (142, 2),
-    (146, 1),
-    (147, 2),
-)  # offset and width of what readers look at
+# Offset and width of the fields that readers look at.
+_BLOCK_FIELDS = ((16, 4), (34, 2), (36, 4), (40, 2), (140, 2), (142, 2), (146, 1), (147, 2))
 _COLUMN_FIELDS = ((0, 1), (1, 2), (7, 4), (28, 4), (58, 1), (89, 1), (90, 1), (91, 1))
 _EXTENT_FIELDS = ((11, 1), (12, 4), (16, 4), (20, 4))
 _VECTOR_FIELDS = ((0, 2), (2, 2), (4, 1), (5, 1), (9, 4), (13, 4), (17, 4), (21, 4), (25, 4))
@@ -66,8 +59,15 @@ _OIDS = (
 
 @dataclass
 class Apart:
-    """An object's pieces. `entries`: offset of a column meta in `meta` -> the inflated column; `blocks`: where block
-    metas are in it."""
+    """An object's pieces.
+
+    Attributes
+    ----------
+    header, meta, footer : their bytes; `meta` is inflated.
+    entries : offset of a column's metadata in `meta` → the inflated column.
+    blocks : offsets of the blocks' metadata in `meta`.
+    raw : the keys of `entries` that are stored without compression.
+    """
 
     header: bytearray
     meta: bytearray
@@ -77,7 +77,7 @@ class Apart:
     raw: set[int] = field(default_factory=set)
 
     def together(self, chance: random.Random | None = None, *, wrong_extents: int = 0) -> bytes:
-        """The file; `wrong_extents` of the column extents get a boundary value somewhere."""
+        """The file. A boundary value is written into `wrong_extents` of the column extents."""
         body, meta = bytearray(), bytearray(self.meta)
         for at, entry in self.entries.items():
             stored = entry if at in self.raw else _LZ4.compress(entry, asbytes=True) if entry else b""
@@ -95,7 +95,7 @@ class Apart:
 
 
 def apart(data: bytes) -> Apart:
-    """The pieces of a sound object of metadata version 2 or 3."""
+    """The pieces of an undamaged object of metadata version 2 or 3."""
     _, offset, length, origin = _EXTENT.unpack_from(data, 10)
     meta = bytearray(_inflated(data, 1, offset, length, origin))
     columns = struct.unpack_from("<H", meta, _DATA_META + 140)[0]
@@ -118,11 +118,11 @@ def _inflated(data: bytes, algorithm: int, offset: int, length: int, origin: int
 
 
 def damaged(parts: Apart, chance: random.Random, others: list[Apart]) -> bytes:
-    """The object with a few of its pieces damaged, and lengths and offsets right again (mostly)."""
+    """The object with a few of its pieces damaged, and mostly right lengths and offsets."""
     work = Apart(bytearray(parts.header), bytearray(parts.meta), dict(parts.entries), list(parts.blocks), parts.footer)
     wrong = 0
     for _ in range(chance.choice((1, 1, 2, 4))):
-        with suppress(struct.error):  # after the edits before it, there may be no room left for this one
+        with suppress(struct.error):  # earlier edits may have left too few bytes for this one
             wrong += _edit(work, chance, others)
     if chance.random() < 0.05:
         work.raw = set(work.entries)
@@ -130,7 +130,7 @@ def damaged(parts: Apart, chance: random.Random, others: list[Apart]) -> bytes:
 
 
 def _edit(work: Apart, chance: random.Random, others: list[Apart]) -> int:
-    """One damage; returns how many extents are to be wrong."""
+    """Damage one piece. Returns how many extents are to be wrong."""
     edit = chance.randrange(12)
     if edit < 6 and work.entries:
         at = chance.choice(list(work.entries))
@@ -154,7 +154,7 @@ def _edit(work: Apart, chance: random.Random, others: list[Apart]) -> int:
 
 
 def _vector(entry: bytes, chance: random.Random, others: list[bytes]) -> bytes:
-    """A column damaged: a field of its head, a slot, the area, the bitmap, or its sections cut anew with right lengths."""
+    """A damaged column: a field of its head, a slot, the area, the bitmap, or new sections with right lengths."""
     work, edit = bytearray(entry), chance.randrange(8)
     if edit == 0:
         place, width = chance.choice(_VECTOR_FIELDS)
@@ -163,7 +163,7 @@ def _vector(entry: bytes, chance: random.Random, others: list[bytes]) -> bytes:
         slot = _SLOTS_AT + 24 * chance.randrange(1 + (len(work) - _SLOTS_AT) // 24)
         set_number(work, slot + chance.choice((0, 4, 8)), chance.choice((1, 4)), chance)
     elif edit == 2:
-        return _sections_cut_anew(entry, chance)
+        return _new_sections(entry, chance)
     elif edit == 3:
         return mutated(entry, chance, others)
     elif edit == 4:
@@ -188,7 +188,7 @@ def _sections(entry: bytes) -> list[bytes]:
     return sections
 
 
-def _sections_cut_anew(entry: bytes, chance: random.Random) -> bytes:
+def _new_sections(entry: bytes, chance: random.Random) -> bytes:
     sections = _sections(entry)
     if len(sections) < 3:
         return entry
@@ -236,22 +236,22 @@ def _meta_bytes(work: Apart, chance: random.Random) -> None:
 
 
 def _retype(work: Apart, chance: random.Random) -> None:
-    """Another type for a column, in its meta and in its vector alike."""
+    """Give a column another type, in both its metadata and its vector."""
     at, oid = chance.choice(list(work.entries)), chance.choice(_OIDS)
     entry = bytearray(work.entries[at])
     if at < len(work.meta) and len(entry) > _SLOTS_AT:
         work.meta[at] = oid
         entry[5] = oid
-        if chance.random() < 0.5:  # with the scale that many decimals have, so that they are decoded
+        if chance.random() < 0.5:  # with a scale that is common for decimals, so that they are decoded
             struct.pack_into("<i", entry, _SCALE_AT, chance.choice((0, 2, 4)))
         work.entries[at] = bytes(entry)
 
 
-_MOST_SLOTS, _MOST_BYTES = 70_000, 4 << 20  # what a case writes; what it claims has no limit
+_MOST_SLOTS, _MOST_BYTES = 70_000, 4 << 20  # that a case writes; what it claims has no limit
 
 
 def _more_or_fewer_rows(work: Apart, chance: random.Random) -> None:
-    """Another number of rows wherever it is written, and in half of the cases in the vectors too."""
+    """Write another number of rows in the metadata, and in half of the cases in the vectors, too."""
     if len(work.meta) < _DATA_META + 40:
         return
     rows = struct.unpack_from("<I", work.meta, _DATA_META + 36)[0]
@@ -274,7 +274,7 @@ def _more_or_fewer_rows(work: Apart, chance: random.Random) -> None:
 
 
 def _duplicate_block(work: Apart, chance: random.Random) -> None:
-    """The block index names a block once more; counts follow, and sometimes the rows."""
+    """Let the block index name a block several times; counts agree with that, and sometimes the rows."""
     if not work.blocks or len(work.meta) < _DATA_META + _BLOCK_HEAD:
         return
     columns = struct.unpack_from("<H", work.meta, _DATA_META + 140)[0]
@@ -295,7 +295,7 @@ def _duplicate_block(work: Apart, chance: random.Random) -> None:
     struct.pack_into("<H", work.meta, 4, min(65535, count + copies))
     rows = struct.unpack_from("<I", work.meta, _DATA_META + 36)[0]
     struct.pack_into("<I", work.meta, _DATA_META + 36, min(2**32 - 1, rows * (1 + copies) // max(1, count)))
-    for number in range(count):  # what stood behind the index has moved
+    for number in range(count):  # what follows the index has moved
         at = index + 4 + 8 * number
         struct.pack_into("<I", work.meta, at, struct.unpack_from("<I", work.meta, at)[0] + 8 * copies)
     work.entries = {at + 8 * copies: entry for at, entry in work.entries.items()}

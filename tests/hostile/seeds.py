@@ -1,5 +1,4 @@
-"""Small real objects to start from: recorded ones of every kind, the large ones cut to a few rows, and one built by
-hand."""
+"""Small real objects to start from: recorded ones of every kind (large ones cut to a few rows), one built by hand."""
 
 import struct
 from functools import cache
@@ -12,12 +11,12 @@ from tests.support.recordings_location import SAMPLE
 _WHOLE = 6_000  # bytes; larger ones are cut
 _ROWS = 12
 _SLOTS_AT = 29
-_OFTEN = 2  # times that objects of all types and of several blocks stand in the list
+_OFTEN = 2  # how many times the list holds the objects of all types and of several blocks
 
 
 @cache
 def objects() -> tuple[bytes, ...]:
-    """Data and tombstones, appendable or not, of TN and CN, all column types, several blocks."""
+    """Data and tombstones, appendable or not, written by TN and CN, of all column types, with several blocks."""
     found = [
         path.read_bytes()
         for path in sorted(SAMPLE.glob("*/objects/*"), key=lambda path: (path.stat().st_size, path.name))
@@ -34,14 +33,14 @@ def objects_apart() -> tuple[Apart, ...]:
 
 
 def fewer_rows(parts: Apart, keep: int) -> Apart:
-    """The object with at most so many rows a block: those that take the least room."""
+    """The object with at most `keep` rows in a block: those that take the least space."""
     total = 0
     for number, block in enumerate(parts.blocks):
         stop = parts.blocks[number + 1] if number + 1 < len(parts.blocks) else len(parts.meta)
         entries = {at: entry for at, entry in parts.entries.items() if block < at < stop}
         rows = struct.unpack_from("<I", parts.meta, block + 36)[0]
-        room = [sum(_room(entry, row) for entry in entries.values()) for row in range(rows)]
-        chosen = sorted(sorted(range(rows), key=room.__getitem__)[:keep])
+        sizes = [sum(_area_bytes(entry, row) for entry in entries.values()) for row in range(rows)]
+        chosen = sorted(sorted(range(rows), key=sizes.__getitem__)[:keep])
         parts.entries |= {at: _only(entry, rows, chosen) for at, entry in entries.items()}
         struct.pack_into("<I", parts.meta, block + 36, len(chosen))
         total += len(chosen)
@@ -49,7 +48,7 @@ def fewer_rows(parts: Apart, keep: int) -> Apart:
     return parts
 
 
-def _room(entry: bytes, row: int) -> int:
+def _area_bytes(entry: bytes, row: int) -> int:
     slot = _SLOTS_AT + 24 * row
     return struct.unpack_from("<I", entry, slot + 8)[0] if entry[5] in VARLENA_TYPES and entry[slot] == 0xFF else 0
 
@@ -80,7 +79,7 @@ def many_types() -> bytes:
     texts = [
         b"short",
         None,
-        b"a value that stands in the area",
+        b"a value that is in the area ...",
         b"",
         b"x" * 23,
         b"y" * 24,

@@ -1,4 +1,4 @@
-"""Servers that are after the password, or after our memory."""
+"""Servers that try to get the password, or to fill our memory."""
 
 import socket
 import threading
@@ -23,8 +23,9 @@ def _packet(sequence: int, payload: bytes) -> bytes:
 
 @contextmanager
 def serving(*answers: bytes) -> Iterator[tuple[Endpoint, list[bytes]]]:
-    """A server that sends one answer after each thing that it hears, the first at once; and what it heard."""
-    heard: list[bytes] = []
+    """A server that sends its first answer at once and one more after each message that it receives; and the messages
+    received."""
+    received: list[bytes] = []
 
     def serve() -> None:
         peer, _ = server.accept()
@@ -32,25 +33,25 @@ def serving(*answers: bytes) -> Iterator[tuple[Endpoint, list[bytes]]]:
         with peer:
             for answer in answers:
                 peer.sendall(answer)
-                heard.append(peer.recv(1 << 16))
+                received.append(peer.recv(1 << 16))
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled")), heard
+        yield Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled")), received
         thread.join(10)
 
 
 @pytest.mark.parametrize("plugin", [b"sha256_password", b"caching_sha2_password"])
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_server_gets_no_key_exchange_for_the_password(plugin: bytes, announced: bool) -> None:
-    """It would name the key itself."""
+def test_a_server_that_asks_for_a_key_exchange_does_not_get_the_password(plugin: bytes, announced: bool) -> None:
+    """The server itself would choose the key."""
     greeting = _packet(0, greeting_payload(plugin if announced else b"mysql_native_password"))
     switch = _packet(2, b"\xfe" + plugin + b"\0" + b"s" * 20 + b"\0")
-    with serving(greeting, switch) as (endpoint, heard), pytest.raises(AccessDenied, match="clear text"):
+    with serving(greeting, switch) as (endpoint, received), pytest.raises(AccessDenied, match="clear text"):
         Session.connect(endpoint, _SECRET, connect_timeout=5)
-    assert b"mysql_native_password" in heard[0]
-    assert heard[1] == b"", "the client hangs up without another word"
+    assert b"mysql_native_password" in received[0]
+    assert received[1] == b"", "the client hangs up and sends nothing more"
 
 
 def test_a_packet_that_never_ends_is_cut_off_while_streaming(monkeypatch: pytest.MonkeyPatch) -> None:

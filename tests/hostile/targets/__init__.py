@@ -1,4 +1,4 @@
-"""What can be attacked, and its share of a run's cases: objects most, since their format is the largest."""
+"""The targets, and the share of a run's cases that each gets: objects most, since their format is the largest."""
 
 from tests.hostile.engine import Target
 from tests.hostile.targets.client import HostileServers

@@ -1,4 +1,4 @@
-"""Hostile servers: our session reads a handshake and answers that are not what the protocol says."""
+"""Hostile servers: our session reads a handshake and answers that break the protocol."""
 
 import contextlib
 import random
@@ -26,14 +26,14 @@ _SECRET = b"a secret password"
 
 
 class HostileServers:
-    """An input: a byte for what the client asks, the greeting, the answer to the login, and the answers to the
+    """An input: a byte that says what the client asks, the greeting, the answer to the login, and the answers to the
     statements."""
 
     name = "servers"
     decoded_bytes = 0
 
     def __init__(self) -> None:
-        self.heard = b""
+        self.received = b""
 
     def make(self, chance: random.Random) -> bytes:
         ask = chance.randrange(len(_ASKS))
@@ -51,7 +51,7 @@ class HostileServers:
 
     def run(self, data: bytes) -> str:
         ask, *answers = unpacked(data)
-        self.heard = b""
+        self.received = b""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.settimeout(_SECONDS)
             thread = threading.Thread(target=self._serve, args=(listener, answers), daemon=True)
@@ -63,7 +63,7 @@ class HostileServers:
                     _ASKS[ask[0] % len(_ASKS)](session)
             finally:
                 thread.join()
-                assert _SECRET not in self.heard, "the password went over the wire"
+                assert _SECRET not in self.received, "the password went over the wire"
         return "rows"
 
     def _serve(self, listener: socket.socket, answers: list[bytes]) -> None:
@@ -73,17 +73,17 @@ class HostileServers:
                 sock.settimeout(_SECONDS / 5)
                 for answer in answers:
                     sock.sendall(answer)
-                    if not self._hear(sock):
+                    if not self._receive(sock):
                         break
                 sock.shutdown(socket.SHUT_WR)
-                self._hear(sock)
+                self._receive(sock)
 
-    def _hear(self, sock: socket.socket) -> bool:
-        """Whether the client had something more to say."""
+    def _receive(self, sock: socket.socket) -> bool:
+        """Whether the client sent something more."""
         with contextlib.suppress(TimeoutError):
-            heard = sock.recv(1 << 16)
-            self.heard += heard
-            return bool(heard)
+            received = sock.recv(1 << 16)
+            self.received += received
+            return bool(received)
         return False
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ _COLUMNS: tuple[tuple[bytes, ...], ...] = (
 
 
 def _good(ask: int, chance: random.Random) -> bytes:
-    """A sound answer to what will be asked."""
+    """A valid answer to what will be asked."""
     columns = _COLUMNS[ask]
     if not columns:
         return _packet(1, _OK)
@@ -151,9 +151,9 @@ def _bad_answer(answer: bytes, chance: random.Random) -> bytes:
     edit = chance.randrange(9)
     if edit == 0:
         return mutated(answer, chance)
-    if edit == 1:  # the number of columns lies
+    if edit == 1:  # a wrong number of columns
         packets[0] = _packet(1, _length(boundary(chance.choice((1, 2, 3, 8)), chance)))
-    elif edit == 2:  # a frame's length lies
+    elif edit == 2:  # a frame with a wrong length
         number = chance.randrange(len(packets))
         packets[number] = boundary(3, chance).to_bytes(3, "little") + packets[number][3:]
     elif edit == 3:

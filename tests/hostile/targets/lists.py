@@ -1,4 +1,4 @@
-"""Object stats, one and many, and object lists on their way from an answer of the upstream to a difference."""
+"""Object stats, one and many; and object lists, from an answer of the upstream to a difference."""
 
 import json
 import random
@@ -51,7 +51,7 @@ def _recorded() -> list[list[tuple[bytes | None, ...]]]:
 
 
 class Stats:
-    """An input is the concatenation of some stats; how they are cut is told by their length."""
+    """An input is the concatenation of some stats, which is cut by their length."""
 
     name = "stats"
     decoded_bytes = 0
@@ -103,7 +103,7 @@ class _Upstream:
 
 
 class ObjectLists:
-    """An input: JSON of the column names, then the cells row by row; a first byte tells NULL from bytes."""
+    """An input: the column names as JSON, then the cells row by row; a cell's first byte says whether it is NULL."""
 
     name = "lists"
     decoded_bytes = 0
@@ -177,7 +177,7 @@ class ObjectLists:
         return "rows"
 
     def _differences(self, listed: pa.Table) -> None:
-        """What has been validated may break nothing further down."""
+        """A list that has been validated may break nothing in later steps."""
         listed.validate(full=True)
         for name, stats in zip(listed.column("name").to_pylist(), listed.column("stats").to_pylist(), strict=True):
             check_object_name(name)

@@ -22,7 +22,7 @@ from tests.support.recordings_location import SAMPLE
 
 
 class MemoryStore:
-    """See `replication.mirror.store.Store`; what a test needs of it, in memory."""
+    """What a test needs of `replication.mirror.store.Store`, in memory."""
 
     url = "memory:"
 
@@ -102,7 +102,7 @@ class ArrowFiles:
         kind = chance.randrange(2)
         data = bytearray(self._seeds[kind] if chance.random() < 0.95 else chance.choice(self._others))
         choice = chance.random()
-        if choice < 0.5:  # the framing and the flatbuffers: numbers at their alignment, above all behind the schema
+        if choice < 0.5:  # the framing and the flatbuffers: aligned numbers
             for _ in range(chance.choice((1, 1, 2, 4))):
                 width = chance.choice((2, 4, 8))
                 set_number(data, chance.randrange(len(data)) // width * width, width, chance)

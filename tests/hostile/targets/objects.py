@@ -22,10 +22,12 @@ from tests.matrixone.objects.building import column_entry, object_file
 
 _AT = Timestamp(2**62)
 _TOMBSTONE_ID = bytes(range(100, 116)) + b"\x02\x00"
-_MOST_BLOCKS = 8  # that are decoded a second time for visibility; the deep check has seen them all
+_MOST_BLOCKS = 8  # that are decoded a second time for visibility; the deep check has read them all
 
 
 class Objects:
+    """An input is an object file."""
+
     name = "objects"
     decoded_bytes = 0
 
@@ -46,8 +48,8 @@ class Objects:
         tombstone = (
             bool(file.blocks) and bool(len(file.blocks[0].columns)) and file.blocks[0].columns["oid"][0] == types.ROWID
         )
-        meant, other = (self._as_tombstone, self._as_data) if tombstone else (self._as_data, self._as_tombstone)
-        steps = (self._check, self._columns, meant, *((other,) if len(data) % 4 == 0 else ()))
+        fitting, other = (self._as_tombstone, self._as_data) if tombstone else (self._as_data, self._as_tombstone)
+        steps = (self._check, self._columns, fitting, *((other,) if len(data) % 4 == 0 else ()))
         for step in steps:
             try:
                 step(file)
@@ -68,7 +70,7 @@ class Objects:
         file.check(stats, deep=True)
 
     def _columns(self, file: ObjectFile) -> None:
-        """Each on its own, as a reader does that asks for some columns and never for a check."""
+        """Each column alone, like a reader that asks for some columns and never for a check."""
         error = None
         for block in file.blocks[:_MOST_BLOCKS]:
             for column in self._schema:
@@ -83,7 +85,7 @@ class Objects:
             raise error
 
     def _as_data(self, file: ObjectFile) -> None:
-        """Visible rows, with a tombstone that deletes rows of it."""
+        """The visible rows, with a tombstone that deletes one of them."""
         listed = ListedObject(_stats(file), Timestamp(1), None, tombstone=False)
         tombstone = _tombstone_of(file.object_id)
         opened = {listed.stats.name: file, tombstone.stats.name: ObjectFile(_tombstone_bytes(file.object_id))}
@@ -104,13 +106,13 @@ class Objects:
 
 
 def on_disk(data: bytes) -> bytes:
-    """As the DISK backend has it, with right checksums."""
+    """As the DISK backend stores it, with right checksums."""
     pieces = [np.frombuffer(data[at : at + 2044], np.uint8).reshape(1, -1) for at in range(0, len(data), 2044)]
     return b"".join(crc32c(piece).tobytes() + piece.tobytes() for piece in pieces)
 
 
 def _stats(file: ObjectFile) -> ObjectStats:
-    """The stats that a hostile list would give with the file: they agree with whatever it says."""
+    """Stats as a hostile list would give them for the file: they agree with whatever it claims."""
     return ObjectStats(
         raw=bytes(154),
         object_id=file.object_id,
@@ -140,13 +142,13 @@ def _columns(file: ObjectFile) -> list[Column]:
 
 
 def _fitted(file: ObjectFile, column: Column) -> Column:
-    """With the scale that the file has, and as packed keys where the text is none."""
+    """With the scale that the file has; hidden, so that it is read as packed keys, where it cannot be read as text."""
     oid = column.type.oid
     if oid not in types.MAX_PRECISION and oid not in (types.CHAR, types.VARCHAR):
         return column
     try:
         if oid in types.MAX_PRECISION:
-            vector = file._vector(0, column.seqnum, oid)  # nothing public tells a scale
+            vector = file._vector(0, column.seqnum, oid)  # there is no public way to read a scale
             return replace(column, type=replace(column.type, scale=vector.scale)) if vector is not None else column
         file.column(0, column)
     except CcprError:

@@ -1,4 +1,4 @@
-"""Hostile clients of the emulator's server: whatever arrives, it answers the next client."""
+"""Hostile clients of the emulator's server: whatever they send, it answers the next client."""
 
 import contextlib
 import random
@@ -35,7 +35,7 @@ _HEALTH_EVERY = 50
 
 
 class HostileClients:
-    """An input: the pieces that the client sends, one after the other, without reading in between."""
+    """An input: the pieces that the client sends, one after the other, without reading an answer in between."""
 
     name = "clients"
     decoded_bytes = 0
@@ -79,7 +79,7 @@ class HostileClients:
         ):
             for piece in unpacked(data):
                 sock.sendall(piece)
-            with contextlib.suppress(OSError):  # the server may have parted already
+            with contextlib.suppress(OSError):  # the server may have closed the connection already
                 sock.shutdown(socket.SHUT_WR)
             while sock.recv(1 << 16):
                 pass

@@ -46,7 +46,8 @@ _KEYS = (
     + bytes(16),
 )
 _TEXTS = (
-    "create table `a``b`.`t` (`e` enum('x,y','it''s','\\n') not null, s set(\"a\",'b') default 'a', i int) comment='(' ",
+    "create table `a``b`.`t` "
+    "(`e` enum('x,y','it''s','\\n') not null, s set(\"a\",'b') default 'a', i int) comment='(' ",
     "CREATE TABLE `t` ( /* ' */ `e` ENUM('a') -- x\n, k int # )\n)",
     "1700000000000000000-1",
     "0-0",
@@ -54,7 +55,7 @@ _TEXTS = (
 
 
 class Values:
-    """The first byte of an input tells which reader gets the rest."""
+    """The first byte of an input says which reader gets the rest."""
 
     name = "values"
     decoded_bytes = 0
@@ -111,7 +112,7 @@ def _text(reader: Callable[[str], Any]) -> Callable[[bytes], Any]:
 
 
 def _timestamp(text: str) -> Timestamp | None:
-    """A text of another form is a ValueError by contract."""
+    """Raising ValueError for a text of another form is the reader's contract."""
     try:
         return Timestamp.parse(text)
     except ValueError:
@@ -119,7 +120,7 @@ def _timestamp(text: str) -> Timestamp | None:
 
 
 class Catalogs:
-    """Rows of mo_database, mo_tables, mo_columns and get_ddl, and what the catalog database keeps as JSON text."""
+    """Rows of mo_database, mo_tables, mo_columns and get_ddl, and what the catalog database stores as JSON text."""
 
     name = "catalogs"
     decoded_bytes = 0
@@ -182,7 +183,7 @@ class Catalogs:
         pass
 
     def _table(self, data: bytes) -> None:
-        """Our own file: an error of conversion is its reader's to name, see `replication.mirror.mirror`."""
+        """A file of our own: `replication.mirror.mirror`, which reads it, turns these exceptions into a typed error."""
         try:
             table = Table.from_json(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError):
