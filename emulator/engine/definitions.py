@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from matrixone.objects import types
 from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, SqlType
+from matrixone.sql.lexer import tokens
+from matrixone.sql.quoting import in_backquotes
 
 _TYPE = re.compile(
     r"""\s*(?P<name>[a-z0-9]+)
@@ -17,7 +19,6 @@ _TYPE = re.compile(
     (?P<unsigned>\s+unsigned)?(?P<rest>.*)""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
-_LABEL = re.compile(r"'((?:[^'\\]|\\.|'')*)'")
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "integer": 32, "bigint": 64}
 _SIGNED = {8: types.INT8, 16: types.INT16, 32: types.INT32, 64: types.INT64}
 _UNSIGNED = {8: types.UINT8, 16: types.UINT16, 32: types.UINT32, 64: types.UINT64}
@@ -138,7 +139,7 @@ def parse_type(text: str) -> tuple[SqlType, tuple[str, ...], str]:
         raise BadDefinition(f"not a column type: {text[:60]!r}")
     name, arguments = found["name"].lower(), found["arguments"] or ""
     if name in ("enum", "set"):
-        labels = tuple(re.sub(r"\\(.)", r"\1", label.replace("''", "'")) for label in _LABEL.findall(arguments))
+        labels = tuple(token.value for token in tokens(arguments) if token.kind == "text")
         if not labels:
             raise BadDefinition(f"{name} without members")
         return SqlType(_PLAIN[name]), labels, found["rest"]
@@ -225,10 +226,6 @@ def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) ->
     return Column(name, seqnum, kind, labels=labels, nullable=not not_null), printed
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def create_table(definition: Definition, *, published: bool = False) -> str:
     """CREATE TABLE as `get_ddl` prints it; `published` adds the clause that it puts in."""
     lines = []
@@ -239,11 +236,11 @@ def create_table(definition: Definition, *, published: bool = False) -> str:
             if column.nullable
             else "NOT NULL"
         )
-        lines.append(f"  {quoted(column.name)} {text} {nullable}")
+        lines.append(f"  {in_backquotes(column.name)} {text} {nullable}")
     if definition.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(definition.primary_key)})")
     lines += [
-        f"  {'UNIQUE ' if index.unique else ''}KEY {quoted(index.name)} ({_names(index.columns)})"
+        f"  {'UNIQUE ' if index.unique else ''}KEY {in_backquotes(index.name)} ({_names(index.columns)})"
         for index in definition.indexes
     ]
     tail = "\n)"
@@ -252,9 +249,9 @@ def create_table(definition: Definition, *, published: bool = False) -> str:
     if published:
         tail += ' PROPERTIES("from_publication" = "true")'
     if definition.cluster_by:
-        tail += f" CLUSTER BY ({', '.join(quoted(name) for name in definition.cluster_by)})"
-    return f"CREATE TABLE {quoted(definition.database)}.{quoted(definition.name)} (\n" + ",\n".join(lines) + tail
+        tail += f" CLUSTER BY ({', '.join(in_backquotes(name) for name in definition.cluster_by)})"
+    return f"CREATE TABLE {in_backquotes(definition.database)}.{in_backquotes(definition.name)} (\n" + ",\n".join(lines) + tail
 
 
 def _names(names: Sequence[str]) -> str:
-    return ",".join(quoted(name) for name in names)
+    return ",".join(map(in_backquotes, names))

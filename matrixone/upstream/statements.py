@@ -8,6 +8,7 @@ Publication, publisher and snapshot names are stored and sent in lower case.
 import re
 from collections.abc import Iterable
 
+from matrixone.sql.quoting import in_backquotes, quote_string
 from matrixone.upstream.errors import BadWord
 
 _WORD = re.compile(r"[^\s'\"`]+")
@@ -59,12 +60,12 @@ def stored_word(name: str, what: str) -> str:
 
 def identifier(name: str) -> str:
     """A name inside a SQL statement."""
-    return "`" + name.replace("`", "``") + "`"
+    return in_backquotes(name)
 
 
 def string(text: str) -> str:
     """A text literal inside a SQL statement."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    return quote_string(text, escape_lines=False)
 
 
 def _of(publisher: str, publication: str) -> str:

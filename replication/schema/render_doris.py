@@ -8,7 +8,7 @@ statements of it.
 from dataclasses import replace
 
 from matrixone.ddl.definition import ColumnDefinition, CreateTable
-from matrixone.sql.quoting import quote_name, quote_names
+from matrixone.sql.quoting import quote_name, quote_names, quote_string
 from replication.schema.dialects import Dialect
 from replication.schema.render import RenderedTable, target_table
 
@@ -29,7 +29,7 @@ def doris_table(source: CreateTable, *, database: str | None = None) -> Rendered
 def create_table(table: CreateTable) -> str:
     """The CREATE TABLE statement. MatrixOne has no buckets: `for_sync` is given their number."""
     columns = ",\n".join(f"  {_column(column)}" for column in table.columns)
-    comment = f"\nCOMMENT {_quoted(table.comment)}" if table.comment else ""
+    comment = f"\nCOMMENT {quote_string(table.comment, '"')}" if table.comment else ""
     key = quote_names(table.primary_key, ", ")
     return (
         f"CREATE TABLE {table.quoted_name} (\n{columns}\n) ENGINE=OLAP\nUNIQUE KEY({key}){comment}\n"
@@ -39,9 +39,5 @@ def create_table(table: CreateTable) -> str:
 
 def _column(column: ColumnDefinition) -> str:
     default = f" DEFAULT {column.default}" if column.default is not None else ""
-    comment = f" COMMENT {_quoted(column.comment)}" if column.comment else ""
+    comment = f" COMMENT {quote_string(column.comment, '"')}" if column.comment else ""
     return f"{quote_name(column.name)} {column.type} {'NULL' if column.nullable else 'NOT NULL'}{default}{comment}"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\\0") + '"'

@@ -7,14 +7,14 @@ from hashlib import sha256
 from typing import Literal
 
 from matrixone.ddl.definition import CreateTable, format_create_table
-from matrixone.sql.quoting import quote_name
+from matrixone.sql.quoting import quote_qualified
 from replication.schema.render import rename_tables
 
 Name = tuple[str, str]  # database, table
 
 
 def quoted(name: Name) -> str:
-    return f"{quote_name(name[0])}.{quote_name(name[1])}"
+    return quote_qualified(name)
 
 
 def shadow_name(purpose: Literal["load", "old"], task_id: str, table_id: int) -> str:
