@@ -1,23 +1,34 @@
-from collections.abc import Iterator
+"""Fixtures of all tests, and the rule that none is skipped under CI=true."""
+
+from collections.abc import Generator, Iterator
 from pathlib import Path, PosixPath
 
 import pytest
 
+from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.s3_fixtures import s3_credentials
-from tests.support.spark_fixtures import (
-    key_file,
-    spark,
-)  # here, and nowhere below: a process has one session, whose workers know one key
+from tests.support.spark_fixtures import key_file, spark
 from tests.support.wire_client import connect
 
+# `spark` is here and in no folder below: a process has one session, whose workers know one key file.
 __all__ = ["connect", "key_file", "s3_credentials", "spark"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under CI=true a test that is skipped fails: something that it needs was not installed."""
+    report = yield
+    if UNDER_CI and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which no test may be under CI=true: {report.longreprtext}"
+    return report
 
 
 @pytest.fixture(scope="session")
 def recordings() -> Path:
-    """The folder of recordings; the test is skipped where there is none (never under CI=true)."""
+    """The folder of recordings. Skips the test if there is none."""
     folder = recordings_folder()
     if folder is None:
         pytest.skip("no recordings: set CCPR_RECORDINGS")
@@ -26,14 +37,13 @@ def recordings() -> Path:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDb]:
-    """A server of the session's own; a test makes its database in it. Skipped where there is none to be had (never
-    under CI=true)."""
+    """One server for the session; a test creates its own database in it. Skips the test if there is no MariaDB."""
     with running(program_or_skip()) as server:
         yield server
 
 
 class _Sample(PosixPath):
-    """The sample in the repository: a test that asks for a scenario or a snapshot which it leaves out is skipped."""
+    """The sample in the repository. Skips a test that asks for a scenario or snapshot that is not in it."""
 
     def __truediv__(self, name: str) -> Path:
         path = super().__truediv__(name)

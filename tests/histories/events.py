@@ -1,4 +1,4 @@
-"""Steps of a history beside rows and merges: columns modified, indexes, checkpoints, snapshots of others."""
+"""Steps of a history other than rows and merges: modified columns, indexes, checkpoints, snapshots of others."""
 
 import re
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ _WANTED = {
 
 
 def modify_column(history: "History") -> None:
-    """A text in place to a wider one; to a narrower one, an integer to BIGINT, or a column as it is, by a copy."""
+    """A text column is widened in place. Narrowing it, INT to BIGINT, and the same type again are done by a copy."""
     found = history.table()
     column = found and history.free_column(found[1])
     if not found or not column:
@@ -32,7 +32,7 @@ def modify_column(history: "History") -> None:
         wanted += " not null"
     try:
         history.storage.modify_column(DATABASE, name, column, wanted, account=history.account)
-    except (BadDefinition, StatementError) as error:  # such as a text that is too long now
+    except (BadDefinition, StatementError) as error:  # for example a text that is now too long
         history.note(f"modify {name}.{column} {text} to {wanted}: {error}")
         return
     plain = wanted.removesuffix(" not null")
@@ -64,7 +64,7 @@ def checkpoint(history: "History") -> None:
 
 
 def hold(history: "History") -> None:
-    """A snapshot of somebody else's, of any level and account."""
+    """A snapshot of somebody else, of any level and account."""
     history.names += 1
     level = history.rng.choice(("cluster", "account", "database", "table"))
     found = history.table()
@@ -83,6 +83,6 @@ def hold(history: "History") -> None:
 def expire(history: "History") -> None:
     if history.held:
         name = history.held.pop(history.rng.randrange(len(history.held)))
-        if (history.account, name) in history.storage.snapshots:  # else a fault took it
+        if (history.account, name) in history.storage.snapshots:  # else a fault dropped it
             history.storage.drop_snapshot(name, account=history.account)
         history.note(f"drop snapshot {name}")

@@ -1,5 +1,5 @@
-"""A random history of an upstream, made from a seed: tables of all kinds and types, transactions, DDL, flushes,
-merges, collections."""
+"""A random history of an upstream, drawn from a seed: tables of all kinds and types, transactions, DDL, flushes,
+merges, garbage collections."""
 
 import random
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from emulator.engine.transaction import DuplicateEntry, Transaction, WriteConfli
 from tests.histories import events
 from tests.histories.values import DATABASE, KEYS, TYPES, Maker
 
-CN_ROWS = 60  # so that few rows make an object of a compute node
+CN_ROWS = 60  # so that a compute node writes an object for few rows
 _START = 1_780_000_000_000_000_000
 
 
 @dataclass
 class Ticking:
-    """A clock that stands still now and then."""
+    """A clock that sometimes does not advance."""
 
     rng: random.Random
     at: int = _START
@@ -35,15 +35,15 @@ class Ticking:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What kind of history it is, and how it is replicated. They are drawn apart from the steps.
+    """What kind of history it is, and how it is replicated. Drawn with a generator other than that of the steps.
 
     Attributes
     ----------
-    account : whose database it is; another one than sys has a namesake of the database beside it, in sys.
-    one_table : the subscription is to one table, which may go and come again.
+    account : the owner of the database; if it is not sys, sys has a database of the same name.
+    one_table : the subscription is to one table, which may be dropped and created again.
     with_indexes : index tables are replicated, too.
     isolated : a table that fails stays behind.
-    faults : an iteration may meet a fault, and is then run again.
+    faults : a fault may strike an iteration, which is then run again.
     large : there is a table whose objects have several blocks.
     """
 
@@ -67,7 +67,7 @@ PLAIN = Circumstances(SYS, one_table=False, with_indexes=False, isolated=False, 
 
 @dataclass
 class History:
-    """Call `step` for the next thing to happen; `done` tells what did, for a failure's report."""
+    """Call `step` for the next event; `done` lists the events so far, for the report of a failure."""
 
     seed: int
     circumstances: Circumstances = PLAIN
@@ -98,7 +98,15 @@ class History:
             self._create_large()
         self.scope = self._tables()[0][1].name if self.circumstances.one_table else None
         self.storage.create_publication("p", DATABASE, account=self.account)
-        self.steps: list[tuple[int, Callable[[], None]]] = [
+        self.steps = self._weighted_steps()
+
+    def step(self) -> None:
+        weights = [weight for weight, _ in self.steps]
+        ((_, step),) = self.rng.choices(self.steps, weights)
+        step()
+
+    def _weighted_steps(self) -> list[tuple[int, Callable[[], None]]]:
+        return [
             (30, self._transaction),
             (6, self._begin),
             (8, self._end),
@@ -127,12 +135,7 @@ class History:
             (2, partial(events.expire, self)),
         ]
 
-    def step(self) -> None:
-        weights = [weight for weight, _ in self.steps]
-        ((_, step),) = self.rng.choices(self.steps, weights)
-        step()
-
-    # ---- what there is
+    # ---- tables
 
     def _tables(self) -> list[tuple[TableEntry, Definition]]:
         return self.storage.tables_at(self.storage.now, account=self.account)
@@ -192,7 +195,7 @@ class History:
             self.note(f"{kind} {name}: {error.text}")
 
     def _insert(self, transaction: Transaction, definition: Definition, count: int) -> None:
-        """Rows whose keys the transaction does not see yet."""
+        """Insert rows whose keys the transaction does not see yet."""
         rows = self._rows(definition, count)
         keys = definition.primary_key
         unique = (
@@ -287,9 +290,8 @@ class History:
 
     def _merge_tombstones(self) -> None:
         if found := self.table():
-            self.note(
-                f"merge tombstones of {found[1].name}: {self.storage.merge_tombstones(DATABASE, found[1].name, account=self.account)}"
-            )
+            done = self.storage.merge_tombstones(DATABASE, found[1].name, account=self.account)
+            self.note(f"merge tombstones of {found[1].name}: {done}")
 
     def _collect(self) -> None:
         self.note(f"collect: {self.storage.collect()}")
@@ -331,7 +333,7 @@ class History:
         self.note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
 
     def _create_namesake(self) -> None:
-        """What must never be seen: the same names in another account."""
+        """The same names in another account, whose rows the replica must never show."""
         self.storage.create_database(DATABASE)
         for name in ("t1", "T1", "t2"):
             self.storage.create_table(DATABASE, name, {"n": "int"})

@@ -1,4 +1,4 @@
-"""A simulated upstream's replica: subscribe, iterate, with faults or without, compare the mirror with the engine's
+"""A replica of a simulated upstream: subscribe, iterate with or without faults, compare the mirror with the engine's
 rows."""
 
 import random
@@ -43,7 +43,7 @@ from wire.faults import (
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9
-ORDINARY = Timeouts(flush=60.0)  # nothing here takes so long: a history that waits for ever fails soon
+ORDINARY = Timeouts(flush=60.0)  # nothing here takes that long: a history that would wait for ever soon fails
 TEST_TIMEOUTS = Timeouts(flush=1.0, retry=Retry(attempts=2, first_pause=0.0, jitter=0.0))
 KINDS = (
     "create_snapshot",
@@ -109,8 +109,8 @@ class Replica:
         self.fault: Fault | None = None
 
     def iterate(self) -> Outcome | None:
-        """The next iteration's outcome, a plain run of it after one that met a fault. None if the one table is not
-        there, as it has to be.
+        """Run the next iteration, and once more without faults if a fault struck it; returns the outcome. None if the
+        one table of the subscription is missing, as it also is upstream.
         """
         history = self.history
         allow_resync = False
@@ -151,9 +151,8 @@ class Replica:
                 CutStatement(kind, after_effect=rng.random() < 0.5, times=rng.choice((1, 3))),
                 CutAnswer(rng.choice((0, 10, 300)), kind, times=3),
                 FailStatement(kind, after_effect=rng.random() < 0.5),
-                DamagedByte(
-                    rng.choice((0, 12)), times=1
-                ),  # of the header: within values the format has nothing that would tell
+                # A byte of the header: within values, nothing in the format shows the damage.
+                DamagedByte(rng.choice((0, 12)), times=1),
                 MissingObject("", times=1),
                 StaleRead(),
                 SnapshotCollected(rng.choice(held)) if held else StaleRead(),
@@ -171,15 +170,15 @@ class Replica:
             self.history.done.append(f"  {name} is dropped upstream, {storage.collect()} objects are collected")
 
     def _calm(self) -> None:
-        """No fault any more, and a server that runs. The client may know of a crash before the server has ended: so
-        stop it anyway."""
+        """Clear the faults; the server runs again. The client may notice a crash before the server has stopped, so stop
+        it in any case."""
         if isinstance(self.fault, Crash):
             self.emulator.stop()
             self.emulator.restart()
         self.emulator.clear_faults()
 
     def assert_equal(self, lsn: int, at: Timestamp, read: ReadTable = read_mirror) -> None:
-        """All tables of the mirror at a point have the rows that the upstream had at its time, and there are no others."""
+        """The mirror at a point has the tables and rows that the upstream had at its time, and no others."""
         history = self.history
         storage, account = history.storage, history.account
         point = self.workspace.mirror(NAME).point(lsn)
@@ -210,8 +209,8 @@ class Replica:
 
 
 def replicate(seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror,)) -> None:
-    """A history and its replica, compared after each iteration, and all points once more at the end. Raises
-    AssertionError, or what the product raises, with the history as a note.
+    """Compare a history with its replica after each iteration, and all points once more at the end. Raises
+    AssertionError or the product's own error, with the history as a note.
     """
     circumstances = Circumstances.of(seed)
     history = History(seed, circumstances)
@@ -241,7 +240,7 @@ def replicate(seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror
                 if outcome.point:
                     points.append(outcome)
                 replica.assert_equal(outcome.lsn, outcome.at)
-            for read in reads:  # and again, back in time, after merges and collections upstream
+            for read in reads:  # again, back in time, after merges and garbage collections upstream
                 for outcome in points:
                     replica.assert_equal(outcome.lsn, outcome.at, read)
     except Exception as error:

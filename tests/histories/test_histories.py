@@ -1,6 +1,6 @@
-"""Random histories: the upstream lives, the product replicates it over the wire, and after each iteration the mirror
-at its point equals the engine's rows. `HISTORIES` of them (300 under CI), from seed `SEED` on; the seeds of
-`seeds.txt`, which ever failed, are run first."""
+"""Random histories of an upstream are replicated over the wire; after each iteration the mirror at its point equals the
+engine's rows. `HISTORIES` of them (300 under CI), from seed `SEED` on. The seeds of `seeds.txt`, which failed once, run
+first."""
 
 import logging
 import multiprocessing
@@ -18,6 +18,7 @@ from replication.mirror.points import Point
 from replication.service.workspace import Workspace
 from replication.spark.read import read_table
 from tests.histories.replicating import NAME, read_mirror, replicate
+from tests.support.ci import UNDER_CI
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ FOUND = [
     if line and line[0] != "#"
 ]
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("HISTORIES") or (300 if os.environ.get("CI", "").lower() == "true" else 40))
+COUNT = int(os.environ.get("HISTORIES") or (300 if UNDER_CI else 40))
 SPARK_COUNT = 10
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -37,7 +38,7 @@ PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") els
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[int, Future[None]]]:
-    """All histories that the session is to run, by seed: a process for each core, so that tests only wait for theirs."""
+    """All histories that the session runs, by seed, in a process for each core; a test waits for its own only."""
     name = test_the_mirror_equals_the_upstream_at_every_point.__name__
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == name]
     seeds: list[int] = [item.callspec.params["seed"] for item in items]  # pyright: ignore[reportAssignmentType]
@@ -48,7 +49,7 @@ def running(
 
 
 def _silence() -> None:
-    """What a history logs would stand under another test's name."""
+    """A history runs while another test does: its log would be shown under that test's name."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
 

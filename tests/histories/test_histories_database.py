@@ -12,10 +12,11 @@ import pytest
 import structlog
 
 from tests.histories.target_histories import sync_target
+from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb
 
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("DATABASE_HISTORIES") or (100 if os.environ.get("CI", "").lower() == "true" else 8))
+COUNT = int(os.environ.get("DATABASE_HISTORIES") or (100 if UNDER_CI else 8))
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -23,19 +24,19 @@ PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") els
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mariadb: MariaDb
 ) -> Iterator[dict[int, Future[None]]]:
-    """All histories that the session is to run, by seed: a process for each core, so that tests only wait for theirs."""
+    """All histories that the session runs, by seed, in a process for each core; a test waits for its own only."""
     name = test_the_target_equals_the_upstream_at_every_point.__name__
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == name]
     seeds: list[int] = [item.callspec.params["seed"] for item in items]  # pyright: ignore[reportAssignmentType]
     folder = tmp_path_factory.mktemp("histories")
-    server = replace(mariadb, process=None)  # a process of this one's; the others only connect
+    server = replace(mariadb, process=None)  # the server belongs to this process; the others only connect
     pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"), _silence)
     yield {seed: pool.submit(sync_target, seed, folder / str(seed), server) for seed in seeds}
     pool.shutdown(cancel_futures=True)
 
 
 def _silence() -> None:
-    """What a history logs would stand under another test's name."""
+    """A history runs while another test does: its log would be shown under that test's name."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
 

@@ -1,4 +1,4 @@
-"""Random values of every column type, as Python values that Arrow takes for the type's Arrow type."""
+"""Random values of every column type, as Python values that Arrow converts to the type's Arrow type."""
 
 import datetime
 import random
@@ -91,7 +91,7 @@ TYPES: dict[str, Maker] = {
     "datalink": lambda rng: rng.choice(("file:///a.txt", "stage://s/b.csv")),
     "geometry": lambda rng: f"POINT({rng.randint(0, 90)} {rng.randint(0, 90)})",
 }
-# Few values, so that keys collide and are hit again.
+# Few values, so that keys collide and are used again.
 KEYS: dict[str, Maker] = {
     "int": lambda rng: rng.randint(-40, 40),
     "bigint": lambda rng: rng.choice((-1, 1)) * rng.choice((rng.randint(0, 30), 2**62 + rng.randint(0, 9))),

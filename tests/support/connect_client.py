@@ -1,5 +1,5 @@
-"""The client's side of `test_spark_connect`, in a process of its own: a process has one kind of Spark session.
-Arguments: task, answer."""
+"""The client's side of tests/replication/spark/test_connect.py, in its own process, because a process has one kind of
+Spark session. Arguments: the files of the task and of the answer."""
 
 import pickle
 import sys

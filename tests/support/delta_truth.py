@@ -1,4 +1,4 @@
-"""What a row delta has to be, found by brute force from all rows of both points; and what it does to a table."""
+"""The row delta that is right, found by brute force from all rows of both points; and its effect on a table."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ from replication.delta.delta import TableAt
 from replication.delta.split import DeltaPart, DeltaShape
 from replication.mirror.mirror import Mirror
 
-_TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))  # not all of them are within Python's
+_TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))  # some values are outside Python's range
 
 
 def row_texts(table: pa.Table) -> Iterator[str]:
-    """A text for each row; Arrow's own values, so that nothing is rounded."""
+    """A text for each row, of Arrow's own values, so that nothing is rounded."""
     columns = [column.cast(pa.int64()) if column.type in _TIMES else column for column in table.columns]
     return (repr(row) for row in zip(*(column.to_pylist() for column in columns), strict=True))
 
@@ -48,7 +48,7 @@ class Rows:
 
 
 def rows_at(mirror: Mirror, table: TableAt | None, shape: DeltaShape) -> Rows:
-    """All rows of a table, with the columns of its delta; none where it is not there."""
+    """All rows of a table, with the columns of its delta; none if there is no table."""
     batches = (
         visible_batches(mirror.manifest(table.ref).listed_objects(), mirror.open_object, shape.columns, table.at)
         if table
@@ -58,13 +58,14 @@ def rows_at(mirror: Mirror, table: TableAt | None, shape: DeltaShape) -> Rows:
 
 
 def assert_is_delta(change: DeltaPart, before: Rows, after: Rows) -> None:
-    """The upserts are the rows that only `after` has, the deletes the keys that only `before` has; no more, none twice."""
+    """Fail unless the upserts are the rows that only `after` has and the deletes the keys that only `before` has, each
+    once."""
     _assert_same("upserts", Counter(row_texts(change.upserts)), after.texts - before.texts)
     _assert_same("deletes", Counter(row_texts(change.deletes)), Counter(before.keys) - Counter(after.keys))
 
 
 def applied(change: DeltaPart, before: Rows) -> pa.Table:
-    """What a destination makes of it: delete by key, then insert."""
+    """The table after a destination has applied the delta: delete by key, then insert."""
     changed = {*row_texts(change.upserts.select(before.key)), *row_texts(change.deletes)}
     kept = [number for number, text in enumerate(before.keys) if text not in changed]
     return pa.concat_tables([before.table.take(pa.array(kept, pa.int64())), change.upserts])

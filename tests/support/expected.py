@@ -2,8 +2,8 @@
 
 `expected` holds binary columns with the text bytes of each value, and `mysql_types` in its schema's metadata. `actual`
 is turned into the same text, column by column and without a loop over rows; then both are compared as multisets of
-rows. What the text form depends on and Arrow does not know is taken from the expected texts themselves: the bytes of a
-bit column, the fraction digits of time types. A wrong guess there shows as a difference.
+rows. Two things determine the text and are not in Arrow: how many bytes a bit column has, and how many fraction digits
+a time type has. They are taken from the expected texts; a wrong guess shows as a difference.
 """
 
 import json
@@ -18,8 +18,8 @@ _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10
 
 
 def assert_rows_equal(actual: pa.Table, expected: pa.Table) -> None:
-    """Fail unless both hold the same rows, each as often as in the other, in any order. Columns must have the same
-    names in the same order."""
+    """Fail unless both have the same rows, equally often, in any order, and columns of the same names in the same
+    order."""
     assert actual.column_names == expected.column_names
     assert actual.num_rows == expected.num_rows, f"{actual.num_rows} rows instead of {expected.num_rows}"
     ours, theirs = _rows(as_text(actual, expected)), _rows(expected)
@@ -30,7 +30,7 @@ def assert_rows_equal(actual: pa.Table, expected: pa.Table) -> None:
 
 
 def as_text(actual: pa.Table, expected: pa.Table) -> pa.Table:
-    """`actual` as binary columns of text bytes, the way `expected` shows such columns."""
+    """`actual` as binary columns of text bytes, in the form in which `expected` has them."""
     metadata = expected.schema.metadata or {}
     kinds = json.loads(metadata.get(b"mysql_types", b"null")) or [None] * expected.num_columns
     columns = [
@@ -41,7 +41,7 @@ def as_text(actual: pa.Table, expected: pa.Table) -> pa.Table:
 
 
 def _rows(table: pa.Table) -> pa.Array:
-    """Each row as one binary value (every cell behind its length, nulls marked), sorted."""
+    """Each row as one binary value (every cell after its length, nulls marked), sorted."""
     parts: list[pa.Array] = []
     for column in table.columns:
         cells = column.combine_chunks().cast(pa.binary())
@@ -129,8 +129,8 @@ def _lists(values: pa.Array) -> pa.Array:
 
 
 def _fraction_digits(expected: pa.Array) -> int:
-    """Digits after the point in the expected texts; the server omits an all-zero fraction of datetime(n), so the
-    longest counts."""
+    """Digits after the point in the expected texts. The longest counts, because the server omits the fraction of a
+    datetime(n) if it is all zero."""
     dots = pc.max(pc.find_substring(expected, ".")).as_py()
     if dots is None or dots < 0:
         return 0
@@ -139,8 +139,8 @@ def _fraction_digits(expected: pa.Array) -> int:
 
 
 def _fraction(microseconds: pa.Array, digits: int) -> pa.Array:
-    """`.` and the digits; digits that are cut off must be zero, or the text would hide a difference: then all six are
-    shown."""
+    """`.` and the digits. If a digit that is cut off is not zero, all six are shown: else the text would hide a
+    difference."""
     shown = pc.utf8_lpad(microseconds.cast(pa.string()), 6, "0")
     cut = pc.utf8_slice_codeunits(shown, 0, digits) if digits else pc.utf8_slice_codeunits(shown, 0, 0)
     lost = pc.not_equal(pc.utf8_rtrim(pc.utf8_slice_codeunits(shown, digits), "0"), "")
@@ -160,9 +160,8 @@ def _durations(values: pa.Array, digits: int) -> pa.Array:
 
 
 def _timestamps(values: pa.Array, digits: int, kind: int | None) -> pa.Array:
-    text = values.cast(pa.timestamp("us", values.type.tz)).cast(
-        pa.string()
-    )  # 0001-01-01 00:00:00.000000, with Z behind it if it has a zone
+    # 0001-01-01 00:00:00.000000, with Z at its end if the type has a zone
+    text = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.string())
     clock = pc.utf8_slice_codeunits(text, 0, 19)
     rest = pc.utf8_slice_codeunits(text, 20, 26).cast(pa.int64())
     fraction = _fraction(rest, digits)

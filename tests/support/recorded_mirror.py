@@ -1,4 +1,4 @@
-"""A mirror as iterations over a recording would have left it: point n shows snapshot n."""
+"""A mirror as iterations over a recording would leave it: point n shows snapshot n."""
 
 import json
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from tests.support.recorded import Snapshot
 
 
 def mirror_of_recording(recording: Path, root: Path) -> Mirror:
-    """The mirror below `root`; objects are links into the recording."""
+    """The mirror below `root`; its folder of objects is a link into the recording."""
     root.mkdir(parents=True)
     (root / "objects").symlink_to(recording / "objects")
     mirror = Mirror(LocalStore(root))

@@ -1,4 +1,4 @@
-"""An S3 server on the loopback address, in this process, and the credentials that it does not look at."""
+"""An S3 server on the loopback address, in this process, and credentials, which it does not check."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ _ENVIRONMENT = {
 
 @pytest.fixture(scope="session")
 def s3_credentials() -> Iterator[None]:
-    """In the environment, so that Spark's workers inherit them: to be asked for before a JVM starts."""
+    """Credentials in the environment. Request this before a JVM starts, so that Spark's workers inherit them."""
     before = {name: os.environ.get(name) for name in (*_ENVIRONMENT, "AWS_SESSION_TOKEN")}
     os.environ.pop("AWS_SESSION_TOKEN", None)
     os.environ.update(_ENVIRONMENT)
@@ -49,6 +49,6 @@ def s3_server(s3_credentials: None) -> Iterator[str]:
 
 @pytest.fixture
 def s3_url(s3_server: str, request: pytest.FixtureRequest) -> str:
-    """The URL of an empty prefix of this test's own."""
+    """The URL of an empty prefix for this test."""
     prefix = "".join(letter if letter.isalnum() else "-" for letter in request.node.nodeid)[-80:].strip("-")
     return f"s3://mirrors/{prefix}?endpoint_override=http://{s3_server}&region=us-east-1"

@@ -1,4 +1,4 @@
-"""A mirror of a storage engine, made without wire and iterations: a point whenever it is asked for."""
+"""A mirror of a storage engine, made without wire and iterations: it takes a point whenever it is asked to."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from replication.mirror.points import Point, TableRef
 
 @dataclass
 class SimulatedMirror:
-    """`take_points` leaves what iterations would; `rows` is the engine's own truth at a point."""
+    """`take_points` writes what iterations would; `rows` are the engine's own rows at a point."""
 
     storage: Storage
     root: Path
@@ -30,8 +30,8 @@ class SimulatedMirror:
         self.mirror = Mirror(LocalStore(self.root))
 
     def take_points(self, *meanwhile: Callable[[], None]) -> None:
-        """The state of now, and after each of some steps (no DDL). All is flushed after the last: what is later than a
-        point can stand in the same objects, and an object be live at several.
+        """A point of the present state, and one after each of some steps (no DDL). The tables are flushed after the
+        last step only: so an object can have rows that are later than a point, and be live at several points.
         """
         tables = self.storage.tables_at(self.storage.now)
         moments = [self.storage.now]

@@ -18,7 +18,7 @@ RecordedMirror = Callable[[str], Mirror]
 
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the workers look for the key; fixed before the JVM starts."""
+    """Where the workers look for the key file; fixed before the JVM starts."""
     return tmp_path_factory.mktemp("keys") / "key"
 
 
@@ -34,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, key_file: Path, s3_credentia
 
 @pytest.fixture(scope="session")
 def recorded_mirror(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> RecordedMirror:
-    """`recorded_mirror("dml")`: the mirror of that recording, made once."""
+    """`recorded_mirror("dml")`: the mirror of that recording, made once for the session."""
     made: dict[str, Mirror] = {}
 
     def mirror(scenario: str) -> Mirror:

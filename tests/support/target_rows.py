@@ -1,4 +1,4 @@
-"""The rows of a target table as the Arrow table that the mirror gives, from the text protocol and not by a driver's
+"""The rows of a target table, in the Arrow types of the mirror's rows; from the text protocol, without a driver's
 conversions."""
 
 import datetime as dt
@@ -18,15 +18,17 @@ from tests.support.mariadb import MariaDb
 
 
 def target_rows(server: MariaDb, database: str, name: str, columns: Sequence[Column]) -> pa.Table:
-    """The columns by name; `SELECT *` must show no others."""
+    """The rows with these columns; fails if `SELECT *` shows others."""
     with closing(server.connect(database)) as connection:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {quote_name(name)} LIMIT 0")
             assert [column[0] for column in cursor.description] == [column.name for column in columns]
         connection.decoders, connection.use_unicode = {}, False
-        # A float is shown in six digits; as a double it is shown in all.
-        asked = [quote_name(column.name) + (" + 0e0" if column.type.oid == types.FLOAT32 else "") for column in columns]
-        connection.query(f"SELECT {', '.join(asked)} FROM {quote_name(name)}")
+        # A float is shown with six digits, a double with all of them.
+        selected = [
+            quote_name(column.name) + (" + 0e0" if column.type.oid == types.FLOAT32 else "") for column in columns
+        ]
+        connection.query(f"SELECT {', '.join(selected)} FROM {quote_name(name)}")
         rows = connection._result.rows  # pyright: ignore[reportAttributeAccessIssue]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     schema = arrow_schema(columns)

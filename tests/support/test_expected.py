@@ -1,3 +1,5 @@
+"""The comparison on which the other tests rely: it accepts equal rows and finds every difference."""
+
 import datetime
 import json
 from decimal import Decimal
@@ -68,7 +70,7 @@ def test_a_difference_in_one_cell_of_any_type_is_found(name: str) -> None:
             cells = list(ROWS[name][3])
             cells[row] = other
             if name == "dt3" and other == b"2000-02-29 01:02:03.0500":
-                continue  # what a datetime(4) of the same value prints
+                continue  # how a datetime(4) of the same value is shown
             changed = pa.table({name: pa.array(cells, pa.binary())}).replace_schema_metadata(expected.schema.metadata)
             with pytest.raises(AssertionError):
                 assert_rows_equal(actual, changed)

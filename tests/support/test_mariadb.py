@@ -1,4 +1,4 @@
-"""Where the tests' MariaDB comes from when the machine has none."""
+"""Where the tests get their MariaDB if the machine has none."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def no_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mariadb, "_apt_install", lambda: False)
 
 
-def test_what_was_unpacked_before_is_used_again(tmp_path: Path, no_system: None) -> None:
+def test_a_server_that_was_unpacked_before_is_used_again(tmp_path: Path, no_system: None) -> None:
     base = tmp_path / "mariadb-11.4.5"
     base.mkdir()
     program = mariadb.find_program(tmp_path)
@@ -22,7 +22,7 @@ def test_what_was_unpacked_before_is_used_again(tmp_path: Path, no_system: None)
     assert program.common[:2] == ["--no-defaults", f"--basedir={base}"]
 
 
-def test_without_any_it_is_told_how_to_get_one(
+def test_without_any_the_error_says_how_to_install_one(
     tmp_path: Path, no_system: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # where no program is, Maven least of all
@@ -30,14 +30,13 @@ def test_without_any_it_is_told_how_to_get_one(
         mariadb.find_program(tmp_path / "cache")
 
 
-def test_another_file_than_the_pinned_one_is_not_run(
+def test_a_file_other_than_the_pinned_one_is_not_run(
     tmp_path: Path, no_system: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maven = tmp_path / "programs" / "mvn"
     maven.parent.mkdir()
-    maven.write_text(
-        '#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) echo other > "${word#*=}/server.jar" ;; esac; done\n'
-    )
+    option = '-DoutputDirectory=*) echo other > "${word#*=}/server.jar"'
+    maven.write_text(f"#!/bin/sh\nfor word; do case $word in {option} ;; esac; done\n")
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", str(maven.parent))
     cache = tmp_path / "cache"
