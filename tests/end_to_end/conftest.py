@@ -9,7 +9,7 @@ __all__ = ["s3_server", "s3_url"]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of the test's own."""
+    """A new state folder for the test."""
     monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
     return tmp_path

@@ -15,6 +15,7 @@ from ccpr_cli.main import app
 from emulator.recorded_upstream import RecordedUpstream
 from tests.support.expected import assert_rows_equal
 from tests.support.recordings_location import recordings_folder
+from wire.faults import Fault
 
 NAME = "replica"
 FOLDER = recordings_folder()
@@ -47,13 +48,13 @@ class About:
 
 
 class Replica:
-    """A subscription to an emulator, and the commands a person would type."""
+    """A subscription to an emulator, and the commands that a person would type."""
 
     def __init__(self, about: About, emulator: RecordedUpstream, folder: Path) -> None:
         self.about, self.emulator, self.folder = about, emulator, folder
 
     def command(self, *words: str, code: int = 0) -> Any:
-        """Run `ccpr … --json`; the document printed. Fails if the exit code is another."""
+        """Run `ccpr … --json`. Returns the document that it prints. Fails if the exit code is not `code`."""
         result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
         assert result.exit_code == code, result.output
         return json.loads(result.stdout)
@@ -84,6 +85,10 @@ class Replica:
     def mirror(self) -> Path:
         return self.folder / "home" / "mirrors" / NAME
 
+    def unspent_faults(self) -> list[Fault]:
+        """Injected faults that have not struck as often as they should; none of them strikes from now on."""
+        return self.emulator._upstream.faults.strike(lambda fault: True)
+
     def in_scope(self, snapshot: int) -> dict[str, Path]:
         """The expected rows of the tables that the subscription replicates."""
         expected = self.about.expected(snapshot)
@@ -106,7 +111,7 @@ class Replica:
 
 @contextmanager
 def replaying(folder: Path, home: Path, **options: Any) -> Iterator[Replica]:
-    """An emulator of a recording and a state folder of its own for the subscription to it (CCPR_HOME is set by the
-    caller's fixture)."""
+    """An emulator that replays a recording, with a subscription to it. `home` is the parent of the state folder, which
+    the caller's fixture names in CCPR_HOME."""
     with RecordedUpstream(folder, **options) as emulator:
         yield Replica(About.read(folder), emulator, home)

@@ -1,4 +1,4 @@
-"""Settings of the stored subscription, changed behind the program's back."""
+"""Changes a setting directly in the stored row of the subscription."""
 
 import json
 

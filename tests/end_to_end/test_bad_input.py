@@ -36,31 +36,31 @@ def at_first_point(replica: Replica) -> Replica:
 # ---- what a person writes
 
 
-def test_a_wrong_password_is_told_at_once(recordings: Path, home: Path) -> None:
+def test_a_wrong_password_is_reported_at_once(recordings: Path, home: Path) -> None:
     with replaying(recordings / RECORDING, home, password="right") as replica:
         error = replica.subscribe(code=1)["error"]
     assert error["code"] == "ACCESS_DENIED"
     assert "111" not in str(error)
 
 
-def test_an_unreachable_host_is_told(replica: Replica) -> None:
+def test_an_unreachable_host_is_an_error(replica: Replica) -> None:
     error = replica.subscribe(source="mysql://sys#dump:secret-word@127.0.0.1:1", code=1)["error"]
     assert error["code"] == "UPSTREAM_UNREACHABLE"
     assert "secret-word" not in str(error)
 
 
-def test_an_account_that_is_not_admitted_is_told(replica: Replica) -> None:
+def test_an_account_that_is_not_admitted_is_an_error(replica: Replica) -> None:
     source = f"mysql://other#dump:111@127.0.0.1:{replica.emulator.port}"
     assert replica.subscribe(source=source, code=1)["error"]["code"] == "NOT_PERMITTED"
 
 
-def test_an_unpublished_database_is_told(replica: Replica) -> None:
+def test_an_unpublished_database_is_an_error(replica: Replica) -> None:
     error = replica.subscribe(database="not_published", code=1)["error"]
     assert error["code"] in ("NOT_COVERED", "DATABASE_MISSING")
     assert "PUBLICATION" in error["remedy"]
 
 
-def test_a_missing_table_is_told(replica: Replica) -> None:
+def test_a_missing_table_is_an_error(replica: Replica) -> None:
     assert replica.subscribe("--table", "nothing", code=1)["error"]["code"] == "TABLE_MISSING"
     assert replica.command("subscriptions") == []
 
@@ -75,7 +75,7 @@ def test_a_name_that_may_not_be_a_path_is_refused(name: str, replica: Replica) -
 @pytest.mark.parametrize(
     "source", ["postgres://a:b@c:1", "mysql://nobody", "mysql://a#b:c@host:99999", "mysql://a#b:c@"]
 )
-def test_a_uri_that_is_none_is_refused(source: str, replica: Replica) -> None:
+def test_a_malformed_uri_is_refused(source: str, replica: Replica) -> None:
     assert replica.subscribe(source=source, code=2)["error"]["code"] == "BAD_URI"
 
 
@@ -84,7 +84,7 @@ def test_a_name_in_use_is_refused(replica: Replica) -> None:
     assert replica.subscribe(code=1)["error"]["code"] == "SUBSCRIPTION_EXISTS"
 
 
-def test_unknown_names_are_told(at_first_point: Replica, home: Path) -> None:
+def test_unknown_names_are_errors(at_first_point: Replica, home: Path) -> None:
     out = str(home / "x.parquet")
     assert at_first_point.command("run", "nobody", code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
     assert at_first_point.command("points", "nobody", code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
@@ -103,7 +103,7 @@ def test_passwords_appear_nowhere(replica: Replica, home: Path) -> None:
     source = f"mysql://sys#dump:{secret}@127.0.0.1:{replica.emulator.port}"
     shown = str(replica.subscribe(source=source)) + str(replica.run()) + str(replica.command("subscriptions"))
     assert secret not in shown
-    gc.collect()  # connections of SQLite that are closed later take their files with them while these are read
+    gc.collect()  # SQLite deletes its WAL files when a connection closes: not while they are read below
     files = [file for file in (home / "home").rglob("*") if file.is_file()]
     assert any(file.name == "catalog.db" for file in files)
     assert [file for file in files if secret.encode() in file.read_bytes()] == []
@@ -114,9 +114,10 @@ def test_passwords_appear_nowhere(replica: Replica, home: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [CutObject(after_bytes=500), CutObjectList(after_rows=2)])
-def test_a_connection_cut_in_the_middle_is_healed_within_the_run(fault, at_first_point: Replica) -> None:
+def test_a_connection_cut_in_the_middle_is_reopened_within_the_run(fault, at_first_point: Replica) -> None:
     at_first_point.emulator.inject(fault)
     assert at_first_point.run()["point"]
+    assert at_first_point.unspent_faults() == []
     at_first_point.assert_equal_to_source(2)
 
 
@@ -154,12 +155,12 @@ def test_a_terminal_fault_leaves_the_point_and_the_next_run_takes_a_new_snapshot
     replica.assert_equal_to_source(1)
     assert replica.command("subscriptions")[0]["state"] == "error"
     replica.run()
-    replica.assert_equal_to_source(2)  # the recording's last state is shown from the second snapshot on
+    replica.assert_equal_to_source(2)  # from the second snapshot on, the emulator shows the recording's last state
     assert replica.command("subscriptions")[0]["error"] is None
     assert len(replica.emulator.status().snapshots) <= 2
 
 
-def test_an_object_that_was_collected_is_named(at_first_point: Replica) -> None:
+def test_the_error_names_an_object_that_was_garbage_collected(at_first_point: Replica) -> None:
     name = next(iter(added_objects(at_first_point)))
     at_first_point.emulator.inject(MissingObject(name))
     error = at_first_point.run(code=1)["error"]
@@ -167,7 +168,9 @@ def test_an_object_that_was_collected_is_named(at_first_point: Replica) -> None:
     assert name in str(error)
 
 
-def test_a_base_snapshot_that_vanished_stops_with_the_cost_and_goes_on_when_allowed(at_first_point: Replica) -> None:
+def test_a_lost_base_snapshot_stops_the_run_with_the_cost_of_a_resync_until_that_is_allowed(
+    at_first_point: Replica,
+) -> None:
     replica = at_first_point
     for name in list(replica.emulator.status().snapshots):
         replica.emulator.drop_snapshot(name)
@@ -180,7 +183,7 @@ def test_a_base_snapshot_that_vanished_stops_with_the_cost_and_goes_on_when_allo
     replica.assert_equal_to_source(2)
 
 
-def test_an_upstream_whose_clock_went_back_is_refused(recordings: Path, home: Path) -> None:
+def test_an_upstream_whose_clock_went_back_is_an_error(recordings: Path, home: Path) -> None:
     with replaying(recordings / RECORDING, home) as first:
         first.subscribe()
         first.run(), first.run()
@@ -191,7 +194,7 @@ def test_an_upstream_whose_clock_went_back_is_refused(recordings: Path, home: Pa
         assert second.emulator.status().snapshots == ()
 
 
-def test_a_role_that_may_not_flush_waits(recordings: Path, home: Path) -> None:
+def test_a_role_that_may_not_flush_waits_for_the_upstream_to_flush(recordings: Path, home: Path) -> None:
     with replaying(recordings / RECORDING, home, may_flush=False, flush_after=0.3) as replica:
         replica.subscribe()
         replica.run()
@@ -204,7 +207,7 @@ def added_objects(replica: Replica) -> set[str]:
     return {path.name for path in folder.iterdir()} - copied
 
 
-def test_copying_keeps_to_its_budget(recordings: Path, home: Path) -> None:
+def test_copying_keeps_to_its_limits(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe("--max-sessions", "1", "--max-mb-s", "0.5")
         started = time.monotonic()

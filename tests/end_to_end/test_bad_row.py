@@ -1,4 +1,4 @@
-"""One row of `mo_ccpr_log` that cannot be read keeps no other subscription from anything, is told, and can be ended."""
+"""A row of `mo_ccpr_log` that cannot be read: it is reported, the other subscriptions go on, and it can be dropped."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -48,31 +48,31 @@ def login(replica: Replica) -> list[str]:
 
 
 def damaged(replica: Replica, damage: str) -> None:
-    """A subscription that has run, and whose row was damaged since."""
+    """A subscription that has run, and whose row is then damaged."""
     replica.command("subscribe", BAD, *login(replica))
     replica.command("run", BAD)
     with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
         connection.exec_driver_sql(f"UPDATE mo_ccpr_log SET {damage} WHERE subscription_name = '{BAD}'")
 
 
-def named(told: list[dict[str, Any]], key: str = "name") -> dict[str, dict[str, Any]]:
-    return {entry[key]: entry for entry in told}
+def by_name(entries: list[dict[str, Any]], key: str = "name") -> dict[str, dict[str, Any]]:
+    return {entry[key]: entry for entry in entries}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_row_that_cannot_be_read_is_told_and_the_others_go_on(damage: str, replica: Replica) -> None:
+def test_a_row_that_cannot_be_read_is_reported_and_the_others_go_on(damage: str, replica: Replica) -> None:
     damaged(replica, damage)
     replica.subscribe("--allow-overlap")
     assert replica.run()["point"]
-    replica.assert_equal_to_source(2)  # the second snapshot that was made
-    standing = named(replica.command("status", code=1))
-    assert standing[NAME]["ok"]
-    assert (standing[BAD]["ok"], standing[BAD]["state"]) == (False, "unreadable")
-    assert standing[BAD]["last_error"]["code"] == "STATE_UNREADABLE"
-    assert "--force" in standing[BAD]["last_error"]["remedy"]
-    assert named(replica.command("subscriptions"))[NAME]["state"] == "running"
-    assert "cannot be read" in named(replica.command("subscriptions"))[BAD]["last_error"]["message"]
-    shown = named(replica.command("sql", "SHOW SUBSCRIPTIONS")[0]["rows"], "subscription_name")
+    replica.assert_equal_to_source(2)  # the damaged subscription took the first snapshot
+    status = by_name(replica.command("status", code=1))
+    assert status[NAME]["ok"]
+    assert (status[BAD]["ok"], status[BAD]["state"]) == (False, "unreadable")
+    assert status[BAD]["last_error"]["code"] == "STATE_UNREADABLE"
+    assert "--force" in status[BAD]["last_error"]["remedy"]
+    assert by_name(replica.command("subscriptions"))[NAME]["state"] == "running"
+    assert "cannot be read" in by_name(replica.command("subscriptions"))[BAD]["last_error"]["message"]
+    shown = by_name(replica.command("sql", "SHOW SUBSCRIPTIONS")[0]["rows"], "subscription_name")
     assert shown[NAME]["status"] == 0
     assert BAD in shown
     assert replica.command("run", BAD, code=1)["error"]["code"] == "STATE_UNREADABLE"
@@ -80,7 +80,7 @@ def test_a_row_that_cannot_be_read_is_told_and_the_others_go_on(damage: str, rep
 
 
 @pytest.mark.parametrize("damage", ["state = 7", "sync_config = '{'", "context = '[]'"])
-def test_a_row_that_cannot_be_read_can_be_ended_by_force(damage: str, replica: Replica) -> None:
+def test_a_row_that_cannot_be_read_can_be_dropped_by_force(damage: str, replica: Replica) -> None:
     damaged(replica, damage)
     held = {snapshot.name for snapshot in replica.emulator.snapshots()}
     assert replica.command("drop", BAD, code=1)["error"]["code"] == "STATE_UNREADABLE"
@@ -96,8 +96,8 @@ def test_a_row_that_cannot_be_read_can_be_ended_by_force(damage: str, replica: R
     assert replica.command("run", BAD)["point"]
 
 
-def test_force_does_not_end_what_can_be_read(replica: Replica) -> None:
-    """The key file is unreadable: that is no reason to take the row for lost."""
+def test_force_keeps_the_row_of_a_subscription_that_can_be_read(replica: Replica) -> None:
+    """Here the key file cannot be read: the row is not lost for that."""
     replica.subscribe()
     replica.run()
     (replica.folder / "home" / "key").write_bytes(b"no key")

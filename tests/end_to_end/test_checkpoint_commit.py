@@ -1,5 +1,4 @@
-"""The mirror's checkpoint moves in the very commit that ends an iteration: its points, its history and the log tell
-the same."""
+"""The mirror's checkpoint moves in the same commit that ends an iteration: points, history and log agree."""
 
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.recordings
 
 
 def state() -> tuple[Checkpoint, dict[int, int]]:
-    """The checkpoint, and by table id the point in which each table last changed; the log's row has to agree."""
+    """The checkpoint, and by table id the point in which each table last changed. Fails if the log's row disagrees."""
     with closing(Workspace()) as workspace:
         row, engine = workspace.log.row(NAME), workspace.log.engine
         checkpoint, history = Checkpoint(engine, row.task_id), PointHistory(engine, row.task_id)
@@ -32,7 +31,7 @@ def state() -> tuple[Checkpoint, dict[int, int]]:
 
 
 @pytest.mark.parametrize("scenario", ["dml", "ddl"])
-def test_points_of_tables_are_of_their_last_change_and_all_reach_the_global_point(
+def test_each_table_has_the_point_of_its_last_change_and_all_reach_the_global_point(
     scenario: str, recordings: Path, home: Path
 ) -> None:
     with replaying(recordings / scenario, home) as replica:
@@ -52,7 +51,7 @@ def test_points_of_tables_are_of_their_last_change_and_all_reach_the_global_poin
         assert after.flushed_global_point() > before.flushed_global_point()
 
 
-def test_a_checkpoint_that_cannot_be_stored_is_an_iteration_that_did_not_end(recordings: Path, home: Path) -> None:
+def test_an_iteration_whose_checkpoint_cannot_be_stored_does_not_end(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         replica.run()
@@ -71,6 +70,5 @@ def test_a_checkpoint_that_cannot_be_stored_is_an_iteration_that_did_not_end(rec
                 connection.execute(sa.text("DROP TRIGGER full"))
                 assert connection.scalar(sa.select(sa.func.max(checkpoints.c.lsn))) == 0
         assert replica.run()["lsn"] == 1
-        replica.assert_equal_to_source(
-            3, at=1
-        )  # the failure was one that gives its snapshot up: the second is of nobody
+        # The failed iteration gave up its snapshot, the second one: no point shows that.
+        replica.assert_equal_to_source(3, at=1)

@@ -1,4 +1,4 @@
-"""Setting `isolated`: a table that fails stays at its point, the others go on; it comes back when the fault is gone."""
+"""Consistency `isolated`: a table that fails stays at its point and the others go on; it returns when it succeeds."""
 
 import time
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_table_whose_object_cannot_be_had_stays_behind_and_comes_back(
+def test_a_table_whose_object_cannot_be_fetched_stays_behind_and_returns(
     fault: str, recordings: Path, home: Path
 ) -> None:
     make, code = FAULTS[fault]
@@ -108,7 +108,7 @@ def test_a_table_whose_object_cannot_be_had_stays_behind_and_comes_back(
         assert global_lsn() == 0
         assert [point["consistent"] for point in replica.command("points", NAME)] == [True, False]
 
-        outcome = replica.run()  # nothing else changes: idle, and tried all the same
+        outcome = replica.run()  # nothing else changes: an idle iteration, and yet the table is tried again
         assert outcome["point"] is False
         assert quarantined() == [(table, code, 1, 2)]
         assert export_error(replica, table, "--at", "2")["code"] == "POINT_NOT_REACHED"
@@ -127,7 +127,7 @@ def test_a_table_whose_object_cannot_be_had_stays_behind_and_comes_back(
         assert global_lsn() == 4
 
 
-def test_together_the_same_fault_stops_the_whole(recordings: Path, home: Path) -> None:
+def test_with_consistency_together_the_same_fault_stops_the_iteration(recordings: Path, home: Path) -> None:
     with replaying(recordings / "many_tables", home) as replica:
         replica.subscribe()
         replica.run()
@@ -142,10 +142,10 @@ def test_together_the_same_fault_stops_the_whole(recordings: Path, home: Path) -
 
 
 @pytest.mark.parametrize("recording", ["dml", "ddl"])
-def test_a_table_that_misses_some_points_is_made_whole_from_the_full_list(
+def test_a_table_that_misses_some_points_is_completed_from_the_full_list(
     recording: str, recordings: Path, home: Path
 ) -> None:
-    """Every other iteration one changed table fails: behind for a while, across merges, renames, truncates and drops."""
+    """In every other iteration a changed table fails; it is behind across merges, renames, truncates and drops."""
     with isolated(recordings, recording, home) as replica:
         replica.run()
         last = replica.about.snapshots
@@ -167,7 +167,7 @@ def test_a_table_that_misses_some_points_is_made_whole_from_the_full_list(
         assert replica.command("verify", NAME, "--deep")["sound"]
 
 
-def test_a_table_that_fails_from_the_first_has_no_point_until_it_succeeds(recordings: Path, home: Path) -> None:
+def test_a_table_that_fails_in_the_first_iteration_has_no_point_until_it_succeeds(recordings: Path, home: Path) -> None:
     with isolated(recordings, "ddl", home) as replica:
         table = changed_tables(replica, 1)[0]
         replica.emulator.inject(*(MissingObject(name) for name in new_objects(replica, table, 1)))
@@ -181,7 +181,7 @@ def test_a_table_that_fails_from_the_first_has_no_point_until_it_succeeds(record
         assert global_lsn() == 1
 
 
-def test_a_lost_connection_is_nobodys_fault_but_the_connections(recordings: Path, home: Path) -> None:
+def test_a_lost_connection_puts_no_table_in_quarantine(recordings: Path, home: Path) -> None:
     with isolated(recordings, "other_account", home) as replica:
         replica.run()
         replica.emulator.inject(FailStatement("get_object", number=1053, text="Server shutdown in progress", times=0))
@@ -207,7 +207,7 @@ def test_retention_keeps_the_newest_point_of_a_table_that_is_behind(recordings: 
         replica.assert_equal_to_source(2)
 
 
-def test_a_reader_without_a_catalog_is_refused_too(recordings: Path, home: Path) -> None:
+def test_a_reader_without_the_catalog_database_gets_the_same_error(recordings: Path, home: Path) -> None:
     with isolated(recordings, "many_tables", home) as replica:
         replica.run()
         table = changed_tables(replica, 2)[0]
@@ -219,7 +219,7 @@ def test_a_reader_without_a_catalog_is_refused_too(recordings: Path, home: Path)
         replica.assert_equal_to_source(1, at=0)
 
 
-def test_a_manifest_that_is_lost_fails_its_table_and_a_resync_of_it_mends_it(recordings: Path, home: Path) -> None:
+def test_a_lost_manifest_fails_its_table_and_a_resync_of_it_repairs_it(recordings: Path, home: Path) -> None:
     with isolated(recordings, "dml", home) as replica:
         for _ in range(2):
             replica.run()
@@ -237,7 +237,9 @@ def test_a_manifest_that_is_lost_fails_its_table_and_a_resync_of_it_mends_it(rec
         replica.assert_equal_to_source(6)
 
 
-def test_what_was_copied_for_a_table_that_fails_is_put_away_until_it_succeeds(recordings: Path, home: Path) -> None:
+def test_objects_copied_for_a_table_that_fails_are_kept_as_garbage_until_it_succeeds(
+    recordings: Path, home: Path
+) -> None:
     with isolated(recordings, "dml", home) as replica:
         snapshot = next(number for number in range(1, 7) if has_several(replica, number))
         first, *others = new_objects(replica, "gd_dml.acc", snapshot)
@@ -249,7 +251,7 @@ def test_what_was_copied_for_a_table_that_fails_is_put_away_until_it_succeeds(re
             assert iteration.sweep().files_deleted == 0
         replica.emulator.clear_faults()
         missing = new_objects(replica, "gd_dml.acc", snapshot + 1)
-        assert replica.run()["objects_copied"] == len(missing), "what is there is not fetched again"
+        assert replica.run()["objects_copied"] == len(missing), "objects in the mirror are not fetched again"
         assert not {f"objects/{name}" for name in others} & garbage() - {
             f"objects/{name}" for name in set(others) - live(replica)
         }
@@ -257,7 +259,7 @@ def test_what_was_copied_for_a_table_that_fails_is_put_away_until_it_succeeds(re
 
 
 def has_several(replica: Replica, snapshot: int) -> bool:
-    """Does a snapshot bring several objects? The iterations before it are run."""
+    """Whether a snapshot brings several objects; if not, the iteration is run."""
     if len(new_objects(replica, "gd_dml.acc", snapshot)) > 1:
         return True
     replica.run()
@@ -277,7 +279,7 @@ def live(replica: Replica) -> set[str]:
 
 
 def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    """From now on the upstream's lists have stats of another length for the objects of one table."""
+    """From now on the upstream's lists have stats of a wrong length for the objects of one table."""
     original = listing.object_list
 
     def spoiled(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -291,7 +293,7 @@ def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     monkeypatch.setattr(listing, "object_list", spoiled)
 
 
-def test_rows_of_a_list_that_are_no_good_concern_their_table_alone(
+def test_invalid_rows_of_an_object_list_fail_only_their_table(
     recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with isolated(recordings, "many_tables", home) as replica:
@@ -308,7 +310,7 @@ def test_rows_of_a_list_that_are_no_good_concern_their_table_alone(
         replica.assert_equal_to_source(2)
 
 
-def test_a_type_that_nobody_can_read_concerns_its_table_alone(
+def test_an_unknown_column_type_fails_only_its_table(
     recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with isolated(recordings, "many_tables", home) as replica:
@@ -328,7 +330,7 @@ def test_a_type_that_nobody_can_read_concerns_its_table_alone(
             assert [entry[1] for entry in quarantined()] == ["OBJECT_UNSUPPORTED"]
             plan = replica.command("plan", NAME)
             assert list(plan["failures"]) == [table]
-        replica.run()  # the planned one: what its steps found is kept
+        replica.run()  # the planned iteration: its steps' results are kept
         replica.run()
         replica.assert_equal_to_source(2)
 
@@ -354,7 +356,7 @@ def test_a_table_that_is_dropped_upstream_leaves_quarantine(recordings: Path, ho
         assert quarantined() == []
 
 
-def test_damage_spoils_only_points_that_show_the_table(recordings: Path, home: Path) -> None:
+def test_damage_is_reported_for_the_points_that_show_the_table_only(recordings: Path, home: Path) -> None:
     with isolated(recordings, "many_tables", home) as replica:
         replica.run()
         table = changed_tables(replica, 2)[0]

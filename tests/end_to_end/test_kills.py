@@ -1,4 +1,4 @@
-"""kill -9 at every step, then a plain re-run: equal to the source, nothing left behind. And two runs at once."""
+"""kill -9 at every step, then a plain re-run: equal to the source, nothing left over. And two runs at once."""
 
 import os
 import signal

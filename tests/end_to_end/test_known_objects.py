@@ -1,5 +1,5 @@
-"""Objects whose names the mirror knows already: points are made of certain bytes, and no later list, file or upstream
-puts others there."""
+"""Objects whose names the mirror knows already: a point consists of certain bytes, and no later list, file or upstream
+replaces them."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.support.recorded import Snapshot
 
 
 def newcomer(replica: Replica) -> ObjectStats:
-    """An object that the second snapshot of the recording has and the first has not."""
+    """An object that the recording's second snapshot has and its first has not."""
     first, second = (
         {
             listed.stats.name: listed.stats
@@ -29,7 +29,7 @@ def newcomer(replica: Replica) -> ObjectStats:
 
 
 def known_as(name: str, size: int, sha256: bytes) -> None:
-    """Let the ledger have an object, as it does when another table's points name it."""
+    """Enter an object into the ledger, as if another table's points named it."""
     workspace = Workspace()
     task_id = workspace.log.row(NAME).task_id
     with transaction(workspace.log.engine) as connection:
@@ -42,7 +42,7 @@ def recorded_bytes(replica: Replica, name: str) -> bytes:
 
 
 @pytest.mark.parametrize(("more", "code"), [(1, "OBJECT_LIST_INVALID"), (0, "OBJECT_MISMATCH")])
-def test_another_size_or_other_bytes_under_a_known_name_are_an_error_and_do_not_stay(
+def test_another_size_or_other_bytes_under_a_known_name_are_an_error_and_are_not_kept(
     more: int, code: str, recordings: Path, home: Path
 ) -> None:
     with replaying(recordings / "dml", home) as replica:
@@ -56,9 +56,7 @@ def test_another_size_or_other_bytes_under_a_known_name_are_an_error_and_do_not_
         replica.assert_equal_to_source(1)
 
 
-def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_again(
-    recordings: Path, home: Path
-) -> None:
+def test_a_shared_file_whose_damage_only_the_checksum_shows_is_fetched_again(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         replica.run()
@@ -66,7 +64,7 @@ def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_aga
         true = recorded_bytes(replica, shared.name)
         known_as(shared.name, shared.size, hashlib.sha256(true).digest())
         file = replica.mirror / "objects" / shared.name
-        file.write_bytes(true[:-1] + bytes([true[-1] ^ 1]))  # the footer: no reader looks at it
+        file.write_bytes(true[:-1] + bytes([true[-1] ^ 1]))  # in the footer, at which no reader looks
         replica.run()
         assert file.read_bytes() == true
         replica.assert_equal_to_source(2)
@@ -75,9 +73,7 @@ def test_a_shared_file_that_only_its_checksum_shows_to_be_damaged_is_fetched_aga
             assert connection.scalars(query).all() == [hashlib.sha256(true).digest()]
 
 
-def test_in_isolated_mode_such_a_list_is_the_failure_of_the_tables_that_name_the_object(
-    recordings: Path, home: Path
-) -> None:
+def test_in_isolated_mode_such_a_list_fails_only_the_tables_that_name_the_object(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         setting("consistency", "isolated")

@@ -1,4 +1,4 @@
-"""A mirror that does not lie in the state folder: in another folder, and in an object store."""
+"""A mirror outside the state folder: in another folder, and in an object store."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.end_to_end.replica import replaying
 
 
 @pytest.mark.parametrize("where", ["folder", "s3"])
-def test_a_subscription_replicates_to_where_it_is_told(
+def test_a_subscription_replicates_to_the_mirror_that_it_names(
     where: str, recordings: Path, home: Path, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("s3_url") if where == "s3" else str(home / "elsewhere")

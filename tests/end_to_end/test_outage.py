@@ -1,5 +1,5 @@
-"""An upstream that is not there: a run by hand fails soon and typed, what failed stands in the log, and all goes on
-when it is back."""
+"""An upstream that is down: a run by hand soon fails with a typed error, the failure is in the log, and replication
+goes on when the upstream is back."""
 
 import time
 from contextlib import closing
@@ -29,7 +29,9 @@ def replica(recordings: Path, home: Path):
         yield replica
 
 
-def test_a_run_against_a_dead_upstream_fails_in_bounded_time_and_is_counted(recordings: Path, home: Path) -> None:
+def test_a_run_against_an_upstream_that_is_down_fails_in_bounded_time_and_is_counted(
+    recordings: Path, home: Path
+) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         replica.run()
@@ -41,33 +43,33 @@ def test_a_run_against_a_dead_upstream_fails_in_bounded_time_and_is_counted(reco
         assert found is not None
         assert (found.count, found.text.partition(":")[0]) == (count, "UPSTREAM_UNREACHABLE")
         assert found.first <= found.last <= time.time() + 1
-    told = replica.command("status", NAME, code=1)
-    assert told["last_error"]["attempts"] == 2
-    assert told["next_attempt"] >= told["last_error"]["last"] + 120, "twice the interval"
-    assert told["lag_seconds"] > 0
+    status = replica.command("status", NAME, code=1)
+    assert status["last_error"]["attempts"] == 2
+    assert status["next_attempt"] >= status["last_error"]["last"] + 120, "twice the interval"
+    assert status["lag_seconds"] > 0
     replica.assert_equal_to_source(1)
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_snapshot_whose_making_was_cut_off_is_looked_up_by_its_recorded_name(
+def test_a_snapshot_whose_creation_was_cut_off_is_looked_up_by_its_recorded_name(
     after_effect: bool, replica: Replica
 ) -> None:
     made = replica.emulator.status().snapshots_created
     replica.emulator.inject(CutStatement("create_snapshot", after_effect=after_effect, times=0))
     assert replica.run(code=1)["error"]["code"] == "SNAPSHOT_OUTCOME_UNKNOWN"
     found = failures()
-    assert found is not None, "nobody has to act"
+    assert found is not None, "it is tried again: nobody has to act"
     assert found.count == 1
     (name,) = (name for name, role in replica.command("status", NAME, code=1)["snapshots"].items() if role == "open")
     replica.emulator.clear_faults()
     replica.run()
-    assert replica.emulator.status().snapshots_created == made + 1, "one, of the recorded name"
+    assert replica.emulator.status().snapshots_created == made + 1, "one, with the recorded name"
     assert name in replica.emulator.status().snapshots
     assert failures() is None
     replica.assert_equal_to_source(2)
 
 
-def test_a_snapshot_that_somebody_made_anew_is_another_and_what_was_derived_from_the_first_is_void(
+def test_results_derived_from_a_snapshot_are_dropped_when_somebody_re_created_it(
     replica: Replica,
 ) -> None:
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
@@ -80,7 +82,7 @@ def test_a_snapshot_that_somebody_made_anew_is_another_and_what_was_derived_from
     assert replica.run()["point"]
     assert ref.name not in replica.command("status", NAME)["snapshots"]
     assert ref.name not in replica.emulator.status().snapshots
-    replica.assert_equal_to_source(4)  # the first run, the open iteration, somebody, and the second run
+    replica.assert_equal_to_source(4)  # snapshots: the first run's, the open iteration's, somebody's, the second run's
 
 
 def test_a_busy_upstream_is_asked_again_within_the_iteration(replica: Replica) -> None:

@@ -1,4 +1,4 @@
-"""`ccpr plan` tells what a run then does, and `ccpr run --plan` does that or nothing (requirement B1)."""
+"""`ccpr plan` shows what a run then does, and `ccpr run --plan` does that or nothing (docs/requirements.md B1)."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.end_to_end.settings import setting
 
 
 @pytest.mark.parametrize("recording", ["dml", "ddl", "many_tables"])
-def test_a_plan_tells_what_the_run_does(recording: str, recordings: Path, home: Path) -> None:
+def test_a_plan_shows_what_the_run_does(recording: str, recordings: Path, home: Path) -> None:
     kinds = set()
     with replaying(recordings / recording, home) as replica:
         replica.subscribe()
@@ -17,7 +17,7 @@ def test_a_plan_tells_what_the_run_does(recording: str, recordings: Path, home: 
             before = copied_names(replica)
             plan = replica.command("plan", NAME)
             assert copied_names(replica) == before, "a plan copies nothing"
-            assert replica.command("plan", NAME)["id"] == plan["id"], "nothing has moved on, so it is the same plan"
+            assert replica.command("plan", NAME)["id"] == plan["id"], "nothing has changed, so it is the same plan"
             outcome = replica.run("--plan", plan["id"])
             assert (outcome["lsn"], outcome["objects_copied"]) == (plan["lsn"], len(copied_names(replica) - before))
             assert plan["objects"] >= outcome["objects_copied"]
@@ -50,10 +50,10 @@ def assert_outdated(replica: Replica, plan: str) -> None:
     error = replica.run("--plan", plan, code=1)["error"]
     assert error["code"] == "PLAN_OUTDATED"
     assert replica.command("points", NAME) == points
-    assert replica.command("subscriptions")[0]["state"] == "running", "who holds an old plan breaks nothing"
+    assert replica.command("subscriptions")[0]["state"] == "running", "an old plan breaks nothing"
 
 
-def test_a_plan_that_was_carried_out_is_outdated(replica: Replica) -> None:
+def test_a_plan_that_was_executed_is_outdated(replica: Replica) -> None:
     plan = replica.command("plan", NAME)["id"]
     replica.run()
     assert_outdated(replica, plan)
@@ -77,27 +77,27 @@ def test_a_plan_of_other_settings_is_outdated(replica: Replica) -> None:
     replica.assert_equal_to_source(2)
 
 
-def test_a_plan_that_never_was_is_refused(replica: Replica) -> None:
+def test_an_unknown_plan_is_refused(replica: Replica) -> None:
     replica.command("plan", NAME)
     assert_outdated(replica, "0123456789ab")
     replica.run()
     replica.assert_equal_to_source(2)
 
 
-def test_without_a_plan_there_is_nothing_to_carry_out(replica: Replica) -> None:
+def test_without_a_planned_iteration_every_plan_is_outdated(replica: Replica) -> None:
     taken = replica.emulator.status().statements["create_snapshot"]
     assert_outdated(replica, "0123456789ab")
     assert replica.emulator.status().statements["create_snapshot"] == taken
     replica.assert_equal_to_source(1)
 
 
-def test_the_plan_of_a_resync_shows_it_and_is_leave_to_do_it(replica: Replica) -> None:
+def test_the_plan_of_a_resync_shows_it_and_running_the_plan_allows_it(replica: Replica) -> None:
     for name in list(replica.emulator.status().snapshots):
         replica.emulator.drop_snapshot(name)
     plan = replica.command("plan", NAME)
     assert "no longer has snapshot" in plan["resync"]
     assert plan["objects"] > 0
-    assert replica.run(code=1)["error"]["code"] == "BASE_SNAPSHOT_LOST", "a plain run was not told to"
+    assert replica.run(code=1)["error"]["code"] == "BASE_SNAPSHOT_LOST", "a plain run is not allowed to"
     assert_outdated_or_gone(replica, plan["id"])
     plan = replica.command("plan", NAME)
     outcome = replica.run("--plan", plan["id"])
@@ -106,5 +106,5 @@ def test_the_plan_of_a_resync_shows_it_and_is_leave_to_do_it(replica: Replica) -
 
 
 def assert_outdated_or_gone(replica: Replica, plan: str) -> None:
-    """The refused run has given its snapshot up, and stands in error until the next."""
+    """The run that was refused has given up its snapshot; the subscription is in error until the next run."""
     assert replica.run("--plan", plan, code=1)["error"]["code"] == "PLAN_OUTDATED"

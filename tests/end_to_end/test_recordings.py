@@ -24,7 +24,7 @@ def test_every_table_equals_the_source_at_every_point(scenario: str, recordings:
             assert (outcome["lsn"], outcome["point"]) == (snapshot - 1, True)
             assert replica.emulator.status().statements["create_snapshot"] == snapshot, "an iteration takes exactly one"
             replica.assert_equal_to_source(snapshot)
-        for snapshot in range(1, last):  # and again, back in time, when all has been copied
+        for snapshot in range(1, last):  # again, back in time, after all has been copied
             replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
 
@@ -37,7 +37,7 @@ def test_a_partitioned_table_gives_an_error_that_names_it(recordings: Path, home
         assert "mo_tables" in error["remedy"]
 
 
-def test_an_idle_iteration_moves_the_watermark_and_makes_no_point(recordings: Path, home: Path) -> None:
+def test_an_idle_iteration_advances_the_watermark_and_makes_no_point(recordings: Path, home: Path) -> None:
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         replica.run(), replica.run()
@@ -51,7 +51,7 @@ def test_an_idle_iteration_moves_the_watermark_and_makes_no_point(recordings: Pa
         replica.assert_equal_to_source(2, at=2)  # the idle iteration's lsn reads as the point before it
 
 
-def test_a_point_that_is_not_reached_is_refused(recordings: Path, home: Path) -> None:
+def test_a_point_that_is_not_reached_yet_is_an_error(recordings: Path, home: Path) -> None:
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         replica.run()
@@ -83,7 +83,7 @@ def test_the_upstream_keeps_two_snapshots_and_no_more(recordings: Path, home: Pa
         assert [name.split("_")[2] for name in names] == ["2", "3"]
 
 
-def test_index_tables_are_recorded_and_copied_on_request_only(recordings: Path, home: Path) -> None:
+def test_objects_of_index_tables_are_copied_on_request_only(recordings: Path, home: Path) -> None:
     with replaying(recordings / "keys", home) as replica:
         replica.subscribe("--with-indexes")
         outcome = replica.run()

@@ -1,4 +1,4 @@
-"""What is lost on either side comes back when somebody says so, and the cost is told first."""
+"""A resync restores what is lost on either side. It is done on request only, and its cost is shown first."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_resync_fetches_what_is_missing_and_says_so_first(replica: Replica) -> None:
+def test_a_resync_shows_what_is_missing_and_fetches_it_once_confirmed(replica: Replica) -> None:
     for path in objects(replica)[:2]:
         path.unlink()
     asked = replica.command("resync", NAME)
@@ -51,7 +51,7 @@ def test_a_resync_fetches_what_is_missing_and_says_so_first(replica: Replica) ->
 
 
 @pytest.mark.parametrize("harm", [flip, Path.unlink])
-def test_a_resync_of_a_table_reads_its_files_again(harm, replica: Replica) -> None:
+def test_a_resync_of_a_table_checks_its_files_and_fetches_damaged_ones(harm, replica: Replica) -> None:
     harm(objects(replica)[0])
     done = replica.command("resync", NAME, "--table", TABLE, "--yes")
     assert done["outcome"]["point"]
@@ -60,23 +60,21 @@ def test_a_resync_of_a_table_reads_its_files_again(harm, replica: Replica) -> No
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
 
-def test_a_resync_that_is_declined_leaves_nothing_behind(replica: Replica) -> None:
+def test_a_resync_that_is_not_confirmed_leaves_nothing_over(replica: Replica) -> None:
     objects(replica)[0].unlink()
     taken = replica.emulator.status().statements["create_snapshot"]
     replica.command("resync", NAME, "--table", TABLE)
     assert list(replica.mirror.glob("work/*/*")) == []
     replica.run()
-    assert replica.emulator.status().statements["create_snapshot"] == taken + 1, (
-        "the run goes on with the same snapshot"
-    )
-    assert replica.command("verify", NAME, "--no-repair", code=1)["damages"], (
-        "and fetches nothing that it was not asked for"
-    )
+    created = replica.emulator.status().statements["create_snapshot"]
+    assert created == taken + 1, "the run goes on with the same snapshot"
+    damages = replica.command("verify", NAME, "--no-repair", code=1)["damages"]
+    assert damages, "and fetches nothing that it was not asked for"
     replica.command("verify", NAME)
     replica.assert_equal_to_source(4)
 
 
-def test_a_lost_manifest_is_told_with_its_table_and_made_anew(replica: Replica) -> None:
+def test_a_lost_manifest_is_reported_with_its_table_and_rebuilt(replica: Replica) -> None:
     for manifest in (replica.mirror / "manifests").rglob("*.arrow"):
         manifest.unlink()
     error = replica.run(code=1)["error"]
@@ -89,7 +87,7 @@ def test_a_lost_manifest_is_told_with_its_table_and_made_anew(replica: Replica) 
     replica.assert_equal_to_source(6)
 
 
-def test_a_lost_object_is_told_with_its_table(replica: Replica) -> None:
+def test_a_lost_object_is_reported_with_its_table(replica: Replica) -> None:
     objects(replica)[0].unlink()
     out = str(replica.folder / "x.parquet")
     error = replica.command("export", NAME, TABLE, "--out", out, code=1)["error"]
@@ -108,7 +106,9 @@ def test_an_unknown_table_is_refused_and_nothing_else_happens(replica: Replica) 
 
 
 @pytest.mark.parametrize(("limit", "goes_on"), [(0, False), (1000, False), (10**9, True)])
-def test_a_lost_base_goes_on_by_itself_up_to_the_limit(limit: int, goes_on: bool, replica: Replica) -> None:
+def test_a_lost_base_snapshot_is_resynced_without_asking_up_to_the_limit(
+    limit: int, goes_on: bool, replica: Replica
+) -> None:
     setting("resync_limit", limit)
     for name in list(replica.emulator.status().snapshots):
         replica.emulator.drop_snapshot(name)

@@ -1,4 +1,5 @@
-"""Retention: what stays reads as before, what went is deleted after its grace, and nothing else ever is."""
+"""Retention: points that are kept read as before; files of expired ones are deleted after the grace period, and no
+others."""
 
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ def objects(replica: Replica) -> set[str]:
 
 
 @pytest.mark.parametrize("scenario", ["dml", "ddl", "many_tables"])
-def test_the_newest_points_stay_and_read_as_before(scenario: str, recordings: Path, home: Path) -> None:
+def test_the_newest_points_are_kept_and_read_as_before(scenario: str, recordings: Path, home: Path) -> None:
     with replaying(recordings / scenario, home) as replica:
         replica.subscribe("--retain", "2")
         last = replica.about.snapshots
@@ -36,7 +37,7 @@ def test_the_newest_points_stay_and_read_as_before(scenario: str, recordings: Pa
             assert kept == list(range(max(0, snapshot - 2), snapshot))
         before = objects(replica)
         if last > 2:
-            assert sweep(0.9).files_deleted == 0, "readers of a dropped point have an hour"
+            assert sweep(0.9).files_deleted == 0, "readers of an expired point have an hour"
             replica.command("export", "replica", "x.y", "--out", str(home / "x"), "--at", "0", code=1)
         for snapshot in (last - 1, last):
             replica.assert_equal_to_source(snapshot, at=snapshot - 1)
@@ -44,7 +45,9 @@ def test_the_newest_points_stay_and_read_as_before(scenario: str, recordings: Pa
         assert objects(replica) == before
 
 
-def test_files_go_when_the_grace_is_over_and_only_those_that_nobody_names(recordings: Path, home: Path) -> None:
+def test_files_are_deleted_after_the_grace_period_and_only_those_that_no_point_names(
+    recordings: Path, home: Path
+) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe("--retain", "1")
         for _ in range(5):
@@ -65,7 +68,7 @@ def newest_manifest(replica: Replica):
     return mirror.manifest(mirror.point().table(f"{replica.about.database}.acc")).listed_objects()
 
 
-def test_young_points_stay_as_long_as_they_are_young(recordings: Path, home: Path) -> None:
+def test_points_younger_than_retain_for_are_kept(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe("--retain-for", "2h")
         for _ in range(3):
@@ -73,16 +76,15 @@ def test_young_points_stay_as_long_as_they_are_young(recordings: Path, home: Pat
         sweep(1.9)
         assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1, 2]
         sweep(2.1)
-        assert [point["lsn"] for point in replica.command("points", "replica")] == [2], (
-            "the newest stays however old it is"
-        )
+        kept = [point["lsn"] for point in replica.command("points", "replica")]
+        assert kept == [2], "the newest is kept however old it is"
         replica.assert_equal_to_source(3)
 
 
-def test_what_was_there_before_a_change_stays_as_long_as_was_asked_for_however_old_it_is(
+def test_the_point_before_a_change_is_kept_for_the_time_asked_for_however_old_it_is(
     recordings: Path, home: Path
 ) -> None:
-    """The state that somebody wants back after a mistake is the one before it."""
+    """After a mistake somebody wants the state before it."""
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe("--retain-for", "2h")
         for _ in range(2):
@@ -99,7 +101,7 @@ def test_what_was_there_before_a_change_stays_as_long_as_was_asked_for_however_o
         assert [point["lsn"] for point in replica.command("points", "replica")] == [2]
 
 
-def test_an_object_that_stands_in_two_tables_goes_with_the_last_of_them(home: Path) -> None:
+def test_an_object_of_two_tables_is_deleted_with_the_last_of_them(home: Path) -> None:
     workspace = Workspace()
     ledger = Ledger(workspace.log.engine, "task")
     shared = pa.table([["o"], [1], [bytes(32)]], schema=LEDGER_SCHEMA)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.recordings, pytest.mark.spark]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_spark_reads_what_was_true_at_each_point(
+def test_spark_reads_the_rows_that_were_true_at_each_point(
     scenario: str, recordings: Path, home: Path, spark: "SparkSession"
 ) -> None:
     with replaying(recordings / scenario, home) as replica:

@@ -1,4 +1,5 @@
-"""A lost catalog database is made again beside its mirror, and replication goes on as if nothing had been."""
+"""A lost catalog database is restored for its mirror from a state file, and replication goes on as if nothing had
+happened."""
 
 import json
 import shutil
@@ -36,8 +37,8 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
 
 def exported(replica: Replica, name: str = "state.json") -> Path:
     file = replica.folder / name
-    told = replica.command("state", "export", NAME, "--out", str(file))
-    assert told["bytes"] == file.stat().st_size
+    result = replica.command("state", "export", NAME, "--out", str(file))
+    assert result["bytes"] == file.stat().st_size
     assert file.stat().st_mode & 0o077 == 0
     return file
 
@@ -62,14 +63,14 @@ def altered(file: Path, **changes: Any) -> Path:
     return file
 
 
-def test_a_lost_catalog_is_made_again_and_the_next_point_equals_the_source(replica: Replica) -> None:
+def test_a_lost_catalog_is_restored_and_the_next_point_equals_the_source(replica: Replica) -> None:
     before = {what: replica.command(what, NAME) for what in ("points", "tables", "snapshots")}
     file = exported(replica)
     lose_catalog(replica)
-    told = replica.command("state", "import", str(file))
-    assert told["iteration_lsn"] == 3
+    result = replica.command("state", "import", str(file))
+    assert result["iteration_lsn"] == 3
     assert {what: replica.command(what, NAME) for what in before} == before
-    assert replica.command("status", NAME)["lag_seconds"] < 120, "the age of the last point is known on"
+    assert replica.command("status", NAME)["lag_seconds"] < 120, "the age of the last point is still known"
     fetched = replica.emulator.status().object_bytes
     outcome = replica.run()
     assert outcome["lsn"] == 3
@@ -86,7 +87,7 @@ def test_a_lost_catalog_is_made_again_and_the_next_point_equals_the_source(repli
     assert len(replica.emulator.status().snapshots) == 2
 
 
-def test_all_that_the_catalog_knows_of_a_subscription_is_exported(replica: Replica) -> None:
+def test_all_that_the_catalog_stores_of_a_subscription_is_exported(replica: Replica) -> None:
     assert set(METADATA.tables) - set(owner_columns()) == {"mo_ccpr_log", "ccpr_schema"}
     file = exported(replica)
     document = json.loads(file.read_text())
@@ -100,7 +101,7 @@ def test_all_that_the_catalog_knows_of_a_subscription_is_exported(replica: Repli
     assert again == document
 
 
-def test_targets_and_tables_in_quarantine_come_back(replica: Replica) -> None:
+def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None:
     lost = Failure("OBJECT_GONE", "it is gone", "object x", "run it again")
     with closing(Workspace()) as workspace:
         log = workspace.log
@@ -117,10 +118,10 @@ def test_targets_and_tables_in_quarantine_come_back(replica: Replica) -> None:
             datetime(2026, 1, 2, tzinfo=UTC),
             as_text=("t.c",),
         )
-        book = TargetRecords(log.engine, task_id)
-        book.add(target)
-        book.change("report", needed_lsn=1)
-        kept = book.all()
+        records = TargetRecords(log.engine, task_id)
+        records.add(target)
+        records.change("report", needed_lsn=1)
+        kept = records.all()
         with transaction(log.engine) as connection:
             Quarantine(log.engine, task_id).write(
                 connection, 2, datetime(2026, 1, 2, tzinfo=UTC), {table.id: (table, lost)}
@@ -134,12 +135,12 @@ def test_targets_and_tables_in_quarantine_come_back(replica: Replica) -> None:
         assert TargetRecords(workspace.log.engine, task_id).all() == kept
         assert workspace.vault.open(kept[0].sealed_password) == "pw"
         assert Quarantine(workspace.log.engine, task_id).entries() == entries
-    told = replica.command("status", NAME, code=1)
-    assert [entry["code"] for entry in told["quarantined"]] == ["OBJECT_GONE"]
-    assert [entry["name"] for entry in told["targets"]] == ["report"]
+    status = replica.command("status", NAME, code=1)
+    assert [entry["code"] for entry in status["quarantined"]] == ["OBJECT_GONE"]
+    assert [entry["name"] for entry in status["targets"]] == ["report"]
 
 
-def test_an_iteration_that_was_open_is_taken_up_again(replica: Replica) -> None:
+def test_an_open_iteration_is_resumed_after_the_import(replica: Replica) -> None:
     with Workspace().iteration(NAME) as iteration:
         ref = iteration.take_snapshot()
         file = exported(replica)
@@ -160,7 +161,7 @@ def test_the_password_is_not_in_the_file(replica: Replica) -> None:
     assert replica.command("state", "export", NAME)["subscription"]["task_id"] in text
 
 
-def test_with_another_key_file_the_password_is_asked_for(replica: Replica) -> None:
+def test_with_another_key_file_the_import_needs_the_password(replica: Replica) -> None:
     file = exported(replica)
     lose_catalog(replica, "key")
     assert refused(replica, file) == "PASSWORD_NEEDED"
@@ -171,7 +172,7 @@ def test_with_another_key_file_the_password_is_asked_for(replica: Replica) -> No
     replica.assert_equal_to_source(4)
 
 
-def test_under_another_name_the_mirror_stays_where_it_is(replica: Replica) -> None:
+def test_imported_under_another_name_the_mirror_stays_where_it_is(replica: Replica) -> None:
     file = exported(replica)
     lose_catalog(replica)
     assert refused(replica, file, "--name", "no name", code=2) == "BAD_NAME"
@@ -180,10 +181,10 @@ def test_under_another_name_the_mirror_stays_where_it_is(replica: Replica) -> No
     assert replica.command("run", "other")["lsn"] == 3
     assert not (replica.folder / "home" / "mirrors" / "other").exists()
     assert [point["lsn"] for point in replica.command("points", "other")] == [1, 2, 3]
-    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "it has gone on under the other name"
+    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "the mirror has a later point under the other name"
 
 
-def test_a_subscription_that_is_there_is_not_written_over(replica: Replica) -> None:
+def test_an_existing_subscription_is_not_overwritten(replica: Replica) -> None:
     file = exported(replica)
     assert refused(replica, file) == "SUBSCRIPTION_EXISTS"
     assert refused(replica, file, "--name", "other") == "SUBSCRIPTION_EXISTS", "the same one under two names"
@@ -192,7 +193,7 @@ def test_a_subscription_that_is_there_is_not_written_over(replica: Replica) -> N
     replica.assert_equal_to_source(4)
 
 
-def test_all_or_nothing_is_written(replica: Replica) -> None:
+def test_an_import_writes_all_or_nothing(replica: Replica) -> None:
     file = exported(replica)
     row = Workspace().log.row(NAME)
     lose_catalog(replica)
@@ -203,7 +204,7 @@ def test_all_or_nothing_is_written(replica: Replica) -> None:
         "snapshot": "s",
         "ledger": "",
     }
-    with transaction(engine) as connection:  # a leftover that gets in the way
+    with transaction(engine) as connection:  # a row left over, with which the import conflicts
         connection.execute(points.insert().values(values | {"committed_at": row.created_at}))
     assert refused(replica, file) == "SUBSCRIPTION_EXISTS"
     assert replica.command("subscriptions") == []
@@ -212,33 +213,33 @@ def test_all_or_nothing_is_written(replica: Replica) -> None:
             assert connection.execute(METADATA.tables[name].select()).all() == [] or name == "ccpr_points"
 
 
-def test_a_mirror_that_is_another_is_refused(replica: Replica) -> None:
+def test_a_mirror_of_another_state_is_refused(replica: Replica) -> None:
     file = exported(replica)
     older = replica.folder / "older"
     shutil.copytree(replica.mirror, older)
     replica.run()
     newer = exported(replica, "newer.json")
     lose_catalog(replica)
-    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "the mirror has gone on"
+    assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "the mirror has a later point"
     shutil.rmtree(replica.mirror)
     assert refused(replica, newer) == "MIRROR_CONTRADICTS_STATE", "there is none"
     shutil.copytree(older, replica.mirror)
-    assert refused(replica, newer) == "MIRROR_CONTRADICTS_STATE", "a copy of an earlier day"
+    assert refused(replica, newer) == "MIRROR_CONTRADICTS_STATE", "a copy from an earlier point"
     manifest = max((replica.mirror / "manifests").rglob("*.arrow"))
-    manifest.rename(replica.folder / "aside")
+    manifest.rename(replica.folder / "hidden")
     assert refused(replica, file) == "MIRROR_CONTRADICTS_STATE", "a manifest is missing"
-    (replica.folder / "aside").rename(manifest)
+    (replica.folder / "hidden").rename(manifest)
     assert refused(replica, altered(file, subscription={"watermark": 5})) == "MIRROR_CONTRADICTS_STATE"
     assert replica.command("subscriptions") == []
 
 
-def test_a_commit_that_was_not_published_any_more_is_published(replica: Replica) -> None:
+def test_a_point_that_was_committed_and_not_published_is_published(replica: Replica) -> None:
     before = replica.folder / "before"
     shutil.copytree(replica.mirror, before)
     replica.run()
     file = exported(replica)
     lose_catalog(replica)
-    for name in ("head.json", "points"):  # as a crash between commit and publication leaves it
+    for name in ("head.json", "points"):  # as after a crash between commit and publication
         target = replica.mirror / name
         shutil.rmtree(target) if target.is_dir() else target.unlink()
         shutil.copytree(before / name, target) if (before / name).is_dir() else shutil.copy(before / name, target)
@@ -266,7 +267,7 @@ def test_a_commit_that_was_not_published_any_more_is_published(replica: Replica)
         ({"sealed_password": "no 'seal'"}, "STATE_FILE_INVALID"),
     ],
 )
-def test_what_was_not_exported_so_is_refused(change: dict[str, Any], code: str, replica: Replica) -> None:
+def test_a_file_that_no_export_would_write_is_refused(change: dict[str, Any], code: str, replica: Replica) -> None:
     file = altered(exported(replica), **change)
     lose_catalog(replica)
     assert refused(replica, file, code=2 if code == "BAD_SETTING" else 1) == code
@@ -274,7 +275,7 @@ def test_what_was_not_exported_so_is_refused(change: dict[str, Any], code: str, 
 
 
 @pytest.mark.parametrize("path", ["objects/{name}", "../../key", "head.json", "points/{point:012}.json"])
-def test_a_file_cannot_have_what_is_needed_deleted(path: str, replica: Replica) -> None:
+def test_a_file_that_would_delete_needed_files_is_refused(path: str, replica: Replica) -> None:
     file = exported(replica)
     document = json.loads(file.read_text())
     referenced = document["tables"]["ccpr_object_references"]
@@ -287,7 +288,7 @@ def test_a_file_cannot_have_what_is_needed_deleted(path: str, replica: Replica) 
     assert refused(replica, file) == "STATE_FILE_INVALID"
 
 
-def test_a_file_that_is_not_there_or_no_json_is_told(replica: Replica) -> None:
+def test_a_state_file_that_is_missing_or_is_not_json_is_an_error(replica: Replica) -> None:
     assert refused(replica, replica.folder / "nothing.json") == "STATE_FILE_INVALID"
     file = replica.folder / "bad.json"
     for content in (b"", b"\xff\xfe", b"[" * 100_000, b'"\\ud800"', b"7"):

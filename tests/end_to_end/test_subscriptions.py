@@ -1,5 +1,5 @@
-"""Subscriptions over the wire: statements and verbs that do the same, what is checked before anything is written,
-pauses, and the end."""
+"""Subscriptions over the wire: statements and the verbs that do the same, the checks before anything is written,
+pausing and dropping."""
 
 import json
 import uuid
@@ -75,13 +75,13 @@ def test_a_statement_without_publication_finds_it_and_replicates(replica: Replic
     assert row["upstream_conn"] == f"mysql://sys#dump:***@127.0.0.1:{replica.emulator.port}"
 
 
-def test_the_verb_finds_the_publication_too(replica: Replica) -> None:
+def test_the_verb_without_publication_finds_it_too(replica: Replica) -> None:
     result = replica.command("subscribe", NAME, "--from", uri(replica), "--database", "gd_acc")
     assert (result["publication"], result["publisher"]) == (PUBLICATION, "acc1")
 
 
-def test_the_outline_designs_example_is_told_what_to_run(replica: Replica) -> None:
-    """Its login is no sys user, and it names no publication."""
+def test_the_outline_designs_example_gets_the_statements_to_run_as_its_remedy(replica: Replica) -> None:
+    """Its login is not a user of account sys, and it names no publication."""
     text = f"CREATE SUBSCRIPTION sub1 DATABASE db1 FROM '{uri(replica, 'acc#user', 'pw')}' SYNC_INTERVAL = 60"
     error = sql(replica, text, code=1)["error"]
     assert error["code"] == "NOT_PERMITTED"
@@ -107,7 +107,7 @@ def test_the_outline_designs_example_is_told_what_to_run(replica: Replica) -> No
         ("gd_acc", "WITH (MIRROR = 'ftp://x')", "BAD_NAME"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(
+def test_an_invalid_subscription_is_refused_before_anything_is_written(
     scope: str, rest: str, code: str, replica: Replica, home: Path
 ) -> None:
     text = f"CREATE SUBSCRIPTION s DATABASE {scope} FROM '{uri(replica)}' {rest}"
@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (home / "home" / "mirrors").exists()
 
 
-def test_a_scope_that_is_replicated_already_is_refused_unless_it_is_wanted(replica: Replica) -> None:
+def test_a_scope_that_is_replicated_already_is_refused_unless_overlap_is_allowed(replica: Replica) -> None:
     created(replica)
     table = next(iter(replica.in_scope(1))).partition(".")[2]
     error = sql(replica, f"CREATE SUBSCRIPTION two DATABASE gd_acc TABLE {table} FROM '{uri(replica)}'", code=1)[
@@ -132,7 +132,7 @@ def test_a_scope_that_is_replicated_already_is_refused_unless_it_is_wanted(repli
     assert [row["subscription_name"] for row in shown(replica)] == [NAME, "three", "two"]
 
 
-def test_a_script_stops_at_its_first_failure_and_tells_what_was_done(replica: Replica) -> None:
+def test_a_script_stops_at_its_first_failure_and_reports_what_was_done(replica: Replica) -> None:
     create = f"CREATE SUBSCRIPTION one DATABASE gd_acc FROM '{uri(replica)}'"
     result = sql(replica, f"{create}; PAUSE SUBSCRIPTION one; PAUSE SUBSCRIPTION nobody; SHOW SUBSCRIPTIONS", code=1)
     assert result["error"]["code"] == "SUBSCRIPTION_MISSING"
@@ -165,7 +165,7 @@ def test_statements_come_from_a_file_or_standard_input(replica: Replica, tmp_pat
 # ---- alter, pause, resume
 
 
-def test_settings_are_altered_and_what_cannot_be_is_told(replica: Replica) -> None:
+def test_settings_are_altered_and_a_fixed_one_is_an_error(replica: Replica) -> None:
     created(replica)
     sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (SYNC_INTERVAL = 5, RETAIN = 3)")
     replica.command("alter", NAME, "--retain-for", "1h")
@@ -177,29 +177,23 @@ def test_settings_are_altered_and_what_cannot_be_is_told(replica: Replica) -> No
     )
 
 
-def test_a_new_way_to_the_same_upstream_is_checked(recordings: Path, replica: Replica) -> None:
+def test_a_new_uri_has_to_lead_to_the_same_upstream(recordings: Path, replica: Replica) -> None:
     created(replica)
     replica.run()
     sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(replica, 'sys#root')}')")
     assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#root:***@")
     assert replica.run()["point"]
     replica.assert_equal_to_source(2)
-    with replaying(
-        recordings / RECORDING, replica.folder, strict_publication=True
-    ) as other:  # another cluster, as it seems
-        assert (
-            sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(other)}')", code=1)["error"]["code"]
-            == "UPSTREAM_DIFFERS"
-        )
-    assert (
-        replica.command("alter", NAME, "--from", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]["code"]
-        == "UPSTREAM_UNREACHABLE"
-    )
+    with replaying(recordings / RECORDING, replica.folder, strict_publication=True) as other_cluster:
+        error = sql(replica, f"ALTER SUBSCRIPTION {NAME} SET (UPSTREAM = '{uri(other_cluster)}')", code=1)["error"]
+        assert error["code"] == "UPSTREAM_DIFFERS"
+    error = replica.command("alter", NAME, "--from", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]
+    assert error["code"] == "UPSTREAM_UNREACHABLE"
     assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#root:***@")
 
 
-def test_an_upstream_whose_snapshot_is_of_another_time_is_another(replica: Replica) -> None:
-    """A cluster that was restored from a copy, say, and went on by itself."""
+def test_an_upstream_whose_snapshot_has_another_time_is_a_different_one(replica: Replica) -> None:
+    """For example a cluster that was restored from a copy and has diverged since."""
     created(replica)
     replica.run()
     with closing(Workspace()) as workspace:
@@ -213,7 +207,7 @@ def test_an_upstream_whose_snapshot_is_of_another_time_is_another(replica: Repli
     assert shown(replica)[0]["upstream_conn"].startswith("mysql://sys#dump:***@")
 
 
-def test_a_paused_subscription_is_not_run_and_goes_on_where_it_was(replica: Replica) -> None:
+def test_a_paused_subscription_is_not_run_and_resumes_at_the_same_lsn(replica: Replica) -> None:
     created(replica)
     replica.run()
     replica.command("pause", NAME)
@@ -227,7 +221,7 @@ def test_a_paused_subscription_is_not_run_and_goes_on_where_it_was(replica: Repl
 
 
 def interrupted(replica: Replica, meanwhile: list[str]) -> None:
-    """An iteration in whose middle somebody types a command."""
+    """An iteration, in the middle of which somebody types a command."""
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
         iteration.take_snapshot()
         iteration.diff_catalog()
@@ -238,7 +232,7 @@ def interrupted(replica: Replica, meanwhile: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pause", "drop", "alter"])
-def test_who_is_at_work_meanwhile_cannot_commit(verb: str, replica: Replica) -> None:
+def test_an_iteration_that_a_command_interrupts_cannot_commit(verb: str, replica: Replica) -> None:
     created(replica)
     replica.run()
     meanwhile = [verb, NAME, *(["--from", uri(replica, "sys#root")] if verb == "alter" else [])]
@@ -293,7 +287,7 @@ def test_a_drop_leaves_nothing_upstream_and_the_mirror_readable(replica: Replica
     assert sql(replica, f"DROP SUBSCRIPTION IF EXISTS {NAME}")[0]["existed"] is False
 
 
-def test_an_old_mirror_is_not_taken_over_and_a_purge_makes_room(replica: Replica) -> None:
+def test_an_old_mirror_is_not_taken_over_and_a_purge_deletes_it(replica: Replica) -> None:
     created(replica)
     replica.run()
     replica.command("drop", NAME)
@@ -321,7 +315,7 @@ def test_a_drop_without_its_upstream_keeps_the_names_and_can_be_finished_later(r
     assert replica.command("drop", NAME, code=1)["error"]["code"] == "SUBSCRIPTION_MISSING"
 
 
-def test_a_forced_drop_forgets_what_it_could_not_drop(replica: Replica) -> None:
+def test_a_forced_drop_forgets_the_snapshots_that_it_could_not_drop(replica: Replica) -> None:
     created(replica)
     replica.run()
     replica.emulator.inject(CutStatement("drop_snapshot", times=0))
@@ -333,7 +327,7 @@ def test_a_forced_drop_forgets_what_it_could_not_drop(replica: Replica) -> None:
 # ---- another catalog database
 
 
-def test_the_whole_way_with_a_mariadb_as_catalog_database(
+def test_a_mariadb_can_be_the_catalog_database(
     recordings: Path, home: Path, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"catalog_{uuid.uuid4().hex[:8]}"

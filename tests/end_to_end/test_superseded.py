@@ -1,4 +1,5 @@
-"""An executor that was taken for dead and is not: whatever it still does, its successor's work stays (requirement O5)."""
+"""An executor that was believed dead and is not: whatever it still does, its successor's work is kept
+(docs/requirements.md O5)."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def replica(recordings: Path, home: Path):
 
 @contextmanager
 def stale() -> Iterator[Iteration]:
-    """An iteration whose executor does not notice that its lease runs out: nothing renews it."""
+    """An iteration whose lease expires because nothing renews it; its executor does not notice."""
     workspace = Workspace()
     with workspace.iteration(NAME) as iteration:
         iteration._lease._ended.set()
@@ -53,7 +54,7 @@ def work(replica: Replica) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in replica.mirror.glob("work/*/*")}
 
 
-def test_it_cannot_commit_nor_sweep_its_successors_work(replica: Replica) -> None:
+def test_it_can_neither_commit_nor_sweep_its_successors_work(replica: Replica) -> None:
     with stale() as old:
         to_the_copies(old)
         with successor() as new:
@@ -72,7 +73,7 @@ def test_it_cannot_commit_nor_sweep_its_successors_work(replica: Replica) -> Non
     replica.assert_equal_to_source(3)
 
 
-def test_results_of_a_later_iteration_are_not_swept_even_unasked(replica: Replica) -> None:
+def test_a_sweep_without_a_lease_check_keeps_results_of_a_later_iteration(replica: Replica) -> None:
     from replication.iteration.results import sweep_results
 
     with stale() as old:
@@ -93,9 +94,9 @@ def replica_mirror() -> Mirror:
     return Workspace().mirror(NAME, published=False)
 
 
-def test_its_late_head_does_not_stay(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has committed, and stands still right before it publishes; a successor commits and publishes the next point
-    meanwhile."""
+def test_the_head_that_it_publishes_late_is_replaced(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has committed, and stops right before it publishes; meanwhile a successor commits and publishes the next
+    point."""
     publish, stopped = Mirror.publish_head, []
 
     def late(self: Mirror, head: Head) -> None:
@@ -121,7 +122,7 @@ def test_its_late_head_does_not_stay(replica: Replica, monkeypatch: pytest.Monke
     replica.assert_equal_to_source(2, at=1)
 
 
-def test_a_head_that_is_lost_is_published_again_and_points_are_left_as_they_are(replica: Replica) -> None:
+def test_a_lost_head_is_published_again_and_points_are_not_rewritten(replica: Replica) -> None:
     for _ in range(2):
         replica.run()
     points = {path: path.stat().st_mtime_ns for path in (replica.mirror / "points").iterdir()}
@@ -135,12 +136,12 @@ def test_a_head_that_is_lost_is_published_again_and_points_are_left_as_they_are(
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
 
-def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica) -> None:
+def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     setting("retain", 1)
     for _ in range(3):
         replica.run()
     with stale() as old:
-        old._committer._clock = lambda: time.time() + 7200  # all garbage is due
+        monkeypatch.setattr(old._committer, "_clock", lambda: time.time() + 7200)  # all garbage is due
         with successor() as new:
             new.take_snapshot()
             before = {path.name for path in (replica.mirror / "objects").iterdir()}

@@ -1,4 +1,5 @@
-"""`ccpr verify` and `ccpr snapshots`: damage is found, mended while the upstream can, else named with what it spoils."""
+"""`ccpr verify` and `ccpr snapshots`: damage is found, repaired while the upstream has the object, else reported with
+the points that it affects."""
 
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def an_object(replica: Replica) -> Path:
     return max((replica.mirror / "objects").iterdir(), key=lambda path: path.stat().st_size)
 
 
-def test_a_sound_mirror_is_sound(replica: Replica) -> None:
+def test_a_mirror_without_damage_is_sound(replica: Replica) -> None:
     for options in ([], ["--deep"]):
         found = replica.command("verify", "replica", *options)
         assert found["sound"]
@@ -47,7 +48,7 @@ def test_a_damaged_object_is_fetched_again(harm: str, replica: Replica) -> None:
     replica.assert_equal_to_source(3)
 
 
-def test_what_the_upstream_no_longer_has_is_named_with_the_points_it_spoils(replica: Replica) -> None:
+def test_an_object_that_the_upstream_no_longer_has_is_reported_with_the_points_it_damages(replica: Replica) -> None:
     path = an_object(replica)
     path.unlink()
     replica.emulator.inject(MissingObject(path.name))
@@ -57,17 +58,17 @@ def test_what_the_upstream_no_longer_has_is_named_with_the_points_it_spoils(repl
     assert not damage["repaired"]
     assert set(damage["points"]) <= {"0", "1", "2"}
     assert all(tables == ["gd_dml.acc"] for tables in damage["points"].values())
-    assert "0" in damage["points"], "the largest object is there from the first point on"
+    assert "0" in damage["points"], "the largest object is in every point from the first on"
 
 
-def test_a_damaged_manifest_is_named(replica: Replica) -> None:
+def test_a_damaged_manifest_is_reported_with_its_point(replica: Replica) -> None:
     manifest = sorted((replica.mirror / "manifests").rglob("*.arrow"))[1]
     manifest.write_bytes(b"nothing")
     found = replica.command("verify", "replica", code=1)
     assert [list(damage["points"]) for damage in found["damages"]] == [["1"]]
 
 
-def test_snapshots_left_behind_are_shown_and_dropped_on_request(replica: Replica) -> None:
+def test_snapshots_left_over_upstream_are_shown_and_dropped_on_request(replica: Replica) -> None:
     replica.emulator.inject(FailStatement("drop_snapshot", times=1))
     replica.run()
     held = {entry["name"]: entry for entry in replica.command("snapshots", "replica")}

@@ -97,8 +97,7 @@ def connection_cut(scene: Scene, step: Step) -> str:
             scene.emulator.disconnect_all()
 
     outcome = _struck(scene, _Begun(step, cut))
-    unspent = scene.emulator._upstream.faults.strike(lambda fault: True)
-    assert unspent == [], "the statement was never asked"
+    assert scene.replica.unspent_faults() == [], "the statement was never asked"
     return outcome
 
 
