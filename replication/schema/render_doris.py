@@ -29,7 +29,7 @@ def doris_table(source: CreateTable, *, database: str | None = None) -> Rendered
 def create_table(table: CreateTable) -> str:
     """The CREATE TABLE statement. MatrixOne has no buckets: `for_sync` is given their number."""
     columns = ",\n".join(f"  {_column(column)}" for column in table.columns)
-    comment = f"\nCOMMENT {quote_string(table.comment, '"')}" if table.comment else ""
+    comment = "\nCOMMENT " + quote_string(table.comment, '"') if table.comment else ""
     key = quote_names(table.primary_key, ", ")
     return (
         f"CREATE TABLE {table.quoted_name} (\n{columns}\n) ENGINE=OLAP\nUNIQUE KEY({key}){comment}\n"
@@ -39,5 +39,5 @@ def create_table(table: CreateTable) -> str:
 
 def _column(column: ColumnDefinition) -> str:
     default = f" DEFAULT {column.default}" if column.default is not None else ""
-    comment = f" COMMENT {quote_string(column.comment, '"')}" if column.comment else ""
+    comment = " COMMENT " + quote_string(column.comment, '"') if column.comment else ""
     return f"{quote_name(column.name)} {column.type} {'NULL' if column.nullable else 'NOT NULL'}{default}{comment}"
