@@ -1,11 +1,11 @@
-"""What can go wrong in an iteration, each with a code and a remedy. The upstream and object files have theirs in
+"""The errors of replication, each with a code and a remedy. Errors about the upstream and object files are in
 `matrixone`."""
 
 from matrixone.errors import Terminal, Transient, Unknown
 
 
 class BadName(Terminal):
-    """The name may not become a path, a key or a partition."""
+    """The name cannot be used in a path, a key or a partition."""
 
     code = "BAD_NAME"
     about = "name"
@@ -17,11 +17,11 @@ class SubscriptionMissing(Terminal):
 
     code = "SUBSCRIPTION_MISSING"
     about = "subscription"
-    default_remedy = "See `ccpr subscriptions` for the names there are, or make one with `ccpr subscribe`."
+    default_remedy = "See `ccpr subscriptions` for the names, or create a subscription with `ccpr subscribe`."
 
 
 class SubscriptionExists(Terminal):
-    """A subscription of this name is there already."""
+    """A subscription of this name exists already."""
 
     code = "SUBSCRIPTION_EXISTS"
     about = "subscription"
@@ -33,24 +33,24 @@ class SubscriptionBusy(Transient):
 
     code = "SUBSCRIPTION_BUSY"
     about = "subscription"
-    default_remedy = "Wait until the other run has ended; a dead one's lease ends by itself."
+    default_remedy = "Wait until the other run has ended. If its process is dead, its lease expires by itself."
 
 
 class SubscriptionPaused(Terminal):
-    """The subscription is paused, and nothing runs it until it is resumed."""
+    """The subscription is paused and does not run until it is resumed."""
 
     code = "SUBSCRIPTION_PAUSED"
     about = "subscription"
-    default_remedy = "`ccpr resume NAME`: it goes on from its checkpoint."
+    default_remedy = "`ccpr resume NAME`: it continues from its checkpoint."
 
 
 class TransitionRefused(Terminal):
-    """What was asked for is not a step out of the subscription's present state (docs/states.md)."""
+    """What was asked for is not possible in the subscription's present state (docs/reference/states.md)."""
 
     code = "TRANSITION_REFUSED"
     about = "subscription"
     default_remedy = (
-        "See `ccpr subscriptions` for its state; `ccpr resume NAME` sets it right and keeps the checkpoint."
+        "See `ccpr subscriptions` for its state. `ccpr resume NAME` makes it run again, from its checkpoint."
     )
 
 
@@ -59,51 +59,57 @@ class ScopeOverlap(Terminal):
 
     code = "SCOPE_OVERLAP"
     about = "subscription"
-    default_remedy = "Use the other subscription; or say --allow-overlap (in SQL: WITH (ALLOW_OVERLAP = TRUE)) to copy the tables twice."
+    default_remedy = (
+        "Use the other subscription. To copy the tables twice, use --allow-overlap "
+        "(in SQL: WITH (ALLOW_OVERLAP = TRUE))."
+    )
 
 
 class MirrorInUse(Terminal):
-    """The place of the mirror holds files of another subscription, of one that was dropped perhaps."""
+    """The folder or bucket for the mirror has files of another subscription, perhaps of one that was dropped."""
 
     code = "MIRROR_IN_USE"
     about = "folder or URL of a mirror"
-    default_remedy = "Choose another name, or an empty place with --mirror."
+    default_remedy = "Choose another name, or name an empty folder or bucket with --mirror."
 
 
 class BadSetting(Terminal):
-    """A setting has a value that it cannot have, or cannot be changed any more."""
+    """A setting has a value that is not allowed, or cannot be changed any more."""
 
     code = "BAD_SETTING"
     about = "setting"
-    default_remedy = "See docs/sql.md for the settings and their values."
+    default_remedy = "See docs/reference/sql.md for the settings and their values."
 
 
 class SqlSyntax(Terminal):
-    """The statement is not one of docs/sql.md; the text shows the place, without passwords."""
+    """The statement is not one of docs/reference/sql.md. The error shows the place, without passwords."""
 
     code = "SQL_SYNTAX"
     about = "place in the statement"
-    default_remedy = "See docs/sql.md for the statements and an example of each."
+    default_remedy = "See docs/reference/sql.md for the statements and an example of each."
 
 
 class UpstreamDiffers(Terminal):
-    """The new upstream does not have the snapshot of the last point: it is another cluster, or has lost it."""
+    """The new upstream does not have the snapshot of the last point. It is another cluster, or has lost it."""
 
     code = "UPSTREAM_DIFFERS"
     about = "subscription"
-    default_remedy = "Name the same cluster by its new address; for another cluster make another subscription."
+    default_remedy = "Give the new address of the same cluster. For another cluster create another subscription."
 
 
 class LeaseLost(Transient):
-    """Another executor has taken the subscription over, so nothing of this one may be committed any more."""
+    """Another executor has taken over the subscription, so this one cannot commit any more."""
 
     code = "LEASE_LOST"
     about = "subscription"
-    default_remedy = "Run it again: the iteration continues where it stopped. If it happens often, look for a second executor or a suspended machine."
+    default_remedy = (
+        "Run it again: the iteration continues where it stopped. If it happens often, "
+        "look for a second executor or a suspended machine."
+    )
 
 
 class NoOpenIteration(Terminal):
-    """A step was asked for alone, and no iteration is open that it could work on."""
+    """A single step was asked for, and there is not an open iteration that it could work on."""
 
     code = "NO_OPEN_ITERATION"
     about = "subscription"
@@ -111,7 +117,7 @@ class NoOpenIteration(Terminal):
 
 
 class StepMissing(Terminal):
-    """A step was asked for before the one that it stands on."""
+    """A step was asked for before the step that it depends on."""
 
     code = "STEP_MISSING"
     about = "subscription"
@@ -121,36 +127,37 @@ class StepMissing(Terminal):
 
 
 class BadObjectList(Terminal):
-    """The upstream's object list contradicts itself or our own list; nothing was copied."""
+    """The upstream's object list contradicts itself or the mirror. Nothing was copied."""
 
     code = "OBJECT_LIST_INVALID"
     about = "snapshot or object"
     default_remedy = (
-        "Nothing was applied. Run again to take a new snapshot; if it stays, report it with the names given here."
+        "Nothing was applied. Run it again to take a new snapshot. If it fails again, report it with this text."
     )
 
 
 class BaseSnapshotLost(Terminal):
-    """The snapshot of the last point is gone upstream, so the difference to it cannot be asked for."""
+    """The upstream no longer has the snapshot of the last point, so it cannot list the difference to it."""
 
     code = "BASE_SNAPSHOT_LOST"
     about = "subscription"
     default_remedy = (
-        "The replica stays at its last point. `ccpr plan NAME` shows what a full list would bring; `ccpr run NAME --plan ID` or "
-        "`--allow-resync` does it, and the setting resync_limit lets it go on by itself up to so many bytes."
+        "The replica stays at its last point. `ccpr plan NAME` shows what a full list would copy. "
+        "`ccpr run NAME --plan ID` or `ccpr run NAME --allow-resync` copies it. "
+        "The setting resync_limit allows this without asking, up to so many bytes."
     )
 
 
 class PlanOutdated(Terminal):
-    """The world has moved on since the plan was made: what a run would do now is something else."""
+    """A run would now do something else than the plan says."""
 
     code = "PLAN_OUTDATED"
     about = "plan"
-    default_remedy = "Nothing was done. Make a new plan with `ccpr plan NAME` and look at it."
+    default_remedy = "Nothing was done. Make a new plan with `ccpr plan NAME` and check it."
 
 
 class TableMissingInMirror(Terminal):
-    """The point that was asked for has no such table, or several that are written the same way."""
+    """The point has no table of this name, or several whose database and name are written the same way."""
 
     code = "TABLE_NOT_IN_POINT"
     about = "table"
@@ -162,15 +169,15 @@ class PointNotReached(Terminal):
 
     code = "POINT_NOT_REACHED"
     about = "point"
-    default_remedy = "See `ccpr points NAME` for what there is; leave --at away for the newest."
+    default_remedy = "See `ccpr points NAME` for the points; omit --at for the newest."
 
 
 class PointGone(Terminal):
-    """The point was there once and has been let go, as the subscription's retention says."""
+    """The point has expired, by the subscription's retention."""
 
     code = "POINT_GONE"
     about = "point"
-    default_remedy = "It is older than what is retained; see `ccpr points NAME`."
+    default_remedy = "See `ccpr points NAME` for the points that are retained."
 
 
 class MirrorDamaged(Terminal):
@@ -179,8 +186,8 @@ class MirrorDamaged(Terminal):
     code = "MIRROR_DAMAGED"
     about = "file of the mirror"
     default_remedy = (
-        "`ccpr verify NAME` fetches damaged objects again, `ccpr resync NAME --table DB.TABLE` also makes a lost manifest anew; "
-        "else restore the named file from a copy."
+        "`ccpr verify NAME` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a lost "
+        "manifest again. Else restore the named file from a copy."
     )
 
 
@@ -189,11 +196,14 @@ class StoreFailed(Transient):
 
     code = "STORE_FAILED"
     about = "file of the mirror"
-    default_remedy = "Make room or access at the named place, then run again: the iteration continues where it stopped."
+    default_remedy = (
+        "Free space or give access at the named place, then run it again: the iteration continues where it stopped."
+    )
 
 
 BAD_ROW_REMEDY = (
-    "Restore the catalog database from a copy, or end it with `ccpr drop NAME --force`; its mirror stays readable."
+    "Restore the catalog database from a copy, or end the subscription with `ccpr drop NAME --force`; "
+    "its mirror stays readable."
 )
 
 
@@ -206,7 +216,7 @@ class StateUnreadable(Terminal):
 
 
 class StateUnavailable(Transient):
-    """The catalog database does not answer now: it restarts, is locked, full or out of connections."""
+    """The catalog database does not answer now: it restarts, is locked, is full, or has no free connections."""
 
     code = "STATE_UNAVAILABLE"
     about = "file or database"
@@ -214,17 +224,18 @@ class StateUnavailable(Transient):
 
 
 class CommitOutcomeUnknown(Unknown):
-    """The catalog database was lost during a commit and has not come back, so whether the point was made is not known."""
+    """The connection to the catalog database was lost during a commit and has not come back. Whether the point was
+    committed is not known."""
 
     code = "COMMIT_OUTCOME_UNKNOWN"
     about = "subscription"
     default_remedy = (
-        "When the database answers, run it again: the row of mo_ccpr_log tells, and the iteration goes on from there."
+        "When the database answers, run it again: it looks up in mo_ccpr_log what happened, and continues from there."
     )
 
 
 class ScopeConflict(Terminal):
-    """The one table that the subscription is of is not there upstream."""
+    """The upstream does not have the one table of the subscription."""
 
     code = "TABLE_NOT_UPSTREAM"
     about = "table"
@@ -232,33 +243,37 @@ class ScopeConflict(Terminal):
 
 
 class UpstreamClockBack(Terminal):
-    """A new snapshot is older than the replica: the upstream's clock went back, or it is another upstream."""
+    """A new snapshot is older than the replica. The upstream's clock was set back, or it is another upstream."""
 
     code = "UPSTREAM_CLOCK_BACK"
     about = "subscription"
-    default_remedy = "Check that the URI names the cluster the subscription was made for, and that cluster's clock; the replica stays as it is."
+    default_remedy = (
+        "Check that the URI is that of the cluster for which the subscription was created, and that cluster's clock. "
+        "The replica stays as it is."
+    )
 
 
 class PointTooOld(Terminal):
-    """A checkpoint was to be set back: the location is before the saved one, or before the global point (requirement
-    C1)."""
+    """A checkpoint cannot go back: the location is before the saved one, or before the global point."""
 
     code = "POINT_TOO_OLD"
     about = "checkpoint"
-    default_remedy = "Nothing was changed. Run the iteration again: it starts from what is stored. If it stays, report it with this text."
+    default_remedy = (
+        "Nothing was changed. Run the iteration again: it starts from what is stored. "
+        "If it fails again, report it with this text."
+    )
 
 
 class CheckpointNotLoaded(Terminal):
-    """A checkpoint was to be used before it was read from its database, or after a write whose outcome is not known."""
+    """A checkpoint was used before it was read from its database, or after a write whose outcome is not known."""
 
     code = "CHECKPOINT_NOT_LOADED"
     about = "checkpoint"
-    default_remedy = "Run the iteration again: it reads what is stored first."
+    default_remedy = "Run the iteration again: it first reads what is stored."
 
 
 class CheckpointSnapshotMissing(Terminal):
-    """A checkpoint's frozen points were to be stored that are not, or no longer, kept: stored already, rolled back,
-    discarded."""
+    """The frozen points of a checkpoint are unknown. They have been stored, rolled back or discarded."""
 
     code = "CHECKPOINT_SNAPSHOT_MISSING"
     about = "checkpoint"
@@ -266,18 +281,17 @@ class CheckpointSnapshotMissing(Terminal):
 
 
 class CheckpointUnknown(Unknown):
-    """The database failed while a checkpoint was being committed: it may be stored or not, with all that was in its
-    transaction."""
+    """The database failed during the commit of a checkpoint. Whether the transaction was committed is not known."""
 
     code = "CHECKPOINT_UNKNOWN"
     about = "checkpoint"
     default_remedy = (
-        "Run the iteration again when the database answers: it looks up which of the two it is, and goes on from there."
+        "Run the iteration again when the database answers: it looks up what happened, and continues from there."
     )
 
 
 class BadStateFile(Terminal):
-    """The file is not a subscription's state as `ccpr state export` writes it, or something in it contradicts the rest."""
+    """The file is not a subscription's state as `ccpr state export` writes it, or contradicts itself."""
 
     code = "STATE_FILE_INVALID"
     about = "file"
@@ -291,17 +305,19 @@ class StateFileNewer(Terminal):
 
     code = "STATE_FILE_NEWER"
     about = "file"
-    default_remedy = "Nothing was written. Import it with a program at least as new as the one that exported it."
+    default_remedy = (
+        "Nothing was written. Import it with a version of this program at least as new as the one that exported it."
+    )
 
 
 class MirrorContradictsState(Terminal):
-    """The mirror is not the one that the exported state is of, or is older or newer than it."""
+    """The mirror does not belong to the exported state, or is older or newer than it."""
 
     code = "MIRROR_CONTRADICTS_STATE"
     about = "mirror"
     default_remedy = (
-        "Nothing was written. Import the export that was made when the mirror was as it is now; "
-        "without one, subscribe anew with another mirror."
+        "Nothing was written. Import the state that was exported when the mirror was as it is now. "
+        "If there is none, subscribe again with another mirror."
     )
 
 
@@ -314,7 +330,7 @@ class TargetMissing(Terminal):
 
 
 class TargetExists(Terminal):
-    """The subscription has a target of this name, or one that is the same database of the same server."""
+    """The subscription already has a target of this name, or one that is the same database of the same server."""
 
     code = "TARGET_EXISTS"
     about = "target"
@@ -322,54 +338,53 @@ class TargetExists(Terminal):
 
 
 class TargetInUse(Terminal):
-    """The target still has tables that are being synced, with their mark; nobody would look after them any more."""
+    """The target still has tables that are marked as synced. Nothing would sync them any more."""
 
     code = "TARGET_IN_USE"
     about = "target"
     default_remedy = (
-        "`ccpr release NAME --target TARGET` makes them ordinary tables first. With --force the target is forgotten, "
-        "and they stay as they are."
+        "First make them ordinary tables with `ccpr release NAME --target TARGET`. "
+        "With --force the target is removed, and the tables stay as they are."
     )
 
 
 class DdlWaits(Terminal):
-    """A change of a table's definition waits for a person, as the target's DDL policy says; the table stays at its
-    point there."""
+    """A change of a table's definition waits for a person, by the target's DDL policy. The table stays at its point in
+    the target."""
 
     code = "TARGET_DDL_WAITS"
     about = "table"
     default_remedy = (
-        "Look at the statements in `ccpr status NAME` or `ccpr plan NAME`. `ccpr target alter NAME TARGET --ddl-policy full` lets the "
-        "next run apply them."
+        "Look at the statements in `ccpr status NAME` or `ccpr plan NAME`. "
+        "After `ccpr target alter NAME TARGET --ddl-policy full` the next run applies them."
     )
 
 
 class NameTaken(Terminal):
-    """A table is to come or to be renamed in the target, and the table that has its name there waits."""
+    """A table is to be created or renamed in the target, but a table that waits has its name there."""
 
     code = "TARGET_NAME_TAKEN"
     about = "table"
-    default_remedy = "See `ccpr status NAME` for why the other table waits; when it goes on, this one does."
+    default_remedy = "See `ccpr status NAME` for why the other table waits. When it continues, this one does, too."
 
 
 class TargetPointGone(Terminal):
-    """The mirror no longer has the point at which a table of the target stands, so what has changed since cannot be
-    told."""
+    """The mirror no longer has the point at which a table of the target is, so the changes since then are not known."""
 
     code = "TARGET_POINT_GONE"
     about = "table"
     default_remedy = (
-        "Release the table in the target, drop it there and add the target anew: it is filled from the newest point. "
-        "This happens where the target was restored from an old copy."
+        "Release the table in the target, drop it there and add the target again: it is loaded from the newest point. "
+        "This happens if the target was restored from an old copy."
     )
 
 
 class TableBehindInMirror(Transient):
-    """The mirror's newest point does not show the table, which is in quarantine there; so the target cannot have it
+    """The table is in quarantine in the mirror, and the newest point does not show it. So the target cannot have it
     either."""
 
     code = "BEHIND_IN_MIRROR"
     about = "table"
     default_remedy = (
-        "See the quarantined tables in `ccpr status NAME`; the target follows when the mirror has the table again."
+        "See the quarantined tables in `ccpr status NAME`. The target follows when the mirror shows the table again."
     )

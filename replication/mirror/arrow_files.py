@@ -1,9 +1,9 @@
-"""Arrow files of the mirror, read as if somebody else had written them.
+"""Reads Arrow files of the mirror as hostile input.
 
-Arrow checks the framing of such a file, but believes what it says inside: lengths of arrays against nothing, and the
-inflated size of each compressed buffer, which it allocates. So every claim is compared with what is there before a
-batch is made, and each batch is validated before anybody looks at it. Source: architecture.md, "What bad input gets";
-the format is Arrow's "IPC file format".
+Arrow checks the framing of such a file, but trusts what is inside: it checks the lengths of arrays against nothing,
+and allocates whatever inflated size a compressed buffer claims. So each claim is compared with the bytes that are
+there before a batch is created, and each batch is validated before it is used. Source: docs/architecture.md, "What bad
+input gets"; the format is Arrow's "IPC file format".
 """
 
 import struct
@@ -16,20 +16,17 @@ from replication.errors import MirrorDamaged
 _MAGIC_SIZE = 8  # "ARROW1" and padding, before the stream of messages
 _LZ4_BEST_RATIO = 255
 _SCHEMA, _RECORD_BATCH = "schema", "record batch"
-_HEADER, _BUFFERS, _COMPRESSION = 2, 2, 3  # places of fields in the tables Message and RecordBatch
-_I32, _U16, _U32, _I64, _BUFFER = (
-    struct.Struct("<i"),
-    struct.Struct("<H"),
-    struct.Struct("<I"),
-    struct.Struct("<q"),
-    struct.Struct("<qq"),
-)
-_STORED_AS_IS = -1
+_HEADER, _BUFFERS, _COMPRESSION = 2, 2, 3  # numbers of fields in the FlatBuffers tables Message and RecordBatch
+_U16, _I32, _U32, _I64 = (struct.Struct(kind) for kind in ("<H", "<i", "<I", "<q"))
+_BUFFER = struct.Struct("<qq")  # offset, length
+_STORED_AS_IS = -1  # the inflated size of a buffer that is not compressed
 
 
 def read_arrow_file(content: pa.Buffer, schema: pa.Schema, subject: str) -> pa.Table:
-    """The table, which has this schema (its metadata apart) and no null where the schema allows none. Raises
-    MirrorDamaged."""
+    """The table of a file, which must have this schema (metadata excepted) and no null where that allows none.
+
+    Raises MirrorDamaged.
+    """
     try:
         return pa.Table.from_batches(_batches(content, schema), schema=_schema(content, schema))
     except (pa.ArrowException, OSError, struct.error) as error:
@@ -39,16 +36,16 @@ def read_arrow_file(content: pa.Buffer, schema: pa.Schema, subject: str) -> pa.T
 def _schema(content: pa.Buffer, expected: pa.Schema) -> pa.Schema:
     schema = pa.ipc.open_file(content).schema
     if not schema.equals(expected):
-        raise pa.ArrowInvalid("it has other columns than it should")
+        raise pa.ArrowInvalid("its columns are not the expected ones")
     return schema
 
 
 def _batches(content: pa.Buffer, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batch by batch as they stand in the file. The footer, which could name one of them many times, only tells how
-    many there must be."""
+    """The batches in the order of the file. The footer, which could name one of them many times, is only used for their
+    number."""
     expected = pa.ipc.open_file(content).num_record_batches
     messages = pa.ipc.MessageReader.open_stream(content.slice(_MAGIC_SIZE))
-    _next(messages, _SCHEMA)  # not looked into: the footer's has been, and Arrow's reading of a message trusts its kind
+    _next(messages, _SCHEMA)  # skipped: the footer's schema was checked
     for _ in range(expected):
         message = _next(messages, _RECORD_BATCH)
         _check_claims(message.metadata, message.body)
@@ -64,7 +61,7 @@ def _next(messages: pa.ipc.MessageReader, kind: str) -> pa.ipc.Message:
     except StopIteration as end:
         raise pa.ArrowInvalid(f"it ends where a {kind} should be") from end
     if message.type != kind:
-        raise pa.ArrowInvalid(f"a message of kind {message.type} where a {kind} should be")
+        raise pa.ArrowInvalid(f"it has a message of kind {message.type} where a {kind} should be")
     return message
 
 
@@ -75,14 +72,14 @@ def _check_nulls(batch: pa.RecordBatch) -> None:
 
 
 def _check_claims(metadata: pa.Buffer, body: pa.Buffer) -> None:
-    """That no buffer of a compressed batch claims to inflate to more than its bytes can."""
+    """Raises ArrowInvalid if a buffer of a compressed batch claims to inflate to more than its bytes can."""
     raw = metadata.to_pybytes()
     batch = _followed(raw, _field(raw, _followed(raw, 0), _HEADER))
     if not _field(raw, batch, _COMPRESSION):
         return
     vector = _followed(raw, _field(raw, batch, _BUFFERS))
-    for number in range(_U32.unpack_from(raw, vector)[0]):
-        offset, length = _BUFFER.unpack_from(raw, vector + _U32.size + _BUFFER.size * number)
+    for place in range(_U32.unpack_from(raw, vector)[0]):
+        offset, length = _BUFFER.unpack_from(raw, vector + _U32.size + _BUFFER.size * place)
         if not 0 <= offset <= offset + length <= body.size:
             raise pa.ArrowInvalid(f"a buffer ends at {offset + length} of {body.size} bytes")
         if length == 0:
@@ -92,10 +89,10 @@ def _check_claims(metadata: pa.Buffer, body: pa.Buffer) -> None:
             raise pa.ArrowInvalid(f"a buffer of {length} bytes claims to inflate to {claimed}")
 
 
-def _field(raw: bytes, table: int, place: int) -> int:
-    """Where a field of a FlatBuffers table stands; 0 if it has none."""
+def _field(raw: bytes, table: int, number: int) -> int:
+    """Offset of a field of a FlatBuffers table; 0 if it is absent."""
     layout = table - _I32.unpack_from(raw, table)[0]
-    entry = _U16.size * (2 + place)
+    entry = _U16.size * (2 + number)
     if entry >= _U16.unpack_from(raw, layout)[0]:
         return 0
     offset = _U16.unpack_from(raw, layout + entry)[0]
@@ -103,5 +100,5 @@ def _field(raw: bytes, table: int, place: int) -> int:
 
 
 def _followed(raw: bytes, at: int) -> int:
-    """The place that the offset at `at` leads to."""
+    """The position that the offset at `at` refers to."""
     return at + _U32.unpack_from(raw, at)[0]

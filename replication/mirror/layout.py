@@ -1,12 +1,12 @@
-"""Where each file of a mirror lies, and the Arrow schemas of those that are tables. The layout as a whole is in
-`replication.mirror.mirror`."""
+"""The path of each file of a mirror, and the schemas of the Arrow files. docs/format/mirror.md describes all of them.
+Names and schemas are persisted and never change."""
 
 import pyarrow as pa
 
 from matrixone.objects.stats import STATS_SIZE
 
 FORMAT = 1
-COMPLETE_EVERY = 16  # a reader follows at most this many deltas
+COMPLETE_EVERY = 16  # a reader of a point reads at most this many files of points
 HEAD = "head.json"
 MANIFEST_SCHEMA = pa.schema(
     [

@@ -1,4 +1,4 @@
-"""A mirror's files in a folder of this machine; the promises are those of `replication.mirror.store`."""
+"""A mirror's files in a folder of this machine. The interface is that of `replication.mirror.store`."""
 
 import hashlib
 import os
@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
-from replication.mirror.store import Chunk, StoredFile, check_name
+from replication.mirror.store import Chunk, StoredFile, check_name, map_file
 
-_UNFINISHED = ".unfinished"  # a folder: what killed writers leave is found without looking at every file
+_UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
 
 
 class LocalStore:
-    """Files below one folder: write beside, fsync, rename; `sync` does the folder."""
+    """Files below one folder. A file is written under a temporary name, fsynced and renamed; `sync` does the folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -53,8 +53,8 @@ class LocalStore:
         return StoredFile(size, digest.digest())
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
-        """The disk is told of all files before one is waited for: most of a sync's work has then been done by the sync
-        before it."""
+        """Begins to write all files to disk before waiting for the first, since one fsync then does most of the work
+        of the following ones."""
         unplaced = [(self.path(name), self.root / _UNFINISHED / secrets.token_hex(8)) for name, _ in contents]
         try:
             with ExitStack() as held:
@@ -83,8 +83,8 @@ class LocalStore:
     def sync(self, folder: str) -> None:
         path = self.path(folder) if folder else self.root
         try:
-            for level in (path, *path.parents):  # a folder that is new itself has to survive, too
-                if not level.is_dir():  # nothing was put there
+            for level in (path, *path.parents):  # a folder that is itself new has to survive, too
+                if not level.is_dir():  # no file was put there
                     continue
                 descriptor = os.open(level, os.O_RDONLY | os.O_DIRECTORY)
                 try:
@@ -98,7 +98,7 @@ class LocalStore:
 
     def read(self, name: str) -> pa.Buffer:
         try:
-            return _map(self.path(name))
+            return map_file(self.path(name))
         except FileNotFoundError as error:
             raise MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}") from error
         except OSError as error:
@@ -142,7 +142,8 @@ class LocalStore:
 
     @staticmethod
     def _create(temporary: Path) -> FileIO:
-        """Folders are made when they turn out to be missing: looking first would cost more than writing a small object."""
+        """Creates the folder when it turns out to be missing: to check first would cost more than to write a small
+        object."""
         try:
             return FileIO(temporary, "x+")
         except FileNotFoundError:
@@ -161,13 +162,6 @@ class LocalStore:
         return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")
 
 
-def _map(path: Path) -> pa.Buffer:
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
-        return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as source:
-        return source.read_buffer()
-
-
 def _write_all(descriptor: int, data: Chunk) -> None:
     view = memoryview(data)
     while view:
@@ -175,6 +169,6 @@ def _write_all(descriptor: int, data: Chunk) -> None:
 
 
 def _start_writing(descriptor: int) -> None:
-    """Linux begins to write a file out when it is told that the file's pages are not needed in memory."""
+    """Linux begins to write a file to disk when a program says that it does not need the file's pages in memory."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

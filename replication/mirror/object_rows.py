@@ -1,9 +1,7 @@
-"""Rows about objects, as the upstream lists them and as manifests keep them: one schema for both, and what is done
-with sets of them."""
+"""Tables of objects: the rows of object lists and of manifests in one schema, and operations on sets of them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +9,6 @@ import pyarrow.compute as pc
 
 from matrixone.objects.stats import STATS_SIZE, stats_columns
 from replication.mirror.layout import MANIFEST_SCHEMA
-
-if TYPE_CHECKING:
-    pass
-
 
 LISTED_SCHEMA = pa.schema(
     [
@@ -38,13 +32,12 @@ LISTED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ObjectDiff:
-    """What leads from the mirror's last point to the snapshot.
+    """The difference between the mirror's last point and a snapshot.
 
     Attributes
     ----------
-    added : LISTED_SCHEMA, objects that are live at the snapshot and that the mirror's manifest of their table does not
-        have.
-    removed : LISTED_SCHEMA, objects of the manifests that are no longer live.
+    added : LISTED_SCHEMA; objects that are live at the snapshot and not in the manifest of their table.
+    removed : LISTED_SCHEMA; objects of the manifests that are no longer live.
     """
 
     added: pa.Table
@@ -55,7 +48,7 @@ class ObjectDiff:
         return set(pc.unique(pa.concat_tables([self.added, self.removed]).column("table_id")).to_pylist())
 
     def without(self, table_ids: Collection[int]) -> "ObjectDiff":
-        """The same, less some tables."""
+        """The difference of all but some tables."""
         return (
             ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids))
             if table_ids
@@ -63,12 +56,12 @@ class ObjectDiff:
         )
 
     def joined(self, other: "ObjectDiff") -> "ObjectDiff":
-        """With that of other tables."""
+        """Together with the difference of other tables."""
         return ObjectDiff(pa.concat_tables([self.added, other.added]), pa.concat_tables([self.removed, other.removed]))
 
 
 def without_objects(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """The rows whose object and table `others` does not have."""
+    """The rows whose table and object are not in `others`."""
     return join_objects(rows, others, "left anti")
 
 
@@ -85,7 +78,7 @@ def of_tables(rows: pa.Table, table_ids: Collection[int]) -> pa.ChunkedArray:
 
 
 def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
-    """A manifest (MANIFEST_SCHEMA) in the form of a list, to be compared with one."""
+    """A manifest (MANIFEST_SCHEMA) in the schema of object lists, to be compared with one."""
     return pa.Table.from_batches(
         [
             decode_stats(_with_list_columns(batch, table_id))
@@ -96,7 +89,7 @@ def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
 
 
 def as_manifest(listed: pa.Table) -> pa.Table:
-    """Rows of one table as its manifest has them."""
+    """The objects of one table in the schema of manifests."""
     return listed.select(MANIFEST_SCHEMA.names).cast(MANIFEST_SCHEMA)
 
 
@@ -108,7 +101,7 @@ def _with_list_columns(batch: pa.RecordBatch, table_id: int) -> pa.RecordBatch:
 
 
 def decode_stats(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add what the stats say. Rows whose stats have another length keep nulls there; validation names them."""
+    """Add the columns that the stats contain; null for stats of a wrong length, which validation reports."""
     stats = batch.column("stats").cast(pa.binary())
     lengths = pc.binary_length(stats)
     sound = pc.fill_null(pc.equal(lengths, STATS_SIZE), False)
@@ -134,8 +127,9 @@ def decode_stats(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def join_objects(left: pa.Table, right: pa.Table, kind: str) -> pa.Table:
-    """Semi or anti join by table and object, in the order of `left`. Row numbers are joined and the rows taken: a join
-    in Arrow keeps no order.
+    """Semi or anti join by table and object, in the order of `left`.
+
+    A join in Arrow does not keep the order, so row numbers are joined, and the rows taken by them.
     """
     keys = ["table_id", "name"]
     numbered = left.select(keys).append_column("row", pa.array(np.arange(left.num_rows)))

@@ -1,4 +1,4 @@
-"""Which store a URL names."""
+"""The store of a URL."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -9,18 +9,18 @@ from replication.mirror.store import Store
 
 
 def open_store(url: str) -> Store:
-    """The store of a `file:` or `s3:` URL or a plain path. Raises BadName for what is none of them."""
+    """The store of a `file:` or `s3:` URL or a plain path. Raises BadName for any other URL."""
     if url.startswith("s3://"):
-        from replication.mirror.s3_store import open_s3  # brings the client library, which a local mirror does not need
+        from replication.mirror.s3_store import open_s3  # loads a client library that a local mirror does not need
 
         return open_s3(url)
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
-            raise BadName("a file URL that names a host", subject=url, remedy="Write file:///path or a plain path.")
+            raise BadName("a file URL with a host", subject=url, remedy="Write file:///path or a plain path.")
         return LocalStore(Path(unquote(parts.path)))
     if "://" in url:
         raise BadName(
-            "a store of an unknown kind", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
+            "an unknown kind of store", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
         )
     return LocalStore(Path(url))

@@ -1,4 +1,4 @@
-"""A mirror's points as values: what is read at one of them, and how a person names it."""
+"""A mirror's points as values, and how a person names a point."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,9 +18,9 @@ class TableRef:
 
     Attributes
     ----------
-    lsn : the iteration that wrote the manifest; older than the point's where the table has not changed since.
-    manifest : store name.
-    objects, rows, bytes : of the live objects, tombstones included; rows are stored ones, before deletes.
+    lsn : the iteration that wrote the manifest; less than the point's if the table has not changed since.
+    manifest : its path in the mirror.
+    objects, rows, bytes : of the live objects, tombstones included; rows as stored, before deletes.
     """
 
     table_id: int
@@ -63,7 +63,7 @@ class LaggingTable:
 
     Attributes
     ----------
-    database, name : what it is called upstream at the point.
+    database, name : its names upstream at the point.
     lsn : the newest point that shows it; None = none does.
     """
 
@@ -90,17 +90,17 @@ class LaggingTable:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A state of the whole subscription that can be read.
+    """A state of the whole subscription that can be read, with all its tables.
 
     Attributes
     ----------
     lsn : the iteration that made it.
-    at : the upstream's clock at its snapshot.
-    committed_at : our clock, UTC.
-    ledger : store name of what this point copied; empty if nothing.
+    at : time of its snapshot, by the upstream's clock.
+    snapshot : the snapshot's name.
+    committed_at : time of its commit, by our clock, UTC.
+    ledger : path of the list of objects that it brought; empty if there are none.
     tables : by table id; what can be read at the point.
-    behind : by table id; tables that have not reached the point. Without any, all tables together are a state that the
-        upstream had.
+    behind : by table id; tables that have not reached the point.
     """
 
     lsn: int
@@ -113,6 +113,7 @@ class Point:
 
     @property
     def consistent(self) -> bool:
+        """Whether all tables together are a state that the upstream had: no table is behind."""
         return not self.behind
 
     def table(self, qualified_name: str) -> TableRef:
@@ -121,18 +122,18 @@ class Point:
         found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
         late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
         if late is not None and not found:
-            stands = "has no point yet" if late.lsn is None else f"stands at lsn {late.lsn}"
+            state = "has no point yet" if late.lsn is None else f"is at lsn {late.lsn}"
             raise PointNotReached(
-                f"the table is in quarantine and {stands}",
+                f"the table is in quarantine and {state}",
                 subject=f"table {qualified_name} at lsn {self.lsn}",
                 remedy="`ccpr points NAME` shows which tables are behind; each iteration tries them again."
                 + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
             )
         if len(found) != 1:
             what = (
-                "no such table in the point"
+                "the point has no such table"
                 if not found
-                else "several tables are written so; a dot in a name makes it ambiguous"
+                else "several tables are written this way; a dot in a name makes it ambiguous"
             )
             raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
         return found[0]
@@ -140,7 +141,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is published and can be read: `iteration_lsn` counts idle iterations too, the points do not."""
+    """Which points can be read, and how far the replica is.
+
+    Attributes
+    ----------
+    oldest_point, newest_point : lsn of the points that can be read; None before the first.
+    iteration_lsn : the next iteration's lsn; idle iterations, which make no point, count too.
+    watermark : time up to which the replica is complete, by the upstream's clock, in nanoseconds.
+    """
 
     oldest_point: int | None
     newest_point: int | None
@@ -149,24 +157,27 @@ class Head:
 
 
 def instant_text(nanoseconds: int) -> str:
-    if not 0 <= nanoseconds < 2**63:  # no time that a calendar has
+    """A time since 1970 as ISO 8601, UTC."""
+    if not 0 <= nanoseconds < 2**63:  # not a time of the calendar
         return f"{nanoseconds} ns"
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
 def parse_at(text: str) -> int | datetime:
-    """What a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC where it names no zone).
-    Raises ValueError."""
+    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
+
+    Raises ValueError.
+    """
     if text.isdecimal():
         return int(text)
     return as_utc(datetime.fromisoformat(text))
 
 
 def nanoseconds_of(instant: datetime) -> int:
-    """Since 1970, to the microsecond; UTC where it names no zone."""
+    """Nanoseconds since 1970, to the microsecond; a time without a zone is UTC."""
     return (as_utc(instant) - _EPOCH) // timedelta(microseconds=1) * 1_000
 
 
 def as_utc(instant: datetime) -> datetime:
-    """A time without a zone is one of UTC, whatever zone this machine is in."""
+    """A time without a zone is UTC, whatever the zone of this machine."""
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

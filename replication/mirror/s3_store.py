@@ -1,11 +1,11 @@
-"""A mirror's files in an object store, through `pyarrow.fs`: S3 and what speaks its language. The contract is that of
+"""A mirror's files in an object store with the S3 protocol, through `pyarrow.fs`. The interface is that of
 `replication.mirror.store`.
 
-A name appears by one upload of its whole content and is never moved. The content is spooled to a local temporary file
-first (under TMPDIR): so the checks see all of it before the store hears of it, and memory stays small. An upload of
-more than 10 MB goes in parts; until the last one has arrived there is no object. Parts of an upload that was killed
-are invisible here and cost storage until the bucket's rule `AbortIncompleteMultipartUpload` removes them: `sweep`
-cannot (pyarrow has no call for it).
+A file appears by one upload of its whole content and is never moved. The content is first written to a local temporary
+file (under TMPDIR), so that checks get all of it before it is uploaded, and little memory is used. An upload of more
+than 10 MB is sent in parts; the object does not exist until the last part has arrived. Parts of an upload that was
+killed cannot be seen here. They use storage until the bucket's rule `AbortIncompleteMultipartUpload` removes them;
+`sweep` cannot, because pyarrow has no call for it. Source: decision one-upload-per-file.
 
 Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are
 shown, logged and stored.
@@ -14,6 +14,7 @@ shown, logged and stored.
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pyarrow as pa
@@ -21,23 +22,23 @@ from pyarrow import fs
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import BadName, MirrorDamaged, StoreFailed
-from replication.mirror.store import Chunk, StoredFile, check_name
+from replication.mirror.store import Chunk, StoredFile, check_name, map_file
 
 CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 _OPTIONS = ("endpoint_override", "region", "scheme")
-_S3_REMEDY = "Write s3://bucket/prefix, behind it if needed ?region=…&endpoint_override=host:port&scheme=http."
+_S3_REMEDY = "Write s3://bucket/prefix, if needed with ?region=…&endpoint_override=host:port&scheme=http behind it."
 _REFUSED_REMEDY = (
-    "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) may read and write there; "
-    "then run again: the iteration continues where it stopped."
+    "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
+    "may read and write there; then run it again: the iteration continues where it stopped."
 )
 
 
 class ObjectStore:
-    """Names below a prefix of a file system whose files appear when they are closed, as those of object stores do.
+    """Files below a prefix of a file system whose files appear when they are closed, as those of object stores do.
 
     Attributes
     ----------
-    url : as `open_store` understands it; without secrets.
+    url : as for `open_store`; without secrets.
     """
 
     def __init__(self, filesystem: fs.FileSystem, root: str, url: str) -> None:
@@ -58,7 +59,7 @@ class ObjectStore:
                 spool.flush()
                 if check is not None:
                     check(FileContent(spool.fileno()))
-                self._upload(path, _map(spool.name, size))
+                self._upload(path, map_file(Path(spool.name)))
         except OSError as error:
             raise self._failed("write", name, error) from error
         return StoredFile(size, digest.digest())
@@ -73,10 +74,10 @@ class ObjectStore:
             raise self._failed("write", name, error) from error
 
     def sync(self, folder: str) -> None:
-        """Nothing to do: what was uploaded is durable."""
+        """Does nothing: what was uploaded is durable."""
 
     def read(self, name: str) -> pa.Buffer:
-        """The whole object, in memory: as much as one object of the mirror is large."""
+        """Reads the whole file into memory."""
         try:
             with self._files.open_input_file(self._path(name)) as file:
                 content = file.read_buffer()
@@ -120,15 +121,15 @@ class ObjectStore:
             raise self._failed("delete", folder, error) from error
 
     def sweep(self) -> int:
-        """Nothing unfinished is ever to be seen; see the module for what is not."""
+        """Does nothing: unfinished uploads cannot be seen here."""
         return 0
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
 
     def _upload(self, path: str, content: pa.Buffer) -> None:
-        """One write of all: were there several, an error between them would still end in an object, as closing a
-        stream completes it."""
+        """Writes everything at once. After an error between two writes, closing the stream would still complete the
+        object."""
         stream = self._files.open_output_stream(path, compression=None)
         stream.write(content)
         stream.close()
@@ -141,14 +142,17 @@ class ObjectStore:
 
 
 def open_s3(url: str) -> ObjectStore:
-    """The store of `s3://bucket/prefix?…`; nothing is asked of the server yet. Raises BadName."""
+    """The store of `s3://bucket/prefix?…`; does not connect yet. Raises BadName."""
     parts = urlsplit(url)
     shown = f"s3://{parts.netloc.rpartition('@')[2]}{parts.path}"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if any("@" in text for text in (parts.netloc, parts.query)) or any(
         "key" in name or "token" in name for name in options
     ):
-        remedy = "Leave them out and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or use the instance's role."
+        remedy = (
+            "Remove them, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, "
+            "or use the instance's role."
+        )
         raise BadName("credentials in a URL, which is shown and logged", subject=shown, remedy=remedy)
     if unknown := set(options) - set(_OPTIONS):
         raise BadName(f"unknown options {', '.join(sorted(unknown))}", subject=shown, remedy=_S3_REMEDY)
@@ -163,7 +167,7 @@ def open_s3(url: str) -> ObjectStore:
         raise BadName("a scheme that is neither http nor https", subject=shown, remedy=_S3_REMEDY)
     canonical = f"s3://{root}" + (f"?{urlencode(sorted(options.items()), safe=':')}" if options else "")
     try:
-        # Small files in one PUT; parts one after another, so that no more than one is in memory.
+        # Without background writes parts are sent one after another, so that no more than one is in memory.
         files = fs.S3FileSystem(
             **options,
             allow_delayed_open=True,
@@ -174,10 +178,3 @@ def open_s3(url: str) -> ObjectStore:
     except (OSError, pa.ArrowInvalid) as error:
         raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_S3_REMEDY) from error
     return ObjectStore(files, root, canonical)
-
-
-def _map(path: str, size: int) -> pa.Buffer:
-    if size == 0:  # an empty file cannot be mapped
-        return pa.py_buffer(b"")
-    with pa.memory_map(path) as source:
-        return source.read_buffer()

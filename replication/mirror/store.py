@@ -1,13 +1,14 @@
-"""Where a mirror's files live. A name appears with its whole content or not at all.
+"""The interface of the stores, which hold a mirror's files. A file appears with its whole content or not at all.
 
-The contract (the local store here; `replication.mirror.s3_store` stands behind the same one): `put` writes an
-immutable name, `replace` is for the one mutable name (`head.json`), `sync` makes names that were put in a folder
-survive a power cut. Names are relative, `/`-separated, made by us from checked parts. Source: architecture.md, rooms.
+`replication.mirror.local_store` stores in a folder, `replication.mirror.s3_store` in an object store. `put` writes an
+immutable file, `replace` is for the one mutable file (`head.json`), and `sync` makes the files that were put in a
+folder survive a power cut. Names are relative and `/`-separated, and consist of parts that this program has checked.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ Chunk: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What was written.
+    """Size and checksum of a file that was written.
 
     Attributes
     ----------
@@ -34,47 +35,62 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """See the module's contract."""
+    """See the module. All methods raise StoreFailed, and BadName for a name that `check_name` refuses."""
 
     url: str
 
     def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
-        """Write an immutable name. `check` sees the whole content before the name appears and raises to refuse it."""
+        """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it."""
         ...
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
-        """Write small immutable names. Each appears on its own; after an error some are there, and some not."""
+        """Write small immutable files. Each appears on its own; after an error some are there, and some are not."""
         ...
 
-    def replace(self, name: str, content: bytes) -> None: ...
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a mutable file, which readers see with its former or its new content."""
+        ...
 
-    def sync(self, folder: str) -> None: ...
+    def sync(self, folder: str) -> None:
+        """Make the files of a folder survive a power cut; `""` is the root."""
+        ...
 
     def read(self, name: str) -> pa.Buffer:
-        """The content, memory-mapped where the store can, else all of it in memory. Raises MirrorDamaged if the name
-        is missing."""
+        """The content, memory-mapped if the store can, else in memory. Raises MirrorDamaged if the file is missing."""
         ...
 
     def size(self, name: str) -> int | None:
-        """Bytes of a name, None if it is not there."""
+        """Bytes of a file, None if it does not exist."""
         ...
 
     def names(self, folder: str) -> Iterator[str]:
-        """All names below a folder, in order."""
+        """The names of all files below a folder, in order."""
         ...
 
-    def delete(self, name: str) -> None: ...
+    def delete(self, name: str) -> None:
+        """Nothing happens if the file does not exist."""
+        ...
 
-    def delete_folder(self, folder: str) -> None: ...
+    def delete_folder(self, folder: str) -> None:
+        """Delete all files below a folder. Nothing happens if there are none."""
+        ...
 
     def sweep(self) -> int:
-        """Remove what killed writers left unfinished; the caller holds the lease, so nobody is writing. Returns how
-        many there were."""
+        """Delete what killed writers left unfinished. The caller holds the lease, so nobody else is writing. Returns
+        the number of files."""
         ...
 
 
 def check_name(name: str) -> str:
-    """A store name made of plain parts; `..`, empty parts and absolute names are refused."""
+    """The name, if it consists of plain parts. Raises BadName for `..`, empty parts and absolute names."""
     if not _NAME.fullmatch(name) or any(part.strip(".") == "" for part in name.split("/")):
-        raise BadName("not a name that may become a path", subject=f"name {name[:80]!r}")
+        raise BadName("not a name that may be a path", subject=f"name {name[:80]!r}")
     return name
+
+
+def map_file(path: Path) -> pa.Buffer:
+    """The content of a file of this machine, memory-mapped. Raises OSError."""
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as source:
+        return source.read_buffer()

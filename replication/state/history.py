@@ -26,7 +26,7 @@ _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 
 
 @dataclass(frozen=True, slots=True)
 class TablePoint:
-    """The state of one table from a point on, until its next table point.
+    """One table from a point on, until its next table point.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class TablePoint:
 
 @dataclass(frozen=True, slots=True)
 class GlobalPoint:
-    """A point as the catalog lists it: without its tables, with what it brought.
+    """A point as the catalog database lists it: without its tables, with what it brought.
 
     Attributes
     ----------

@@ -95,5 +95,5 @@ def after(event: Event, now: Pair, name: str) -> Pair:
         raise SubscriptionMissing("it was dropped", subject=subject)
     text = f"not possible in state {now.state.name.lower()}, iteration {now.iteration.name.lower()}: {event}"
     raise TransitionRefused(
-        text, subject=subject, remedy=f"`ccpr resume {name}` sets it right and keeps the checkpoint."
+        text, subject=subject, remedy=f"`ccpr resume {name}` makes it run again, from its checkpoint."
     )

@@ -50,8 +50,9 @@ class LaggingTargetTable:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "LaggingTargetTable":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
-        failure = Failure(*(text_of(value["failure"][key]) for key in ("code", "message", "subject", "remedy")))
-        return cls(text_of(value["table"]), failure, tuple(map(text_of, value["statements"])))
+        return cls(
+            text_of(value["table"]), Failure.from_json(value["failure"]), tuple(map(text_of, value["statements"]))
+        )
 
 
 @dataclass(frozen=True, slots=True)
