@@ -10,7 +10,7 @@ from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.iteration.iteration import Outcome
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
-from replication.service.targets import TargetOutcome, sync_targets
+from replication.service.target_sync import TargetOutcome, sync_targets
 from resources.replication import Replication
 
 

@@ -10,7 +10,7 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, handle_errors, out, show_json, show_table, size_text
 from ccpr_cli.show import clock_text
 from replication.iteration.plan import Plan
-from replication.service.targets import plan_targets
+from replication.service.target_sync import plan_targets
 from replication.service.workspace import Workspace
 
 _SHOWN_TABLES = 40

@@ -17,7 +17,7 @@ from ccpr_cli.show import clock_text
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
 from replication.iteration.options import IterationOptions
-from replication.service.targets import TargetOutcome, sync_targets
+from replication.service.target_sync import TargetOutcome, sync_targets
 from replication.service.workspace import Workspace
 
 SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
@@ -117,6 +117,5 @@ def run_steps(workspace: Workspace, iteration: Iteration, engine: str, display: 
 
 def sync(workspace: Workspace, iteration: Iteration, display: Display) -> list[TargetOutcome]:
     """Bring all targets to the newest point, with progress on standard error."""
-    progress = display.callbacks
     with display:
-        return sync_targets(workspace, iteration, on_target=progress.on_target, on_rows=progress.on_rows)
+        return sync_targets(workspace, iteration, progress=display.callbacks)

@@ -14,6 +14,7 @@ from ccpr_cli.progress import Display
 from ccpr_cli.target_output import outcome_json, show_outcome
 from replication.schema.policy import DdlPolicy
 from replication.service import targets
+from replication.service.target_sync import TargetOutcome, rebuild_table
 from replication.service.workspace import Workspace
 from replication.state.targets import Target
 
@@ -115,8 +116,8 @@ def rebuild(
         workspace.iteration(name) as iteration,
         Display() as display,
     ):
-        result = targets.rebuild(workspace, iteration, target_name, table, on_rows=display.callbacks.on_rows)
-    outcome = targets.TargetOutcome(target_name, result, None, time.monotonic() - started)
+        result = rebuild_table(workspace, iteration, target_name, table, progress=display.callbacks)
+    outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
     if as_json:
         show_json(outcome_json(outcome))
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccpr_cli.output import counted, err, out
 from replication.failure import Failure
-from replication.service.targets import TargetOutcome
+from replication.service.target_sync import TargetOutcome
 from replication.state.targets import LaggingTargetTable
 from replication.targets.plan import Alter, Build, Drop, TableStep, TargetPlan
 

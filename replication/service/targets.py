@@ -1,53 +1,29 @@
-"""Targets as a person makes and changes them, and the carrying of a subscription's points into all of them
-(requirement B6).
+"""Adding, altering, removing and releasing the targets of a subscription (docs/requirements.md B6).
 
-The mirror is the first destination, and a target is fed from it: a target that fails keeps neither the mirror nor
-another target.
+A target is a database that is synced from the mirror, see `replication.service.target_sync`.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from matrixone.errors import CcprError
-from replication.errors import BadSetting, LeaseLost, TargetExists, TargetInUse
-from replication.failure import Failure
-from replication.iteration.iteration import Iteration
+from replication.errors import BadSetting, TargetExists, TargetInUse
 from replication.schema.policy import DdlPolicy
 from replication.service.workspace import Workspace
-from replication.state.history import GlobalPoint, PointHistory
+from replication.state.history import PointHistory
 from replication.state.subscription import check_subscription_name
 from replication.state.targets import Target, TargetRecords, TargetState
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.base import TableState
 from replication.targets.database import DatabaseTarget
-from replication.targets.errors import TargetChangeStuck, TargetTableUnknown
-from replication.targets.plan import TargetPlan, TargetRules, plan_target
-from replication.targets.sync import OnRows, SyncResult, TargetSync
-
-
-@dataclass(frozen=True, slots=True)
-class TargetOutcome:
-    """How the carrying to one target ended.
-
-    Attributes
-    ----------
-    result : None if it stood at the newest point before, or failed.
-    failure : of the target as a whole; failures of its tables are in `result.behind`.
-    """
-
-    target: str
-    result: SyncResult | None
-    failure: Failure | None
-    seconds: float
+from replication.targets.errors import TargetTableUnknown
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTable:
-    """A table that is an ordinary one now. `left_out`: what could not be brought back."""
+    """A table that is an ordinary one now. `left_out`: descriptions of what could not be brought back."""
 
     target: str
     table: str
@@ -63,7 +39,12 @@ def address_of(target: Target) -> Address:
     return parse_target_uri(target.uri)[0]
 
 
-# ---- add, alter, remove
+@contextmanager
+def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
+    """A session with the target's database. Raises what `DatabaseTarget.open` raises."""
+    password = workspace.vault.open(target.sealed_password)
+    with DatabaseTarget(address_of(target), password, target.task_id) as opened:
+        yield opened
 
 
 def add(
@@ -75,16 +56,16 @@ def add(
     policy: DdlPolicy,
     as_text: tuple[str, ...] = (),
 ) -> Target:
-    """Connect, make the registry there, then write one row; nothing is result yet.
+    """Connect, make the registry there, then write one row. Nothing is synced yet.
 
-    Raises SubscriptionMissing, BadName, BadSetting, TargetExists, and what the target has against it.
+    Raises SubscriptionMissing, BadName, BadSetting, TargetExists, and what `DatabaseTarget.open` raises.
     """
     check_subscription_name(target_name)
     records = records_of(workspace, name)
     _check_columns(records, as_text)
     for other in records.all():
         known = address_of(other)
-        if other.name == target_name or _place(known) == _place(address):
+        if other.name == target_name or _server_and_database(known) == _server_and_database(address):
             raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
     with DatabaseTarget(address, password, records.task_id) as opened:
         dialect = opened.dialect
@@ -111,8 +92,8 @@ def alter(
     login: tuple[Address, str] | None,
     as_text: tuple[str, ...] = (),
 ) -> Target:
-    """Another policy, another way to the same database, more columns as text. Raises TargetMissing, BadSetting, and
-    what the target has against it.
+    """Set another policy, another address or login of the same database, or more columns that are kept as text. Raises
+    TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
     """
     records = records_of(workspace, name)
     target = records.get(target_name)
@@ -124,12 +105,14 @@ def alter(
         address, password = login
         if address.database != address_of(target).database:
             raise BadSetting(
-                "a target stays the same database", subject="--to", remedy="Add another target for another database."
+                "the database of a target cannot be changed",
+                subject="--to",
+                remedy="Add another target for another database.",
             )
         with DatabaseTarget(address, password, records.task_id) as opened:
             if target.lsn is not None and not opened.tables():
                 raise BadSetting(
-                    "the database there has no table of this subscription",
+                    "the database at that address has no table of this subscription",
                     subject="--to",
                     remedy="Add it as another target.",
                 )
@@ -139,7 +122,7 @@ def alter(
 
 
 def _check_columns(records: TargetRecords, names: Sequence[str]) -> None:
-    """`table.column` each; of the newest point's tables, once there is a point."""
+    """Each name is `table.column`, of the newest point's tables if there is a point. Raises BadSetting."""
     history = PointHistory(records.engine, records.task_id)
     newest = history.newest() if names else None
     points = history.tables(newest.lsn).values() if newest is not None else ()
@@ -147,34 +130,34 @@ def _check_columns(records: TargetRecords, names: Sequence[str]) -> None:
     for name in names:
         if not all(name.rpartition(".")[::2]) or (newest is not None and name not in known):
             raise BadSetting(
-                f"{name!r:.80} is no table.column",
+                f"{name!r:.80} is not a table.column",
                 subject="--as-text",
-                remedy="Name a column as it is upstream, `orders.duration`.",
+                remedy="Use the names upstream, for example `orders.duration`.",
             )
 
 
 def remove(workspace: Workspace, name: str, target_name: str, *, force: bool = False) -> None:
-    """Forget a target. Raises TargetMissing; TargetInUse if it has tables that were not released, unless `force`."""
+    """Delete a target's row. Raises TargetMissing; TargetInUse if it has tables that were not released, unless
+    `force`."""
     records = records_of(workspace, name)
     target = records.get(target_name)
     if not force:
-        with _opened(workspace, target) as destination:
-            held = [
-                entry for entry in destination.tables().values() if entry.state in (TableState.LIVE, TableState.LOADING)
-            ]
-        if held:
-            raise TargetInUse(f"{len(held)} tables in it are being synced", subject=f"target {target_name}")
+        with open_target(workspace, target) as opened:
+            states = [entry.state for entry in opened.tables().values()]
+        synced = sum(state in (TableState.LIVE, TableState.LOADING) for state in states)
+        if synced:
+            raise TargetInUse(f"{synced} tables in it are being synced", subject=f"target {target_name}")
     records.remove(target_name)
 
 
 def release(
     workspace: Workspace, name: str, target_name: str | None = None, table: str | None = None
 ) -> list[ReleasedTable]:
-    """End the subscription of a table, or of all, in one target or in all: they become ordinary tables, and later runs
-    leave them alone.
+    """End the sync of a table, or of all, in one target or in all. They become ordinary tables, and later runs do not
+    touch them.
 
-    A released table is remembered in the target's registry. Raises TargetMissing, TargetTableUnknown for a name that
-    no target has.
+    The target's registry keeps the released tables. Raises TargetMissing, TargetTableUnknown for a name that no target
+    has.
     """
     records = records_of(workspace, name)
     chosen = [records.get(target_name)] if target_name is not None else records.all()
@@ -182,151 +165,25 @@ def release(
     for target in chosen:
         if target.state is TargetState.RELEASED:
             continue
-        with _opened(workspace, target) as destination:
-            for table_id, entry in sorted(destination.tables().items()):
+        with open_target(workspace, target) as opened:
+            for table_id, entry in sorted(opened.tables().items()):
                 known = entry.table.source
                 if table not in (None, known.qualified_name, known.name):
                     continue
                 if entry.state is TableState.LIVE:
-                    found.append(ReleasedTable(target.name, entry.table.qualified_name, destination.release(table_id)))
+                    found.append(ReleasedTable(target.name, entry.table.qualified_name, opened.release(table_id)))
                 elif entry.state is TableState.LOADING and table is None:
-                    destination.drop([table_id])
+                    opened.drop([table_id])
         if table is None:
             records.change(target.name, state=TargetState.RELEASED.value)
     if table is not None and not found:
         raise TargetTableUnknown(
             "no target has such a table that is being synced",
             subject=f"table {table}",
-            remedy="Give its name upstream, t or db.t. One that was released before is an ordinary table already.",
+            remedy="Use its name upstream, t or db.t. A table that was released before is an ordinary table already.",
         )
     return found
 
 
-# ---- carry, plan
-
-
-def sync_targets(
-    workspace: Workspace,
-    iteration: Iteration,
-    *,
-    on_target: Callable[[str], None] = lambda _: None,
-    on_rows: OnRows = lambda _, __: None,
-) -> list[TargetOutcome]:
-    """Carry each target to the newest point; the caller has just ended an iteration and holds its lease.
-
-    A target that fails is written down and the next one result. Raises LeaseLost, and what the catalog database has
-    against it.
-    """
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
-    outcomes: list[TargetOutcome] = []
-    for target in records.all():
-        if newest is None or target.state is TargetState.RELEASED:
-            continue
-        if target.lsn == newest.lsn and not target.behind and target.failing is None:
-            outcomes.append(TargetOutcome(target.name, None, None, 0.0))
-            continue
-        on_target(target.name)
-        started = time.monotonic()
-        result, failure = None, None
-        if target.needed_lsn is None:  # a first load that is interrupted goes on at this point
-            records.change(target.name, needed_lsn=newest.lsn)
-        try:
-            with _target_sync(workspace, iteration, target, history, newest, on_rows) as sync:
-                result = sync.run()
-        except LeaseLost:
-            raise
-        except CcprError as error:
-            failure = Failure.of(error)
-        if result is not None:
-            _record_result(records, target, result)
-        elif failure is not None:
-            records.record_failure(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
-        outcomes.append(TargetOutcome(target.name, result, failure, time.monotonic() - started))
-    return outcomes
-
-
-def rebuild(
-    workspace: Workspace, iteration: Iteration, target_name: str, table: str, *, on_rows: OnRows = lambda _, __: None
-) -> SyncResult:
-    """Make a table of a target anew from the newest point of the mirror, `t` or `db.t` by its name upstream; the
-    others are result, too.
-
-    The caller holds the subscription's lease. Raises TargetMissing, TargetTableUnknown, and what `TargetSync.rebuild`
-    raises.
-    """
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    target = records.get(target_name)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
-    if newest is None or target.state is TargetState.RELEASED:
-        what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
-        raise TargetTableUnknown(
-            what, subject=f"target {target_name}", remedy="Run `ccpr run`; a released target has to be added again."
-        )
-    with _target_sync(workspace, iteration, target, history, newest, on_rows) as sync:
-        result = sync.rebuild(table)
-    _record_result(records, target, result)
-    return result
-
-
-def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, TargetPlan | Failure]:
-    """What the open iteration's catalog means for each target, by its name. Only the definitions are looked at, no
-    rows."""
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    catalog = iteration.diff_catalog()
-    found: dict[str, TargetPlan | Failure] = {}
-    for target in records.all():
-        if target.state is TargetState.RELEASED:
-            continue
-        try:
-            with _opened(workspace, target) as destination:
-                registered = destination.tables()
-                stuck = {
-                    table_id: Failure.of(
-                        TargetChangeStuck(text, subject=f"table {registered[table_id].table.qualified_name}")
-                    )
-                    for table_id, text in destination.stuck().items()
-                }
-                kept = {**stuck, **catalog.failures}
-                tables = [table for table_id, table in catalog.tables.items() if table_id not in kept]
-                found[target.name] = plan_target(_rules(target), registered, tables, kept=kept)
-        except CcprError as error:
-            found[target.name] = Failure.of(error)
-    return found
-
-
-def _rules(target: Target) -> TargetRules:
-    return TargetRules(target.dialect, address_of(target).database, target.policy, target.as_text, target.task_id)
-
-
-def _place(address: Address) -> tuple[str, int, str]:
+def _server_and_database(address: Address) -> tuple[str, int, str]:
     return address.endpoint.host.lower(), address.endpoint.port, address.database
-
-
-@contextmanager
-def _target_sync(
-    workspace: Workspace,
-    iteration: Iteration,
-    target: Target,
-    history: PointHistory,
-    newest: GlobalPoint,
-    on_rows: OnRows,
-) -> Iterator[TargetSync]:
-    with _opened(workspace, target) as destination:
-        yield TargetSync(
-            destination, iteration.mirror, history, newest, _rules(target), confirm=iteration.confirm, on_rows=on_rows
-        )
-
-
-def _record_result(records: TargetRecords, target: Target, result: SyncResult) -> None:
-    records.record_sync(target.name, result.lsn, result.snapshot_ts, result.needed_lsn, result.behind)
-
-
-@contextmanager
-def _opened(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
-    with DatabaseTarget(
-        address_of(target), workspace.vault.open(target.sealed_password), target.task_id
-    ) as destination:
-        yield destination

@@ -1,7 +1,7 @@
 """Where a target is: mysql://user:password@host[:port]/database[?ssl-mode=…], as a value that holds no password.
 
-Taken apart as the URI of an upstream is (`matrixone.upstream.endpoint`: the last '@' ends the password, which is taken
-literally), with a database behind the host. The port is 3306 where none is said.
+It is parsed as the URI of an upstream is (`matrixone.upstream.endpoint`: the last '@' ends the password, which is taken
+literally), with a database after the host. The port is 3306 if none is given.
 """
 
 import re
@@ -29,22 +29,22 @@ class Address:
 
 
 def parse_target_uri(uri: str) -> tuple[Address, str | None]:
-    """The address and the password (None where the URI has none). Raises BadTargetUri, whose text repeats nothing of
-    the URI."""
+    """The address and the password (None if the URI has none). Raises BadTargetUri, whose text repeats nothing of the
+    URI."""
     credentials, at, place = uri.rpartition("@")
     found = _PLACE.fullmatch(place)
     if not at or found is None:
         raise BadTargetUri("it is not mysql://user:password@host:port/database", subject="target URI")
     database = unquote(found["database"])
     if "\0" in database or len(database) > 64:
-        raise BadTargetUri("no server takes this name of a database", subject="target URI")
+        raise BadTargetUri("no server accepts this database name", subject="target URI")
     try:
         endpoint, password = parse_uri(
             f"{credentials}@{found['host']}{found['port'] or f':{DEFAULT_PORT}'}{found['options'] or ''}"
         )
     except BadUri as error:
-        reason = error.message.partition(": ")[2] or "it cannot be taken apart"
-        raise BadTargetUri(reason, subject="target URI") from None  # the cause is about an upstream
+        reason = error.message.partition(": ")[2] or "it cannot be parsed"
+        raise BadTargetUri(reason, subject="target URI") from None  # the cause names an upstream
     return Address(endpoint, database), password
 
 

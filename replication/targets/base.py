@@ -1,23 +1,23 @@
-"""What a destination promises: whoever carries points into one relies on this, and
-`tests/replication/targets/contract.py` tests it.
+"""What a destination promises. `replication.targets.sync` relies on it, and `tests/replication/targets/contract.py`
+tests it.
 
-A destination holds tables of one subscription. Each stands at a *location*: the last point whose rows it has. The
-mirror is the first destination; the others are fed from it, table by table, from the location where they stand
-straight to a newer point.
+A destination holds tables of one subscription. Each table has a *location*: the last point whose rows it has. The
+mirror comes first (decision mirror-is-the-first-destination). Destinations are synced from it, table by table, from a
+table's location directly to a newer point.
 
-The promises, for every destination:
+The promises, for every destination (N, B and D are of docs/requirements.md):
 
-1. **A location is the truth about the rows.** It moves with the rows, in one commit, or not at all. After a kill at
-   any moment `points()` of a new session tells what the rows are.
+1. **A location says which rows are there.** It moves together with the rows, in one commit, or not at all. After a kill
+   at any moment `points()` of a new session says which rows the tables have.
 2. **Twice is once.** `apply` or `create` of a location that the table has reached does nothing and says so; an older
    one is refused (PointTooOld). A caller that does not know whether an apply has happened may repeat it.
-3. **Nothing foreign is touched.** Only tables in the destination's own registry are altered, written to or dropped; a
-   name that somebody else has is TargetTableForeign. One of ours that was dropped or renamed by hand is
-   TargetTableDropped, now and ever after, and its checkpoint stays (N5). One whose mark was edited is MarkEdited (D5).
+3. **Nothing foreign is touched.** Only tables in the destination's own registry are altered, written to or dropped. A
+   name that somebody else's table has is TargetTableForeign. A table of ours that was dropped or renamed by hand is
+   TargetTableDropped from then on, and its checkpoint stays (N5). One whose mark was edited is MarkEdited (D5).
 4. **Readers never see less.** A table becomes visible when it is complete, in one step with what it replaces.
-5. **An unknown outcome is looked up, never guessed** (B10); if it cannot be, the error is of kind Unknown.
+5. **An unknown outcome is looked up, never guessed** (B10). If it cannot be, the error is of kind Unknown.
 6. **One writer.** A second session of the same subscription gets TargetBusy.
-7. **A table's failure is the table's own.** After an error of one table the session can go on with the next, unless
+7. **A table's failure concerns that table.** After an error of one table the session can go on with the next, unless
    the error is TargetUnavailable or TargetOutcomeUnknown: then `close` and `open`.
 """
 
@@ -38,7 +38,7 @@ class Rows(Protocol):
     Attributes
     ----------
     upserts : rows that are new or changed: the user's columns, and the hidden key column for a table without a key.
-    deletes : keys of rows that are gone: the key columns only. A key stands in one of the two.
+    deletes : keys of rows that are gone: the key columns only. A key is in one of the two.
     """
 
     @property
@@ -54,11 +54,11 @@ class LoadPart:
 
     Attributes
     ----------
-    key : names the rows: at one location the same key always means the same rows. At most 64 characters.
-    read : the rows, as tables or batches of bounded size; called once for a piece that is not there yet, in a thread
+    key : identifies the rows: at one location the same key always means the same rows. At most 64 characters.
+    read : the rows, as tables or batches of bounded size. Called once for a piece that is not there yet, in a thread
         of its own.
-    former_key : the key that an earlier release stored for the same rows; asked only where a load of such a release
-        goes on.
+    former_key : the key that an earlier release stored for the same rows. Called only if a load of such a release is
+        continued.
     """
 
     key: str
@@ -70,7 +70,7 @@ class TableState(StrEnum):
     LOADING = "loading"  # not visible yet
     LIVE = "live"
     DROPPED = "dropped"  # by somebody else
-    RELEASED = "released"  # an ordinary table now, no longer ours
+    RELEASED = "released"  # an ordinary table now, not ours any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class TargetTable:
 
     Attributes
     ----------
-    source : the table at the point whose rows it gets; its id is the table's identity here, too.
+    source : the table at the point whose rows it gets; its id identifies the table here, too.
     database, name : in the destination.
-    create : CREATE TABLE as `synced_table.for_sync` gave it, for that database and name. Empty where a destination has
-        no SQL.
-    stripped, disabled : what the statement lacks, for the release (D5).
-    remarks : what is different from the source, for the plan.
+    create : CREATE TABLE as `replication.schema.sync_mark.for_sync` gave it, for that database and name. Empty if the
+        destination has no SQL.
+    stripped, disabled : what was removed from the statement, for the release (D5).
+    remarks : what differs from the source, for the plan.
     """
 
     source: Table
@@ -110,8 +110,8 @@ class Registered:
 
     Attributes
     ----------
-    location : up to where it has the rows; None while it is loading.
-    loading : the location whose rows are being loaded; None unless it is loading. To go on with the same one spares
+    location : the last point whose rows it has; None while it is loading.
+    loading : the location whose rows are being loaded; None unless it is loading. A load of the same location keeps
         what is there.
     """
 
@@ -127,11 +127,11 @@ class Applied:
 
     Attributes
     ----------
-    skipped : the table had reached the location before; the numbers are 0 then.
+    skipped : the table had reached the location before; then the numbers are 0.
     upserted, deleted : rows written, and keys that were to be deleted.
-    missing : keys to be deleted that were not there. Somebody else wrote to the table, if this is not 0. Not counted
-        in safe mode.
-    parts, parts_skipped : of a create: pieces loaded now, and those that an earlier attempt had loaded.
+    missing : keys to be deleted that were not there. If it is not 0, somebody else wrote to the table. Not counted in
+        safe mode.
+    parts, parts_skipped : of a create: pieces loaded now, and pieces that an earlier attempt had loaded.
     """
 
     skipped: bool = False
@@ -142,49 +142,18 @@ class Applied:
     parts_skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a destination can do beyond the promises; what it cannot do is said here, and its tests ask here.
-
-    Attributes
-    ----------
-    kind : a word for people.
-    takes_rows : `create` and `apply` take rows; false where it takes objects instead (the mirror).
-    alters : definitions change in place with `alter`.
-    releases : tables can become ordinary ones.
-    resumes_load : an interrupted `create` goes on with the pieces that are missing.
-    reads_old_points : rows at an older location can still be read.
-    shares_its_place : others may have tables there, so that a registry tells which are ours. The mirror has its place
-        for itself; one that is not empty is refused when a subscription is made.
-    consistent_across_tables : all tables move in one commit; else each has its own, and the global point follows when
-        all are there.
-    """
-
-    kind: str
-    takes_rows: bool
-    alters: bool
-    releases: bool
-    resumes_load: bool
-    reads_old_points: bool
-    shares_its_place: bool
-    consistent_across_tables: bool
-
-
 class Destination(Protocol):
     """A session with a destination, for one subscription. One thread at a time."""
 
-    @property
-    def capabilities(self) -> Capabilities: ...
-
     def open(self) -> None:
-        """Connect, become the one writer, settle what an interrupted session has left (definitions half changed are
-        brought to their end; what cannot be is told by `stuck`). Raises TargetUnavailable, TargetDenied, TargetBusy,
+        """Connect, become the one writer, and complete what an interrupted session has left: changes of definitions are
+        continued, and those that cannot be are in `stuck`. Raises TargetUnavailable, TargetDenied, TargetBusy,
         TargetUnsupported.
         """
         ...
 
     def close(self) -> None:
-        """Let go. What was not committed is undone. May be called twice, and after any error."""
+        """End the session. What was not committed is undone. May be called twice, and after any error."""
         ...
 
     def tables(self) -> dict[int, Registered]:
@@ -192,21 +161,21 @@ class Destination(Protocol):
         ...
 
     def points(self) -> dict[int, Location]:
-        """Up to where each live table has the rows, by table id."""
+        """The location of each live table, by table id."""
         ...
 
     def global_point(self) -> Location:
-        """Up to where all tables together are; `NOWHERE` before the first."""
+        """The location that all tables have reached; `NOWHERE` before the first."""
         ...
 
     def stuck(self) -> dict[int, str]:
-        """Tables whose change of definition cannot go on, by id, with the reason; rows for them are refused
+        """Tables whose change of definition cannot be continued, by id, with the reason. Rows for them are refused
         (TargetChangeStuck)."""
         ...
 
     def begin(self, location: Location) -> None:
-        """Say that everything is going to be carried to a location. If the session ends before `advance` has reached
-        it, the next one is in safe mode up to there (C7).
+        """Announce that all tables are going to be synced to a location. If the session ends before `advance` has
+        reached it, the next one is in safe mode up to that location (C7).
         """
         ...
 
@@ -219,28 +188,30 @@ class Destination(Protocol):
         replaces: Sequence[int] = (),
         again: bool = False,
     ) -> Applied:
-        """Make a table with all its rows at a location, and show it when it is complete.
+        """Make a table with all its rows at a location. It becomes visible when it is complete.
 
-        `replaces` names tables (ids) that go in the step in which it comes: the one whose name it takes, as after a
-        TRUNCATE, or one that is rebuilt under the same id. Loaded aside meanwhile; an attempt that was interrupted
-        goes on if location and definition are the same, and begins anew otherwise. `again`: though the table is at the
-        location; somebody has told that its rows are not the source's.
+        `replaces` are ids of tables that are dropped in the step that shows it: the one whose name it takes, as after a
+        TRUNCATE, or one that is rebuilt under the same id. Until then the rows are loaded into a shadow table. An
+        interrupted attempt is continued if location and definition are the same, and otherwise starts again. `again`:
+        even if the table is at the location, because a person said that its rows are not the source's.
         """
         ...
 
     def apply(self, table_id: int, parts: Iterable[Rows], location: Location) -> Applied:
-        """Bring a live table to a location: new values replace old ones, keys that are gone go. All of it or nothing.
+        """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
+        nothing.
 
-        Columns are matched by name with the definition in the registry: `alter` comes first where it has changed.
+        Columns are matched by name with the definition in the registry. If the definition has changed, `alter` comes
+        first.
         """
         ...
 
     def alter(self, tables: Sequence[TargetTable], statements: Sequence[str]) -> None:
-        """Run statements that make of the live tables with these ids what is given here (new columns, new names);
-        locations do not move.
+        """Run statements that change the live tables with these ids into what is given here (new columns, new names).
+        Locations do not move.
 
-        Before each statement stands in the destination what it is and how to tell whether it has run, so that after a
-        kill the next `open` runs what is missing, and nothing twice. `tables` are all whose definition or name
+        Before a statement runs, the destination stores what it is and how to find out whether it has run. So after a
+        kill the next `open` runs what is missing, and nothing twice. `tables` are all tables whose definition or name
         changes.
         """
         ...
@@ -250,16 +221,16 @@ class Destination(Protocol):
         ...
 
     def forget(self, table_ids: Sequence[int]) -> None:
-        """Take tables that somebody else dropped, or that were released, out of the registry with their points: they
-        may come again."""
+        """Remove tables that somebody else dropped, or that were released, from the registry with their points: they
+        may be created again."""
         ...
 
     def release(self, table_id: int) -> tuple[str, ...]:
-        """Make the table an ordinary one (D5) and leave it alone from now on. Returns what could not be brought back,
-        as text."""
+        """Make the table an ordinary one (D5), and do not touch it from now on. Returns descriptions of what could not
+        be brought back."""
         ...
 
     def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
         """All tables but those `behind` have reached the location: move the global point, as far as the ones behind
-        let it. Returns it."""
+        allow. Returns it."""
         ...

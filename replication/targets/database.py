@@ -1,13 +1,13 @@
-"""A database that speaks the MySQL protocol as a destination: MariaDB, MySQL 8; the promises are those of
+"""A database that speaks the MySQL protocol as a destination: MariaDB or MySQL 8. It keeps the promises of
 `replication.targets.base`.
 
-A table's rows, its checkpoint row and, if it has to be, the global one are one transaction: delete by staged keys,
-insert from staging, checkpoint last. So after a kill there is nothing to repair, and the rule is the same for a first
-try and a repetition: every new value is a delete and an insert, every delete bears a missing row. That is what safe
-mode (C7) asks for; what remains of it here is that in safe mode missing rows are not counted as a sign that somebody
-else wrote. It still protects where the server loses what it has acknowledged (a power cut with
-`innodb_flush_log_at_trx_commit` 0 or 2 loses whole transactions, the checkpoint with them), and where a user made the
-table one of an engine without transactions.
+A table's rows, its checkpoint row and, if needed, the global one are written in one transaction: delete by staged keys,
+insert from staging, checkpoint last. So after a kill there is nothing to repair, and a repetition works like a first
+attempt: every new value is a delete and an insert, and a delete of a missing row is not an error. Safe mode
+(docs/requirements.md C7) requires just that. What is left of it here: in safe mode missing rows are not counted as a
+sign that somebody else wrote. It protects if the server loses what it has acknowledged (a power cut with
+`innodb_flush_log_at_trx_commit` 0 or 2 loses whole transactions, the checkpoint with them), or if a user changed the
+table's engine to one without transactions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,36 +30,26 @@ from replication.errors import CheckpointUnknown, PointTooOld
 from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
 from replication.schema.statements import drop_table, make_shadow, shadow_name, show_loaded
-from replication.schema.sync_mark import check_mark, release
+from replication.schema.sync_mark import release
 from replication.state.tables import checkpoints
 from replication.targets.address import Address
-from replication.targets.base import Applied, Capabilities, LoadPart, Registered, Rows, TableState, TargetTable
+from replication.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable
 from replication.targets.encoding import LoadColumn, load_columns
 from replication.targets.errors import (
     TargetChangeStuck,
     TargetOutcomeUnknown,
-    TargetTableAltered,
     TargetTableDropped,
     TargetTableForeign,
     TargetTableUnknown,
     TargetUnavailable,
     TargetUnsupported,
 )
-from replication.targets.intents import Intent, Intents, Name, all_names, quoted
+from replication.targets.intents import Intent, Intents, all_names
+from replication.targets.ownership import Ownership, name_of, names_of
 from replication.targets.registry import TARGET_METADATA, Registry
 from replication.targets.session import TargetSession
 from replication.targets.staging import InitialLoad, Staging
 
-CAPABILITIES = Capabilities(
-    kind="database",
-    takes_rows=True,
-    alters=True,
-    releases=True,
-    resumes_load=True,
-    reads_old_points=False,
-    shares_its_place=True,
-    consistent_across_tables=False,
-)
 _LOCK_SECONDS = 10.0
 _CONNECTIONS = 2
 
@@ -70,12 +60,10 @@ class DatabaseTarget:
 
     Parameters
     ----------
-    task_id : the subscription's; whose registry, points and lock these are.
-    connections : of an initial load.
+    task_id : the subscription's, to which registry, points and lock belong.
+    connections : how many an initial load uses.
     lock_seconds : how long `open` waits for another session to end.
     """
-
-    capabilities = CAPABILITIES
 
     def __init__(
         self,
@@ -89,7 +77,8 @@ class DatabaseTarget:
         self.address, self.task_id = address, task_id
         self._session = TargetSession(address, password, task_id)
         self._registry = Registry(task_id)
-        self._changes = Intents(self._session, task_id, self._finish)
+        self._ownership = Ownership(self._session, self._registry, self._note_dropped)
+        self._intents = Intents(self._session, task_id, self._finish)
         self._connections, self._lock_seconds = connections, lock_seconds
         self._checkpoint: Checkpoint | None = None
         self._tables: dict[int, tuple[TargetTable, TableState]] = {}
@@ -110,7 +99,7 @@ class DatabaseTarget:
                 self._checkpoint.load()
                 self._safe_until = self._checkpoint.safe_mode_exit_point()
                 self._reload()
-                self._changes.settle()
+                self._intents.recover()
         except BaseException:
             self.close()
             raise
@@ -128,7 +117,7 @@ class DatabaseTarget:
 
     @property
     def dialect(self) -> Dialect:
-        """Of the server; known once the target is open."""
+        """The server's; known once the target is open."""
         return self._session.dialect
 
     # ---- what is known
@@ -156,10 +145,10 @@ class DatabaseTarget:
         return self._points.flushed_global_point()
 
     def stuck(self) -> dict[int, str]:
-        return dict(self._changes.stuck)
+        return dict(self._intents.stuck)
 
     def safe_mode_until(self) -> Location | None:
-        """After an unclean stop: up to where safe mode lasts (C7)."""
+        """After an unclean stop: the location up to which safe mode lasts (C7)."""
         return self._safe_until
 
     # ---- points
@@ -175,9 +164,6 @@ class DatabaseTarget:
                 ) from error
 
     def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
-        def nothing(_: sa.Connection) -> None:
-            pass
-
         points = self._points
         try:
             with self._session.typed(self._session.subject):
@@ -188,7 +174,7 @@ class DatabaseTarget:
                         (table[0].database, table[0].name) if table else (self.address.database, str(table_id))
                     )
                     points.save_table_point(table_id, location, schema=schema, name=name)
-                reached = points.flush(points.snapshot(forced=True) or 0, (), [nothing])
+                reached = points.flush(points.snapshot(forced=True) or 0, (), [_no_rows])
         except CheckpointUnknown as error:
             raise TargetOutcomeUnknown("the connection was lost at COMMIT", subject=self._session.subject) from error
         except BaseException:
@@ -206,7 +192,7 @@ class DatabaseTarget:
         if self._has_reached(table_id, location, subject):
             return Applied(skipped=True)
         with self._session.typed(subject):
-            self._check_ours([table])
+            self._ownership.check_ours([table])
             create = parse_create_table(table.create)
             staging = Staging(self._session, create, self._columns(table, create), table_id, subject)
             try:
@@ -216,11 +202,8 @@ class DatabaseTarget:
             finally:
                 with suppress(CcprError, exc.SQLAlchemyError, pymysql.err.MySQLError):
                     staging.drop()
-        missing = (
-            0
-            if (self._safe_until is not None and location <= self._safe_until) or not counts
-            else staged.deletes - counts[-1]
-        )
+        is_safe = self._safe_until is not None and location <= self._safe_until
+        missing = 0 if is_safe or not counts else staged.deletes - counts[-1]
         return Applied(upserted=staged.upserts, deleted=staged.deletes, missing=missing)
 
     def create(
@@ -244,8 +227,8 @@ class DatabaseTarget:
         replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is TableState.LIVE]
         shadow = replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
         with self._session.typed(subject):
-            self._check_free([table], replaced)
-            self._check_ours(replaced, missing_is_fine=True)
+            self._ownership.check_free([table], replaced)
+            self._ownership.check_ours(replaced, may_be_missing=True)
             done = self._begin_load(table, shadow, location, parts)
             waiting = [part for part in parts if part.key not in done]
             load = InitialLoad(
@@ -267,21 +250,21 @@ class DatabaseTarget:
         before = [self._live(table.id) for table in tables]
         subject = ", ".join(f"table {table.qualified_name}" for table in before[:2])
         with self._session.typed(subject):
-            self._check_ours(before)
-            self._check_free(tables, before)
-            self._changes.run(Intent(tuple(statements), all_names(_names(before), _names(tables)), tuple(tables)))
+            self._ownership.check_ours(before)
+            self._ownership.check_free(tables, before)
+            self._intents.run(Intent(tuple(statements), all_names(names_of(before), names_of(tables)), tuple(tables)))
 
     def drop(self, table_ids: Sequence[int]) -> None:
         with self._session.typed(self._session.subject):
             with self._session.transaction() as connection:
                 loading = self._registry.loads(connection)
             live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is TableState.LIVE]
-            self._check_ours(live, missing_is_fine=True)
+            self._ownership.check_ours(live, may_be_missing=True)
             names = [
-                *_names(live),
+                *names_of(live),
                 *((self.address.database, self._shadow_name("load", one)) for one in table_ids if one in loading),
             ]
-            self._changes.run(
+            self._intents.run(
                 Intent(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids))
             )
 
@@ -292,17 +275,17 @@ class DatabaseTarget:
                     "the table is live: it can be dropped or released", subject=f"table id {table_id}"
                 )
         with self._session.typed(self._session.subject):
-            self._finish(Intent((), (), gone=tuple(table_ids)), lambda _: None)
+            self._finish(Intent((), (), gone=tuple(table_ids)), _no_rows)
 
     def release(self, table_id: int) -> tuple[str, ...]:
         table = self._live(table_id)
         with self._session.typed(f"table {table.qualified_name}"):
-            self._check_ours([table])
+            self._ownership.check_ours([table])
             made = release(table.create, table.stripped or {}, table.disabled or {}, self.dialect)
-            change = Intent(
-                made.statements, (_name(table),), (table,), TableState.RELEASED, optional=tuple(made.optional)
+            names, optional = (name_of(table),), tuple(made.optional)
+            refused = self._intents.run(
+                Intent(made.statements, names, (table,), TableState.RELEASED, optional=optional)
             )
-            refused = self._changes.run(change)
         return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
 
     # ----
@@ -314,11 +297,11 @@ class DatabaseTarget:
         return self._checkpoint
 
     def _make_tables(self) -> None:
-        """Those that are missing; another subscription may be making them, too."""
+        """Those that are missing. Another subscription may be making them at the same time."""
         with self._session.transaction() as connection:
-            there = {name for (name,) in self._session.rows("SHOW TABLES LIKE 'ccpr\\_%'")}
+            existing = {name for (name,) in self._session.rows("SHOW TABLES LIKE 'ccpr\\_%'")}
             for table in (*TARGET_METADATA.sorted_tables, checkpoints):
-                if table.name not in there:
+                if table.name not in existing:
                     connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
 
     def _reload(self) -> None:
@@ -340,8 +323,8 @@ class DatabaseTarget:
             raise TargetTableDropped("the table was dropped in the target", subject=subject)
         if state is not TableState.LIVE:
             raise TargetTableUnknown(f"the table is {state}", subject=subject)
-        if table_id in self._changes.stuck:
-            raise TargetChangeStuck(self._changes.stuck[table_id], subject=subject)
+        if table_id in self._intents.stuck:
+            raise TargetChangeStuck(self._intents.stuck[table_id], subject=subject)
         return table
 
     def _has_reached(self, table_id: int, location: Location, subject: str) -> bool:
@@ -353,53 +336,10 @@ class DatabaseTarget:
     def _columns(self, table: TargetTable, create: CreateTable) -> tuple[LoadColumn, ...]:
         return load_columns(table.source, create.columns, HIDDEN_KEY[self.dialect], FAKE_KEY)
 
-    def _check_ours(self, tables: Sequence[TargetTable], *, missing_is_fine: bool = False) -> None:
-        """Raises TargetTableDropped, and notes it, TargetTableAltered (N5); MarkEdited (D5)."""
-        with self._session.transaction():
-            shown = [(table, self._session.shown(quoted(_name(table)))) for table in tables]
-        for table, text in shown:
-            subject = f"table {table.qualified_name}"
-            if text is not None:
-                check_mark(text, self.dialect, subject)
-                self._check_columns(table, subject)
-            elif not missing_is_fine:
-                with self._session.transaction() as connection:
-                    self._registry.set_state(connection, table.id, TableState.DROPPED)
-                self._tables[table.id] = table, TableState.DROPPED
-                raise TargetTableDropped("the table is not there any more", subject=subject)
-
-    def _check_columns(self, table: TargetTable, subject: str) -> None:
-        """Columns that somebody added do not count; one that takes no default is told by the first row."""
+    def _note_dropped(self, table: TargetTable) -> None:
         with self._session.transaction() as connection:
-            made, now = self._registry.columns_there(connection, table.id), self._columns_there(table)
-        for name, was in made.items():
-            if now.get(name) != was:
-                told = " ".join(word for word in now.get(name, ["is gone"]) if word)
-                raise TargetTableAltered(
-                    f"column {name} was {' '.join(word for word in was if word)}, and is now: {told}", subject=subject
-                )
-        more = [name for name, (_, _, key) in now.items() if key and name not in made]
-        if made and more:
-            raise TargetTableAltered(f"column {more[0]} is new in its key", subject=subject)
-
-    def _columns_there(self, table: TargetTable) -> dict[str, list[str | None]]:
-        """Name -> type, collation, and whether it is in the primary key, as the server has them now."""
-        query = (
-            "SELECT column_name, column_type, collation_name, IF(column_key = 'PRI', 'in the key', NULL) "
-            "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-        )
-        return {
-            name: [kind, collation, key] for name, kind, collation, key in self._session.rows(query, list(_name(table)))
-        }
-
-    def _check_free(self, tables: Sequence[TargetTable], ours: Sequence[TargetTable]) -> None:
-        """Raises TargetTableForeign if a name is somebody else's, or another table of ours has it."""
-        with self._session.transaction():
-            for table in tables:
-                if _name(table) not in _names(ours) and self._session.shown(quoted(_name(table))) is not None:
-                    raise TargetTableForeign(
-                        "the target has a table of this name", subject=f"table {table.qualified_name}"
-                    )
+            self._registry.set_state(connection, table.id, TableState.DROPPED)
+        self._tables[table.id] = table, TableState.DROPPED
 
     def _shadow_name(self, purpose: Literal["load", "old"], table_id: int) -> str:
         return shadow_name(purpose, self.task_id, table_id)
@@ -407,23 +347,22 @@ class DatabaseTarget:
     def _begin_load(
         self, table: TargetTable, shadow: CreateTable, location: Location, parts: Sequence[LoadPart]
     ) -> set[str]:
-        """The shadow table, and which pieces it has. The row in `ccpr_loads` comes first: it says that the table is
-        ours."""
+        """Make the shadow table, or continue one. Returns the keys of the pieces that it has. The row in `ccpr_loads`
+        is written first: it says that the table is ours."""
         with self._session.transaction() as connection:
             begun = self._registry.loads(connection).get(table.id)
-            there = self._session.shown(shadow.quoted_name) is not None
-            if there and begun is None:
+            exists = self._session.shown(shadow.quoted_name) is not None
+            if exists and begun is None:
                 raise TargetTableForeign("the target has a table of this name", subject=f"table {shadow.quoted_name}")
-            if there and begun is not None and begun[0] == location and begun[1].create == table.create:
+            if exists and begun is not None and begun[0] == location and begun[1].create == table.create:
                 done = self._registry.parts_with_present_keys(connection, table.id, parts)
-                if done <= {
-                    part.key for part in parts
-                }:  # else it was cut into other pieces, whose rows would come twice
+                # Otherwise it was split into other pieces, and rows would be loaded twice.
+                if done <= {part.key for part in parts}:
                     self._registry.take_load(connection, table.id, self._fence)
                     return done
             self._registry.begin_load(connection, table, location, self._fence)
         with self._session.transaction():
-            if there:
+            if exists:
                 self._session.run(drop_table((shadow.database, shadow.name)))
             self._session.run(make_shadow(shadow, shadow.name))
         return set()
@@ -436,56 +375,50 @@ class DatabaseTarget:
         replaced: Sequence[TargetTable],
         gone: Sequence[int],
     ) -> None:
-        """Make the indexes, rename all at once, drop what was replaced."""
+        """Make the indexes, rename all tables in one step, drop what was replaced."""
         database = self.address.database
-        outgoing = [(_name(old), self._shadow_name("old", old.id)) for old in replaced if self._is_there(old)]
+        outgoing = [(name_of(old), self._shadow_name("old", old.id)) for old in replaced if self._ownership.exists(old)]
         statements = show_loaded(parse_create_table(table.create), shadow.name, outgoing)
         names = all_names(
-            [(database, shadow.name), _name(table)],
-            _names(replaced),
+            [(database, shadow.name), name_of(table)],
+            names_of(replaced),
             [(database, self._shadow_name("old", old.id)) for old in replaced],
         )
-        change = Intent(
-            statements, names, (table,), points=((table.id, location),), gone=tuple(gone), loaded=(table.id,)
-        )
-        self._changes.run(change)
+        points = ((table.id, location),)
+        self._intents.run(Intent(statements, names, (table,), points=points, gone=tuple(gone), loaded=(table.id,)))
 
-    def _is_there(self, table: TargetTable) -> bool:
-        with self._session.transaction():
-            return self._session.shown(quoted(_name(table))) is not None
-
-    def _finish(self, change: Intent, settled: Callable[[sa.Connection], None]) -> None:
-        """What holds when a change's statements have run, in one transaction (`Intents`)."""
-        located = dict(change.points)
+    def _finish(self, intent: Intent, forget: Callable[[sa.Connection], None]) -> None:
+        """Register what an intent's statements have led to, in one transaction (`Intents`)."""
+        located = dict(intent.points)
 
         def register(connection: sa.Connection) -> None:
-            self._registry.delete(connection, change.gone)
-            self._registry.put(connection, change.tables, change.state, self._columns_there)
-            for table_id in change.loaded:
+            self._registry.delete(connection, intent.gone)
+            self._registry.put(connection, intent.tables, intent.state, self._ownership.columns)
+            for table_id in intent.loaded:
                 self._registry.end_load(connection, table_id)
-            settled(connection)
+            forget(connection)
 
         points = self._points
         try:
-            for table in change.tables:
+            for table in intent.tables:
                 self._save(table, located.get(table.id, points.reached(table.id)))
-            gone = set(change.gone) - {table.id for table in change.tables}
+            gone = set(intent.gone) - {table.id for table in intent.tables}
             points.flush(
-                points.snapshot(forced=True) or 0, [table.id for table in change.tables], [register], gone=gone
+                points.snapshot(forced=True) or 0, [table.id for table in intent.tables], [register], gone=gone
             )
-        except CheckpointUnknown as error:  # the intent tells, when it is settled
-            raise TargetUnavailable("the connection was lost at COMMIT", subject=change.subject) from error
+        except CheckpointUnknown as error:  # the next session finds the intent, or that it is done
+            raise TargetUnavailable("the connection was lost at COMMIT", subject=intent.subject) from error
         except BaseException:
             self._forget_saved()
             raise
-        self._changes.stuck = {key: told for key, told in self._changes.stuck.items() if key not in change.table_ids}
-        for table_id in change.gone:
+        self._intents.stuck = {key: why for key, why in self._intents.stuck.items() if key not in intent.table_ids}
+        for table_id in intent.gone:
             self._tables.pop(table_id, None)
-        self._tables |= {table.id: (replace(table, remarks=()), change.state) for table in change.tables}
+        self._tables |= {table.id: (replace(table, remarks=()), intent.state) for table in intent.tables}
 
     def _commit(self, tables: Sequence[tuple[TargetTable, Location]], work: Callable[[sa.Connection], None]) -> None:
-        """Rows and points, in one transaction; an unknown outcome is looked up (B10). Raises TargetOutcomeUnknown if
-        that cannot be."""
+        """Write rows and points in one transaction; an unknown outcome is looked up (docs/requirements.md B10). Raises
+        TargetOutcomeUnknown if it cannot be."""
         points = self._points
         try:
             for table, location in tables:
@@ -519,9 +452,5 @@ class DatabaseTarget:
                 self._checkpoint.rollback()
 
 
-def _name(table: TargetTable) -> Name:
-    return table.database, table.name
-
-
-def _names(tables: Iterable[TargetTable]) -> list[Name]:
-    return [_name(table) for table in tables]
+def _no_rows(_: sa.Connection) -> None:
+    pass

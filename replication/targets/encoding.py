@@ -4,14 +4,14 @@ The text is CSV as `pyarrow.csv` writes it: every value in double quotes, which 
 doubled, since it is the escape of LOAD DATA; NULL is \\N without quotes. So a text may hold anything: `\\N`, `NULL`,
 quotes, line ends, zero bytes.
 
-What a column's text is depends on both sides: the Arrow type as the reader gives it (`matrixone.objects.types`) and
-the target's type.
+A column's text depends on both sides: the Arrow type as the reader gives it (`matrixone.objects.types`), and the
+target's type.
 
-* bytes are hexadecimal digits, UNHEX on the way in; a bit column is a number, CAST on the way in
-* float and double have the digits that read back as the same bits, but for -0, which MariaDB stores as 0; a float goes
-  as the double that it is, for the server reads it as one
-* decimals never have an exponent; vectors are `[1, 2.5]` without exponents, as MatrixOne prints them
-* a timestamp is its UTC time, a time of day may have more than 24 hours, a year has four digits
+* Bytes are hexadecimal digits, and LOAD DATA applies UNHEX; a bit column is a number, and LOAD DATA applies CAST.
+* Float and double have the digits that read back as the same bits, except -0, which MariaDB stores as 0. A float is
+  written as a double, because the server reads it as one.
+* Decimals never have an exponent. Vectors are `[1, 2.5]` without exponents, as MatrixOne prints them.
+* A timestamp is its UTC time, a time of day may have more than 24 hours, a year has four digits.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,17 +31,17 @@ from replication.targets.errors import DeltaUnfit, TargetValueRefused
 
 FORMAT = "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n'"
 _WRITE = pyarrow.csv.WriteOptions(include_header=False, batch_size=16_384, null_string="\\N", quoting_style="all_valid")
-_BYTES_A_PIECE = 8 << 20  # of Arrow memory; its text is about twice as long
+_BYTES_A_PIECE = 8 << 20  # in Arrow's memory; the text is about twice as long
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), "<u2")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadColumn:
-    """A column on its way into the target.
+    """A column to be loaded into the target.
 
     Attributes
     ----------
-    name : in the target; `arrow_name` in the rows.
+    name : in the target; `arrow_name` is its name in the rows.
     source : as the source declares it; None for the hidden key.
     """
 
@@ -62,8 +62,8 @@ class LoadColumn:
 def load_columns(
     source: Table, columns: Sequence[ColumnDefinition], hidden_key: str, arrow_key: str
 ) -> tuple[LoadColumn, ...]:
-    """The target's columns with what they come from. `hidden_key` is the name of the key of a table without one, in
-    the target, `arrow_key` in the rows. Raises DeltaUnfit.
+    """The target's columns with their sources. `hidden_key` is the name of the hidden key column in the target, and
+    `arrow_key` its name in the rows. Raises DeltaUnfit.
     """
     by_name = {column.name: column for column in source.user_columns}
     found = []
@@ -74,13 +74,13 @@ def load_columns(
             found.append(LoadColumn(column.name, arrow_key, None, column))
         else:
             raise DeltaUnfit(
-                f"column {column.name} of the target is none of the source", subject=f"table {source.qualified_name}"
+                f"the source has no column {column.name}, the target has", subject=f"table {source.qualified_name}"
             )
     return tuple(found)
 
 
 def load_statement(token: str, table: str, columns: Sequence[LoadColumn]) -> str:
-    """LOAD DATA for text of these columns; `table` is quoted, `token` is the name that the server will ask for."""
+    """LOAD DATA for text of these columns. `table` is quoted; `token` is the file name that the server will ask for."""
     places, sets = [], []
     for number, column in enumerate(columns):
         name = quote_name(column.name)
@@ -99,7 +99,7 @@ def load_statement(token: str, table: str, columns: Sequence[LoadColumn]) -> str
 def encode(
     rows: Iterable[pa.Table | pa.RecordBatch], columns: Sequence[LoadColumn], subject: str
 ) -> Iterator[pa.Buffer]:
-    """The text of rows, in pieces of some megabytes. Columns are found by name. Raises DeltaUnfit and
+    """The text of rows, in pieces of some megabytes. Columns are matched by name. Raises DeltaUnfit and
     TargetValueRefused."""
     for table in rows:
         names = set(table.schema.names)
@@ -122,7 +122,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _text(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
-    """Something that `write_csv` writes as the target has to read it."""
+    """Values that `write_csv` writes in the way the target has to read them."""
     kind = values.type
     if pa.types.is_boolean(kind):
         return values.cast(pa.int8())
@@ -196,13 +196,15 @@ def _vectors(values: pa.Array) -> pa.Array:
 
 
 def plain_floats(values: pa.Array) -> pa.Array:
-    """Shortest digits that read back equal, never an exponent: 1e-07 is 0.0000001. One round for each exponent that
-    there is."""
+    """Shortest digits that read back equal, never an exponent: 1e-07 is 0.0000001. One pass for each exponent that
+    occurs."""
     text = values.cast(pa.string())
-    odd = pc.match_substring(text, "e")
-    if not pc.any(odd).as_py():
+    with_exponent = pc.match_substring(text, "e")
+    if not pc.any(with_exponent).as_py():
         return text
-    parts = pc.extract_regex(text.filter(odd), r"^(?P<sign>-?)(?P<whole>\d)(?:\.(?P<rest>\d+))?e(?P<power>[+-]?\d+)$")
+    parts = pc.extract_regex(
+        text.filter(with_exponent), r"^(?P<sign>-?)(?P<whole>\d)(?:\.(?P<rest>\d+))?e(?P<power>[+-]?\d+)$"
+    )
     sign, whole, rest, power = (parts.field(number) for number in range(4))
     digits = pc.binary_join_element_wise(whole, rest, "")
     powers = pc.utf8_ltrim(power, "+").cast(pa.int32())
@@ -219,12 +221,11 @@ def plain_floats(values: pa.Array) -> pa.Array:
             dot = pc.if_else(pc.equal(pc.utf8_length(fraction), 0), "", ".")
             written = pc.binary_join_element_wise(pc.utf8_slice_codeunits(padded, 0, point), dot, fraction, "")
         plain = pc.replace_with_mask(plain, mask, written)
-    return pc.replace_with_mask(text, odd, pc.binary_join_element_wise(sign, plain, ""))
+    return pc.replace_with_mask(text, with_exponent, pc.binary_join_element_wise(sign, plain, ""))
 
 
 def time_text(values: pa.Array, digits: int) -> pa.Array:
-    """-838:59:59.000000 with so many digits behind the point, more if they are not zero; hours are as many as there
-    are."""
+    """-838:59:59.000000 with so many digits after the point, more if they are not zero. Hours are not limited."""
     count = values.cast(pa.duration("us")).cast(pa.int64())
     size = pc.abs_checked(count)
     seconds = pc.divide(size, 1_000_000)

@@ -1,10 +1,10 @@
-"""Changes of definitions in a target, which has no transactions for them: each statement leaves an intent first.
+"""Changes of definitions in a target, where they cannot be in a transaction: an intent is stored before they run.
 
 An intent is a row with all statements of a change, how many of them have run, and a digest of the definitions of all
-tables concerned as they were before the next one. After a kill the digest tells whether that one ran: these tables are
-ours alone, and a single statement runs wholly or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that
-changes no definition may run twice, which changes nothing again. A change that was begun is brought to its end. What
-is registered, and the points, follow in the transaction that takes the intent away.
+tables concerned as they were before the next one. After a kill the digest says whether that one ran: the tables are
+ours alone, and a single statement runs completely or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that
+changes no definition may run twice; then it changes nothing the second time. A change that was begun is always
+completed. The registry and the points follow in the transaction that deletes the intent.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from typing import Any
 import pymysql
 import sqlalchemy as sa
 
+from matrixone.errors import CcprError
 from matrixone.schema import integer_of, text_of
-from matrixone.sql.quoting import quote_name
 from replication.checkpoint.store import Location
-from replication.errors import StateUnreadable
+from replication.schema.statements import Name, quoted
 from replication.targets.base import TableState, TargetTable
 from replication.targets.errors import (
     TargetChangeStuck,
@@ -30,23 +30,22 @@ from replication.targets.errors import (
     TargetUnavailable,
     TargetValueRefused,
 )
-from replication.targets.registry import intents, table_from_json, table_json
+from replication.targets.registry import intents, table_from_json, table_json, unreadable
 from replication.targets.session import TargetSession, typed_error
 
 _log = logging.getLogger(__name__)
-Name = tuple[str, str]  # database, table
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Statements, and what holds when they have run.
+    """Statements, and what holds once they have run.
 
     Attributes
     ----------
     names : every table that a statement makes, changes, renames or drops, by each name that it has meanwhile.
     tables : registered then, in `state`.
-    points : where these stand then; a table that is not named stays where it is.
-    gone : ids that are registered no more, and have no point.
+    points : their locations then; a table that is not named keeps its location.
+    gone : ids that are not registered any more, and have no point.
     loaded : ids whose load has ended.
     optional : numbers of the statements that the server may refuse: then the next one is run.
     """
@@ -99,113 +98,109 @@ class Intent:
 
 
 class Intents:
-    """The changes of one subscription.
+    """The intents of one subscription.
 
     Parameters
     ----------
-    finish : registers what a change has led to, in one transaction, in which it also calls what it is given.
+    finish : registers what an intent has led to, in one transaction. It calls its second argument in there, which
+        deletes the intent.
     """
 
     def __init__(
         self, session: TargetSession, task_id: str, finish: Callable[[Intent, Callable[[sa.Connection], None]], None]
     ) -> None:
         self._session, self._task_id, self._finish = session, task_id, finish
-        self.stuck: dict[int, str] = {}  # table id -> why its change cannot go on
+        self.stuck: dict[int, str] = {}  # table id -> why its intent cannot be continued
 
-    def run(self, change: Intent) -> dict[int, str]:
-        """Raises an error of the first statement, after which nothing has changed, or TargetChangeStuck for a later
-        one.
+    def run(self, intent: Intent) -> dict[int, str]:
+        """Store an intent and run its statements. Raises the error of the first one, after which nothing has changed,
+        or TargetChangeStuck for a later one.
 
-        Returns what the server had against optional statements, by their numbers.
+        Returns the server's errors for optional statements, by their numbers.
         """
         key = uuid.uuid4().hex
         with self._session.transaction() as connection:
             row = {
                 "id": key,
                 "task_id": self._task_id,
-                "change": json.dumps(change.to_json(), ensure_ascii=False),
+                "change": json.dumps(intent.to_json(), ensure_ascii=False),
                 "next_statement": 0,
             }
-            connection.execute(intents.insert().values(**row, before=self._digest(change), problem=""))
-        return self._go_on(key, change, 0)
+            connection.execute(intents.insert().values(**row, before=self._digest(intent), problem=""))
+        return self._continue(key, intent, 0)
 
-    def settle(self) -> None:
-        """Bring what an earlier session has begun to its end. What cannot be is in `stuck`. Raises TargetUnavailable,
+    def recover(self) -> None:
+        """Complete what an earlier session has begun; what cannot be is in `stuck`. Raises TargetUnavailable,
         StateUnreadable."""
         self.stuck = {}
         with self._session.transaction() as connection:
             rows = connection.execute(sa.select(intents).where(intents.c.task_id == self._task_id)).all()
         for row in rows:
             try:
-                change = Intent.from_json(json.loads(row.change))
+                intent = Intent.from_json(json.loads(row.change))
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                subject = f"row {row.id} of ccpr_intents"
-                raise StateUnreadable(
-                    f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
-                ) from error
+                raise unreadable(f"row {row.id} of ccpr_intents", error) from error
             place = row.next_statement
             with self._session.transaction() as connection:
-                now = self._digest(change)
-                if place < len(change.statements) and now != row.before:
+                now = self._digest(intent)
+                if place < len(intent.statements) and now != row.before:
                     place += 1
                     self._note(connection, row.id, place, now)
             try:
-                self._go_on(row.id, change, place)
+                self._continue(row.id, intent, place)
             except (TargetChangeStuck, TargetRefused, TargetDenied, TargetValueRefused) as error:
-                _log.warning(
-                    "a change that was begun cannot go on: %s", error
-                )  # stuck, or undone as if it had never begun
+                # Stuck, or undone as if it had never begun.
+                _log.warning("a change that was begun cannot be continued: %s", error)
 
-    def _go_on(self, key: str, change: Intent, place: int) -> dict[int, str]:
+    def _continue(self, key: str, intent: Intent, first: int) -> dict[int, str]:
+        """Run the statements from one on, and register what they lead to."""
         refused: dict[int, str] = {}
-        for number, statement in enumerate(change.statements[place:], place):
+        for number, statement in enumerate(intent.statements[first:], first):
             try:
                 with self._session.transaction():
                     self._session.run(statement)
             except pymysql.err.MySQLError as error:
-                problem = typed_error(error, change.subject)
+                problem = typed_error(error, intent.subject)
                 if isinstance(problem, TargetUnavailable):
                     raise problem from error
-                if number in change.optional and isinstance(problem, TargetRefused | TargetValueRefused):
-                    _log.warning("%s: left out, %s", change.subject, problem.message)
-                    refused[number] = problem.message
-                    with self._session.transaction() as connection:
-                        self._note(connection, key, number + 1, self._digest(change))
-                    continue
-                with self._session.transaction() as connection:
-                    mine = intents.c.id == key
-                    if number == 0:
-                        connection.execute(intents.delete().where(mine))
-                    else:
-                        connection.execute(intents.update().where(mine).values(problem=problem.message))
-                if number == 0:
-                    raise problem from error
-                told = f"statement {number + 1} of {len(change.statements)} fails: {problem.message}"
-                self.stuck |= dict.fromkeys(change.table_ids, told)
-                raise TargetChangeStuck(told, subject=change.subject) from error
+                if not (number in intent.optional and isinstance(problem, TargetRefused | TargetValueRefused)):
+                    raise self._failed(key, intent, number, problem) from error
+                _log.warning("%s: left out, %s", intent.subject, problem.message)
+                refused[number] = problem.message
             with self._session.transaction() as connection:
-                self._note(connection, key, number + 1, self._digest(change))
+                self._note(connection, key, number + 1, self._digest(intent))
 
-        def settled(connection: sa.Connection) -> None:
+        def forget(connection: sa.Connection) -> None:
             connection.execute(intents.delete().where(intents.c.id == key))
 
-        self._finish(change, settled)
+        self._finish(intent, forget)
         return refused
+
+    def _failed(self, key: str, intent: Intent, number: int, problem: CcprError) -> CcprError:
+        """The error to raise for a statement that failed. If it was the first one, the intent is deleted; else it is
+        stuck."""
+        row = intents.c.id == key
+        if number == 0:
+            with self._session.transaction() as connection:
+                connection.execute(intents.delete().where(row))
+            return problem
+        with self._session.transaction() as connection:
+            connection.execute(intents.update().where(row).values(problem=problem.message))
+        reason = f"statement {number + 1} of {len(intent.statements)} fails: {problem.message}"
+        self.stuck |= dict.fromkeys(intent.table_ids, reason)
+        return TargetChangeStuck(reason, subject=intent.subject)
 
     def _note(self, connection: sa.Connection, key: str, place: int, digest: str) -> None:
         connection.execute(
             intents.update().where(intents.c.id == key).values(next_statement=place, before=digest, problem="")
         )
 
-    def _digest(self, change: Intent) -> str:
-        """Of the definitions as the server shows them; a table that is not there counts as such."""
-        shown = [self._session.shown(quoted(name)) for name in change.names]
+    def _digest(self, intent: Intent) -> str:
+        """Of the definitions as the server shows them; a table that does not exist counts as such."""
+        shown = [self._session.shown(quoted(name)) for name in intent.names]
         return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
 
 
-def quoted(name: Name) -> str:
-    return f"{quote_name(name[0])}.{quote_name(name[1])}"
-
-
 def all_names(*groups: Sequence[Name]) -> tuple[Name, ...]:
+    """Each name once."""
     return tuple(dict.fromkeys(name for group in groups for name in group))

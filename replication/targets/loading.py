@@ -1,8 +1,8 @@
-"""A connection to a target, and rows through it: LOAD DATA LOCAL from memory, and never a file.
+"""A connection to a target that can send rows: LOAD DATA LOCAL from memory, and never a file.
 
-The protocol lets the server ask for a file by any name at any time. This connection answers one question: for the
-random name that it has put into the statement which it is just running, with the rows of that statement. Any other
-request ends the connection.
+The protocol lets the server ask for a file by any name at any time. This connection answers a single request: the one
+for the random name that is in the statement under way, with the rows of that statement. Any other request ends the
+connection.
 """
 
 import secrets
@@ -26,10 +26,13 @@ from replication.targets.errors import FileRequestRefused, TargetValueRefused
 _PACKET = 256 << 10
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 3600  # the answer to an INSERT … SELECT of a large delta takes its time
 _SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO"
-# Rows may be long in coming, from a slow store. Who reads a table must not make us wait, and all others behind us, for
-# a day.
-_TIMEOUTS = "wait_timeout = 3600, net_read_timeout = 3600, net_write_timeout = 3600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
-# What a server's own settings could spoil: no warnings, a limit of seconds for a statement, DELETE only with WHERE.
+# Rows from a slow store may take long. A reader of a table must not block us, and all others that wait after us, for a
+# day.
+_TIMEOUTS = (
+    "wait_timeout = 3600, net_read_timeout = 3600, net_write_timeout = 3600, "
+    "lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
+)
+# A server's own settings could disable warnings, limit a statement's seconds, or refuse DELETE without WHERE.
 _PLAIN = "max_error_count = 64, sql_safe_updates = 0 /*M!, max_statement_time = 0 */"
 SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_TIMEOUTS}, {_PLAIN}"
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -38,7 +41,7 @@ _SHOWN_WARNINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Stands in for ways of logging in that hand the password over in the clear."""
+    """Replaces the login methods that send the password in clear text."""
 
     connection: Connection
 
@@ -47,7 +50,7 @@ class _Refusal:
 
 
 _REFUSED_LOGINS = dict.fromkeys(("mysql_clear_password", "mysql_old_password", "dialog"), _Refusal)
-_Wire: Any = Connection  # the published type stubs leave out what is used below
+_Wire: Any = Connection  # the published type stubs lack what is used below
 _pymysql: Any = connections
 
 
@@ -76,24 +79,23 @@ class LoadingConnection(_Wire):
             defer_connect=True,
             **tls_arguments(address.endpoint.tls),
         )
-        self._local_infile = False  # the server was told that we can; PyMySQL itself must never open what it asks for
+        # The server knows that we can send rows, but PyMySQL itself must never open the file that it asks for.
+        self._local_infile = False
         self.connect()
 
     def connect(self, sock: Any = None) -> None:
-        timeouts, self._read_timeout = (
-            self._read_timeout,
-            self.connect_timeout,
-        )  # a listener that stays silent fails as fast as none
+        # A listener that stays silent fails as fast as no listener.
+        timeout, self._read_timeout = self._read_timeout, self.connect_timeout
         try:
             super().connect(sock)
             self.query(ISOLATION)
         finally:
-            self._read_timeout = timeouts
+            self._read_timeout = timeout
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
         try:
             return super()._read_query_result(unbuffered)
-        except RuntimeError as error:  # PyMySQL's for a request that it does not serve
+        except RuntimeError as error:  # PyMySQL's error for a request that it does not answer
             self._force_close()
             raise FileRequestRefused(
                 "the server asked for a file where none was offered", subject=self.subject
@@ -102,10 +104,10 @@ class LoadingConnection(_Wire):
     def load(
         self, table: str, columns: tuple[LoadColumn, ...], rows: Iterable[pa.Table | pa.RecordBatch], subject: str
     ) -> int:
-        """Append rows to a table (its name is quoted); how many. The caller's transaction has to be undone after an
-        error.
+        """Append rows to a table (its name is quoted). Returns how many. The caller's transaction has to be rolled back
+        after an error.
 
-        LOAD DATA LOCAL turns bad values and duplicate keys into warnings, in strict mode, too: any warning is
+        LOAD DATA LOCAL turns bad values and duplicate keys into warnings, in strict mode too: any warning is
         TargetValueRefused. Raises what `rows` raises, DeltaUnfit, FileRequestRefused, pymysql's errors.
         """
         sent = 0
@@ -139,9 +141,7 @@ class LoadingConnection(_Wire):
                 view = memoryview(piece)
                 for start in range(0, len(view), _PACKET):
                     self.write_packet(view[start : start + _PACKET])
-        except (
-            CcprError
-        ) as error:  # of the rows: the server is told that there are no more, and the caller undoes those that went
+        except CcprError as error:  # of the rows: end them for the server, and the caller rolls back what was sent
             problem = error
         except BaseException:
             self._force_close()
@@ -166,5 +166,5 @@ class LoadingConnection(_Wire):
         with suppress(pymysql.err.MySQLError), self.cursor() as cursor:
             cursor.execute(f"SHOW WARNINGS LIMIT {_SHOWN_WARNINGS}")
             shown = list(cursor.fetchall())
-        told = "; ".join(str(message)[:200] for _, _, message in shown) or f"{sent} rows were sent, {stored} stored"
-        return f"the target does not take a value as it is: {told}"
+        reason = "; ".join(str(message)[:200] for _, _, message in shown) or f"{sent} rows were sent, {stored} stored"
+        return f"the target does not store a value as it is: {reason}"

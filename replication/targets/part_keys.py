@@ -1,9 +1,9 @@
-"""What names a piece of an initial load in a target's `ccpr_load_parts`: a digest of all that decides which rows the
-piece brings.
+"""The key of a piece of an initial load in a target's `ccpr_load_parts`: a digest of all that decides which rows the
+piece has.
 
-The encoding is written out field by field and carries a version, so that renaming anything in the code changes no key
-that is stored. Version 1 is what 0.1.0 stored: a digest of the `repr` of its classes as they were then. It is only
-computed for a load that 0.1.0 left unfinished, whose pieces get their new keys then.
+The encoding is written out field by field and has a version, so that renaming anything in the code changes no stored
+key. Version 1 is what 0.1.0 stored: a digest of the `repr` of its classes as they were then. It is only computed for a
+load that 0.1.0 left unfinished, whose pieces then get their new keys.
 """
 
 import hashlib
@@ -37,8 +37,8 @@ def part_key(split: DeltaSplit) -> str:
 
 
 def part_key_of_version_1(split: DeltaSplit) -> str:
-    """The key that 0.1.0 gave the same piece. Its text is that of dataclasses as Python shows them, with the names of
-    that version."""
+    """The key that 0.1.0 gave to the same piece. Its text is the `repr` of dataclasses with the names of that
+    version."""
     shape, keys = split.shape, split.keys
     key = f"RowKey(columns={_tuple(map(_column, shape.key.columns))}, match={_column(shape.key.match)})"
     columns = _tuple(map(_column, shape.columns))
@@ -49,8 +49,10 @@ def part_key_of_version_1(split: DeltaSplit) -> str:
     gone, came, stayed, tombstones_before, tombstones_after = listed
     text = (
         f"DeltaWork(shape=DeltaShape(table={shape.table!r}, columns={columns}, key={key}, dated={shape.dated}), "
-        f"before={_timestamp(split.before)}, after={_timestamp(split.after)}, gone={gone}, came={came}, stayed={stayed}, "
-        f"tombstones_before={tombstones_before}, tombstones_after={tombstones_after}, keys=KeyRange(low={keys.low!r}, high={keys.high!r}))"
+        f"before={_timestamp(split.before)}, after={_timestamp(split.after)}, "
+        f"gone={gone}, came={came}, stayed={stayed}, "
+        f"tombstones_before={tombstones_before}, tombstones_after={tombstones_after}, "
+        f"keys=KeyRange(low={keys.low!r}, high={keys.high!r}))"
     )
     return _digest(text)
 
@@ -71,7 +73,7 @@ def _objects(objects: Iterable[ListedObject]) -> list[list[object]]:
 
 
 def _bound(value: int | bytes | None) -> object:
-    """Numbers and bytes are told apart, whatever digits the bytes are."""
+    """Numbers and bytes are distinguished, whatever digits the bytes are."""
     return {"bytes": value.hex()} if isinstance(value, bytes) else value
 
 
@@ -87,20 +89,27 @@ def _timestamp(at: Timestamp) -> str:
 def _column(column: Column) -> str:
     kind = f"SqlType(oid={column.type.oid}, width={column.type.width}, scale={column.type.scale})"
     return (
-        f"Column(name={column.name!r}, seqnum={column.seqnum}, type={kind}, hidden={column.hidden}, labels={column.labels!r}, "
-        f"nullable={column.nullable})"
+        f"Column(name={column.name!r}, seqnum={column.seqnum}, type={kind}, hidden={column.hidden}, "
+        f"labels={column.labels!r}, nullable={column.nullable})"
     )
 
 
 def _listed(one: ListedObject) -> str:
     deleted = "None" if one.deleted is None else _timestamp(one.deleted)
-    return f"ListedObject(stats={_stats(one.stats)}, created={_timestamp(one.created)}, deleted={deleted}, tombstone={one.tombstone})"
+    return (
+        f"ListedObject(stats={_stats(one.stats)}, created={_timestamp(one.created)}, deleted={deleted}, "
+        f"tombstone={one.tombstone})"
+    )
 
 
 def _stats(stats: ObjectStats) -> str:
-    meta = f"Extent(algorithm={stats.meta.algorithm}, offset={stats.meta.offset}, length={stats.meta.length}, origin={stats.meta.origin})"
+    extent = stats.meta
+    meta = (
+        f"Extent(algorithm={extent.algorithm}, offset={extent.offset}, length={extent.length}, origin={extent.origin})"
+    )
     return (
-        f"ObjectStats(raw={stats.raw!r}, object_id={stats.object_id!r}, name={stats.name!r}, meta={meta}, rows={stats.rows}, "
-        f"blocks={stats.blocks}, sort_key_zonemap={stats.sort_key_zonemap!r}, size={stats.size}, origin_size={stats.origin_size}, "
-        f"appendable={stats.appendable}, sorted={stats.sorted}, created_by_cn={stats.created_by_cn}, level={stats.level})"
+        f"ObjectStats(raw={stats.raw!r}, object_id={stats.object_id!r}, name={stats.name!r}, meta={meta}, "
+        f"rows={stats.rows}, blocks={stats.blocks}, sort_key_zonemap={stats.sort_key_zonemap!r}, size={stats.size}, "
+        f"origin_size={stats.origin_size}, appendable={stats.appendable}, sorted={stats.sorted}, "
+        f"created_by_cn={stats.created_by_cn}, level={stats.level})"
     )

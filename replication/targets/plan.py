@@ -1,16 +1,16 @@
-"""What has to be done at a target so that its tables are those of a newer point: pure, from values to values.
+"""What has to be done at a target so that its tables become those of a newer point. Pure functions of values.
 
-Compared are the tables as the target has them, by id, with those of the point; what lies between the two points does
-not matter. Each table goes its own way: one that waits for a person, or that the target cannot have, stays at its
-point, and so does a table that wants a name which one of these has (B4). The order in which the steps are taken:
+The tables that the target has are compared by id with those of the point; the points between do not matter. Each table
+is planned by itself. One that waits for a person, or that the target cannot have, stays at its point, and so does a
+table that needs the name of such a one (docs/requirements.md B4 and N5). The order of the steps:
 
-1. names change, all in one statement, so that two tables can change places; what goes and stands in the way of one
-   steps aside in it
-2. tables that changed in place: statements that the old rows bear, then the rows, then statements that only the new
-   rows bear
-3. tables that are new, or cannot be altered in place (TRUNCATE, a copying ALTER, another key): filled aside, shown in
-   one step
-4. tables that are gone
+1. Tables are renamed, all in one statement, so that two can change places. A table that is going to be dropped and has
+   a name that is needed is renamed, too.
+2. Tables are altered in place: first statements that the old rows allow, then the rows, then statements that only the
+   new rows allow.
+3. Tables are built that are new or cannot be altered in place (TRUNCATE, a copying ALTER, another key): loaded into a
+   shadow table and shown in one step.
+4. Tables that do not exist upstream any more are dropped.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,21 +32,21 @@ from replication.schema.table_changes import ChangeKind, TableChange, diff_catal
 from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
 from replication.schema.types import TargetUnfit
 from replication.targets.base import Registered, TableState, TargetTable
-from replication.targets.errors import TargetTableDropped
+from replication.targets.errors import TargetChangeStuck, TargetTableDropped
 
 S = TypeVar("S", bound="TableStep")
-_RETIRED, _SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no table of a user has
+_RETIRED, _SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no user's table has
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRules:
-    """How a target takes tables.
+    """How tables are made in a target.
 
     Attributes
     ----------
-    database : all tables come into it.
+    database : the target's, for all tables.
     as_text : columns kept as long text, `table.column` by their names upstream.
-    task_id : the subscription's, for the names of tables beside.
+    task_id : the subscription's, for the names of shadow tables.
     """
 
     dialect: Dialect
@@ -61,18 +61,18 @@ class TargetRules:
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What becomes of one table.
+    """What is done with one table.
 
     Attributes
     ----------
     table : as it is upstream at the point, or as it last was.
-    statements : for people, what is run, to the letter, or waits; not what changes names before all steps
-        (`TargetPlan.renaming`), unless it waits, nor what fills a table.
-    remarks : what is different in the target from the source.
-    destructive : what takes away values that the target holds, in words.
+    statements : for people, exactly what is run, or what waits. Without the renames before all steps
+        (`TargetPlan.renaming`), unless they wait, and without what loads rows.
+    remarks : what differs in the target from the source.
+    destructive : descriptions of what removes values that the target holds.
     failure : why nothing is done; the table stays at its point.
     before : the table in the target; None for a new one.
-    wanted : the table as it is to be there; None for one that goes.
+    wanted : the table as it is to be in the target; None for one that is dropped.
     """
 
     table: Table
@@ -85,21 +85,21 @@ class TableStep:
 
     @property
     def id(self) -> int:
-        """Under which the target has the table, or is to have it."""
+        """The id under which the target has the table, or is to have it."""
         return self.before.id if self.before is not None else self.table.id
 
 
 @dataclass(frozen=True, slots=True)
 class Build(TableStep):
-    """Filled aside and shown in one step, in which `replaces` goes."""
+    """Loaded into a shadow table and shown in one step, which drops `replaces`."""
 
     replaces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Alter(TableStep):
-    """Changed in place. Where `last` has statements, `between` is the definition until they have run; else it is what
-    is wanted."""
+    """Changed in place. If `last` has statements, `between` is the definition until they have run; else it is
+    `wanted`."""
 
     between: TargetTable | None = None
     first: tuple[str, ...] = ()
@@ -108,17 +108,17 @@ class Alter(TableStep):
 
 @dataclass(frozen=True, slots=True)
 class Drop(TableStep):
-    """Gone upstream."""
+    """Dropped upstream."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """The steps of tables whose definition changes, that are to come or go, or that cannot be carried on; in the order
-    of table ids.
+    """The steps of tables whose definition changes, that are to be created or dropped, or that cannot be synced; in the
+    order of table ids.
 
     Attributes
     ----------
-    renaming : the statement that comes before all steps; none if no name changes.
+    renaming : the statement that runs before all steps; empty if no name changes.
     """
 
     steps: tuple[TableStep, ...]
@@ -140,24 +140,24 @@ def plan_target(
     tables: Iterable[Table],
     *,
     kept: Mapping[int, Failure] | None = None,
-    settled: Callable[[Table], bool] = lambda _: False,
+    is_done: Callable[[Table], bool] = lambda _: False,
 ) -> TargetPlan:
     """Compare what the target has with the tables of a point.
 
     Parameters
     ----------
-    kept : tables that stay as they are whatever has changed, by id, and why.
-    settled : tables whose definition need not be looked at unless the catalog's is another: all of it was done.
+    kept : tables that stay as they are, whatever has changed, by id; with the reason.
+    is_done : whether the target has a table's definition completely. Then it is compared only if the catalog differs.
     """
     live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is TableState.LIVE}
-    apart = {
+    unsynced = {
         entry.table.source.logical_id: entry
         for entry in registered.values()
         if entry.state in (TableState.DROPPED, TableState.RELEASED)
     }
     wanted = [table for table in tables if table.kind is Kind.TABLE]
-    synced = [table for table in wanted if table.logical_id not in apart]
-    steps = [_dropped(table, apart[table.logical_id]) for table in wanted if table.logical_id in apart]
+    synced = [table for table in wanted if table.logical_id not in unsynced]
+    steps = [_dropped(table, unsynced[table.logical_id]) for table in wanted if table.logical_id in unsynced]
     kept = kept or {}
     steps += [
         TableStep(live[table_id].source, failure=failure, before=live[table_id])
@@ -166,8 +166,8 @@ def plan_target(
     ]
     changes = diff_catalogs((entry.source for entry in live.values()), synced)
     changed = {change.table.id for change in changes}
-    unsettled = [table for table in synced if table.id in live and table.id not in changed and not settled(table)]
-    for change in (*changes, *(TableChange(ChangeKind.ALTERED, table, table) for table in unsettled)):
+    unfinished = [table for table in synced if table.id in live and table.id not in changed and not is_done(table)]
+    for change in (*changes, *(TableChange(ChangeKind.ALTERED, table, table) for table in unfinished)):
         before = live.get(change.before.id) if change.before is not None else None
         if change.table.id not in kept and (before is None or before.id not in kept):
             steps.append(_step(rules, change, before))
@@ -176,14 +176,15 @@ def plan_target(
 
 
 def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[TargetTable], list[str]]:
-    """What has to have another name first: the tables with it, and the one statement. Both empty if there is nothing."""
+    """The tables that are renamed first, with their new names, and the one statement for it. Both empty if there are
+    none."""
     moved = _moves(plan)
-    given_up = {live[table_id].name for table_id in moved}
+    freed = {live[table_id].name for table_id in moved}
     first, last = [], []
     for table_id, name in moved.items():
         old = live[table_id]
         here, there = quoted((old.database, old.name)), quoted((old.database, name))
-        if name in given_up:  # another table has it before the statement
+        if name in freed:  # another table has it before the statement
             between = quoted((old.database, _SWAPPING.format(table_id)))
             first.append((here, between))
             last.append((between, there))
@@ -195,8 +196,8 @@ def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[Tar
 
 
 def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
-    """The tables that go in the step in which this one comes: its predecessor, and one that is gone upstream and left
-    it the name."""
+    """Ids of the tables that are dropped in the step that shows this one: its predecessor, and a table that was dropped
+    upstream and had its name."""
     moved = _moves(plan)
     gone = [step for step in plan.of(Drop) if step.id not in moved]
     return (
@@ -205,9 +206,14 @@ def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
     )
 
 
+def stuck_failure(table: TargetTable, reason: str) -> Failure:
+    """Of a table whose change of definition cannot be continued (`Destination.stuck`)."""
+    return Failure.of(TargetChangeStuck(reason, subject=f"table {table.qualified_name}"))
+
+
 def _moves(plan: TargetPlan) -> dict[int, str]:
-    """The names that tables have after the statement which changes them, by id. One that is rebuilt gets its new name,
-    too: so its rows are seen under it from then on."""
+    """The names that tables have after the statement that renames them, by id. One that is rebuilt gets its new name as
+    well: so its old rows are visible by that name at once."""
     moved = {
         step.id: step.wanted.name
         for step in (*plan.of(Alter), *plan.of(Build))
@@ -224,30 +230,30 @@ def _named(table: TargetTable, name: str) -> TargetTable:
 
 
 def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, TargetTable]) -> TargetPlan:
-    """The plan as it is shown: with every statement that is run."""
+    """The plan with the statements that are shown to people: every one that is run."""
     names = {table_id: table.name for table_id, table in live.items()} | _moves(plan)
-    with_another = {table_id for build in plan.of(Build) for table_id in replaced(plan, build)}
+    dropped_by_build = {table_id for build in plan.of(Build) for table_id in replaced(plan, build)}
     steps = []
     for step in plan.steps:
         match step:
             case Build() if step.failure is None:
-                told = _build_statements(
+                statements = _build_statements(
                     rules, step, [(table_id, names[table_id]) for table_id in replaced(plan, step) if table_id in names]
                 )
             case Build():
-                told = (
+                statements = (
                     *_rename_statements(step),
                     *_build_statements(
                         rules, step, [(step.id, step.wanted.name)] if step.before and step.wanted else []
                     ),
                 )
             case Alter():
-                told = (*(() if step.failure is None else _rename_statements(step)), *step.first, *step.last)
-            case Drop() if step.before and not (step.failure is None and step.id in with_another):
-                told = (drop_table((rules.database, step.before.name if step.failure else names[step.id])),)
+                statements = (*(() if step.failure is None else _rename_statements(step)), *step.first, *step.last)
+            case Drop() if step.before and not (step.failure is None and step.id in dropped_by_build):
+                statements = (drop_table((rules.database, step.before.name if step.failure else names[step.id])),)
             case _:
-                told = ()
-        steps.append(replace(step, statements=told))
+                statements = ()
+        steps.append(replace(step, statements=statements))
     whole = TargetPlan(tuple(steps))
     return replace(whole, renaming=tuple(renames(whole, live)[1]))
 
@@ -259,10 +265,11 @@ def _rename_statements(step: TableStep) -> tuple[str, ...]:
     return (rename_tables([(here, there)]),)
 
 
-def _build_statements(rules: TargetRules, step: Build, goes: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+def _build_statements(rules: TargetRules, step: Build, dropped: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    """`dropped`: ids and names of the tables that it replaces."""
     assert step.wanted is not None
     create, shadow = parse_create_table(step.wanted.create), shadow_name("load", rules.task_id, step.wanted.id)
-    outgoing = [((rules.database, name), shadow_name("old", rules.task_id, table_id)) for table_id, name in goes]
+    outgoing = [((rules.database, name), shadow_name("old", rules.task_id, table_id)) for table_id, name in dropped]
     return (make_shadow(create, shadow), *show_loaded(create, shadow, outgoing))
 
 
@@ -270,7 +277,7 @@ def _build_statements(rules: TargetRules, step: Build, goes: Sequence[tuple[int,
 
 
 def _dropped(table: Table, entry: Registered) -> TableStep | None:
-    """A table that was released is nobody's concern; one that was dropped in the target is told (N5)."""
+    """No step for a table that was released. One that was dropped in the target is reported (N5)."""
     if entry.state is TableState.RELEASED:
         return None
     error = TargetTableDropped(
@@ -280,7 +287,7 @@ def _dropped(table: Table, entry: Registered) -> TableStep | None:
 
 
 def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -> TableStep | None:
-    """None if there is nothing to do after all."""
+    """None if nothing has to be done."""
     table = change.table
     try:
         if change.after is None:
@@ -290,7 +297,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
         if before is None:
             return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
         if before.source == table:
-            return _unsettled(rules, change, before, wanted)
+            return _unfinished(rules, change, before, wanted)
         steps = diff_tables(before.source, table, create_table_of(before.source), create_table_of(table))
         decision = decide(rules.policy, change, steps)
         if change.kind is ChangeKind.REPLACED:
@@ -306,15 +313,16 @@ def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
 
 
 def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Sequence[str] = ()) -> TargetTable:
-    """The table as a database has it, with what it cannot hold as remarks. Raises TargetUnfit, NotSyncable,
+    """The table for a database, with remarks about what differs from the source. Raises TargetUnfit, NotSyncable,
     DdlUnreadable."""
     target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
     synced = for_sync(target.create, dialect)
     return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
 
 
-def _unsettled(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> TableStep | None:
-    """The source is the same: statements that had to wait for the rows may be left of an attempt that was interrupted."""
+def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> TableStep | None:
+    """The step for a table whose source is the same. An interrupted attempt may have left statements that had to wait
+    for the rows."""
     if wanted.create == before.create:
         return None
     steps = diff_tables(
@@ -332,12 +340,12 @@ def _build(table: Table, wanted: TargetTable, before: TargetTable | None) -> Bui
 
 
 def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | None:
-    """None if it has to be built anew (N4)."""
+    """None if it has to be rebuilt (docs/requirements.md N4)."""
     old, new = replace(parse_create_table(before.create), name=wanted.name), parse_create_table(wanted.create)
     alteration = alter_table(before.source, table, old, new)
     if alteration is None:
         return None
-    # Rows that are there would get the default; the source's have what they had, NULL mostly.
+    # Existing rows would get the default; in the source they have their former value, mostly NULL.
     if any(isinstance(change, ColumnAdded) and change.column.default is not None for change in alteration.changes):
         return None
     between = (
@@ -370,18 +378,19 @@ def _between(new: CreateTable, alteration: Alteration) -> CreateTable:
 
 
 def _ruled(step: S, decision: Decision) -> S:
-    """The step, kept back if the policy says so."""
+    """The step, not taken if the policy says that it waits."""
     if decision.applies:
         return replace(step, destructive=decision.destructive)
     error = DdlWaits(
-        f"the DDL policy lets it wait: {'; '.join(decision.waiting)}", subject=f"table {step.table.qualified_name}"
+        f"by the DDL policy it waits for a person: {'; '.join(decision.waiting)}",
+        subject=f"table {step.table.qualified_name}",
     )
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))
 
 
 def _without_conflicts(steps: Sequence[TableStep], live: Mapping[int, TargetTable]) -> list[TableStep]:
-    """A table cannot have the name of one that stays where it is. Each one that stays for that may keep another, so
-    look again."""
+    """A table cannot get the name of one that is not changed; then it is not changed either. That may block another
+    one, so this is repeated until nothing changes."""
     found = {(step.table.id, step.id): step for step in steps}
     while True:
         taken = {step.id for step in found.values() if step.failure is None}

@@ -1,16 +1,17 @@
-"""What a target database knows of the tables that are ours: four tables beside `ccpr_checkpoints`, in that database.
+"""What a target database stores about the tables that are ours: four tables in addition to `ccpr_checkpoints`.
 
-    ccpr_registry     a row for each table that is, or was, synced: the statement it was made by, and what that lacks (D5)
-    ccpr_intents      changes of definitions that were begun (`replication.destinations.intents`)
-    ccpr_loads        tables that are being loaded beside
-    ccpr_load_parts   pieces of these that are there, each written in the transaction of its rows
+    ccpr_registry     a row for each table that is, or was, synced: the statement that made it, and what was removed
+                      from that (docs/requirements.md D5)
+    ccpr_intents      changes of definitions that were begun (`replication.targets.intents`)
+    ccpr_loads        shadow tables that are being loaded
+    ccpr_load_parts   the pieces that these have, each written in the transaction of its rows
 
 They have a MetaData of their own: the catalog database has none of them.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -21,6 +22,8 @@ from replication.state.tables import LONG_TEXT, TABLE_OPTIONS
 from replication.targets.base import LoadPart, TableState, TargetTable
 
 TARGET_METADATA = sa.MetaData()
+# Column -> type, collation, and whether it is in the primary key, as the server reports them.
+ColumnFacts: TypeAlias = dict[str, list[str | None]]
 
 registry = sa.Table(
     "ccpr_registry",
@@ -32,11 +35,9 @@ registry = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("source", LONG_TEXT, nullable=False),  # JSON: the table as the source had it
     sa.Column("create_text", LONG_TEXT, nullable=False),
-    sa.Column("erased", LONG_TEXT, nullable=False),  # JSON
-    sa.Column("suspended", LONG_TEXT, nullable=False),  # JSON
-    sa.Column(
-        "columns_there", LONG_TEXT, nullable=False
-    ),  # JSON: name -> type, collation, key, as the server told when it was made
+    sa.Column("erased", LONG_TEXT, nullable=False),  # JSON: what was stripped
+    sa.Column("suspended", LONG_TEXT, nullable=False),  # JSON: what was disabled
+    sa.Column("columns_there", LONG_TEXT, nullable=False),  # JSON: ColumnFacts when the table was made
     **TABLE_OPTIONS,
 )
 intents = sa.Table(
@@ -44,10 +45,10 @@ intents = sa.Table(
     TARGET_METADATA,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("task_id", sa.String(64), nullable=False),
-    sa.Column("change", LONG_TEXT, nullable=False),  # JSON: statements, and what is registered when they have run
+    sa.Column("change", LONG_TEXT, nullable=False),  # JSON of an Intent
     sa.Column("next_statement", sa.Integer, nullable=False),
     sa.Column("before", LONG_TEXT, nullable=False),  # digest of the definitions before the next statement
-    sa.Column("problem", LONG_TEXT, nullable=False),  # why the next statement failed; empty
+    sa.Column("problem", LONG_TEXT, nullable=False),  # why the next statement failed; empty if it has not
     **TABLE_OPTIONS,
 )
 loads = sa.Table(
@@ -58,7 +59,7 @@ loads = sa.Table(
     sa.Column("lsn", sa.BigInteger, nullable=False),
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
     sa.Column("definition", LONG_TEXT, nullable=False),  # JSON of the table as it is to be
-    sa.Column("fence", sa.String(64), nullable=False),  # of the session that loads
+    sa.Column("fence", sa.String(64), nullable=False),  # of the loading session
     **TABLE_OPTIONS,
 )
 load_parts = sa.Table(
@@ -88,12 +89,17 @@ def table_from_json(value: Mapping[str, Any]) -> TargetTable:
     database, name, create = (text_of(value[key]) for key in ("database", "name", "create"))
     stripped, disabled = value["erased"], value["suspended"]
     if not isinstance(stripped, dict) or not isinstance(disabled, dict):
-        raise TypeError("what is stripped and disabled are JSON objects")
+        raise TypeError("erased and suspended have to be JSON objects")
     return TargetTable(Table.from_json(value["source"]), database, name, create, stripped, disabled)
 
 
+def unreadable(subject: str, error: Exception) -> StateUnreadable:
+    """The error for a row that this program would not have written."""
+    return StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.")
+
+
 class Registry:
-    """The rows of one subscription. Reads and writes on the connection that it is given, in its transaction."""
+    """The rows of one subscription. The methods read and write on the given connection, in its transaction."""
 
     def __init__(self, task_id: str) -> None:
         self._task_id = task_id
@@ -107,14 +113,11 @@ class Registry:
                 parts = {key: json.loads(getattr(row, key)) for key in ("source", "erased", "suspended")}
                 found[integer_of(row.table_id)] = table_from_json({**value, **parts}), TableState(row.state)
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                subject = f"table {row.table_schema}.{row.table_name} in ccpr_registry"
-                raise StateUnreadable(
-                    f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
-                ) from error
+                raise unreadable(f"table {row.table_schema}.{row.table_name} in ccpr_registry", error) from error
         return found
 
-    def columns_there(self, connection: sa.Connection, table_id: int) -> dict[str, list[str | None]]:
-        """What `put` was given for a table. Raises StateUnreadable."""
+    def columns_made(self, connection: sa.Connection, table_id: int) -> ColumnFacts:
+        """A table's columns as `put` stored them; empty for an unknown table. Raises StateUnreadable."""
         text = connection.scalar(sa.select(registry.c.columns_there).where(*self._of(registry, table_id)))
         try:
             found = json.loads(text) if text is not None else {}
@@ -123,20 +126,17 @@ class Registry:
                 for name, values in found.items()
             }
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            subject = f"table {table_id} in ccpr_registry"
-            raise StateUnreadable(
-                f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
-            ) from error
+            raise unreadable(f"table {table_id} in ccpr_registry", error) from error
 
     def put(
         self,
         connection: sa.Connection,
         tables: Sequence[TargetTable],
         state: TableState,
-        columns_there: Callable[[TargetTable], Mapping[str, Sequence[str | None]]],
+        columns_of: Callable[[TargetTable], ColumnFacts],
     ) -> None:
-        """Another subscription that had a live table of such a name has it no more: it was dropped there, or the name
-        were not free."""
+        """Register tables with the columns that the server reports now. A live table of another subscription with such
+        a name is marked as dropped: otherwise the name would not have been free."""
         self.delete(connection, [table.id for table in tables])
         for table in tables:
             lost = registry.update().where(
@@ -153,7 +153,7 @@ class Registry:
                     table_name=table.name,
                     state=state.value,
                     create_text=table.create,
-                    columns_there=json.dumps(columns_there(table), ensure_ascii=False),
+                    columns_there=json.dumps(columns_of(table), ensure_ascii=False),
                     **{key: json.dumps(value[key], ensure_ascii=False) for key in ("source", "erased", "suspended")},
                 )
             )
@@ -175,14 +175,11 @@ class Registry:
                 table = table_from_json(json.loads(row.definition))
                 found[integer_of(row.table_id)] = Location(integer_of(row.lsn), integer_of(row.snapshot_ts)), table
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                subject = f"table {row.table_id} in ccpr_loads"
-                raise StateUnreadable(
-                    f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table."
-                ) from error
+                raise unreadable(f"table {row.table_id} in ccpr_loads", error) from error
         return found
 
     def take_load(self, connection: sa.Connection, table_id: int, fence: str) -> None:
-        """Go on with a load: waits for a piece that is being written, and no other one of its session comes after it."""
+        """Continue a load. This waits for a piece that its former session is writing, and prevents all further ones."""
         connection.execute(loads.update().where(*self._of(loads, table_id)).values(fence=fence))
 
     def begin_load(self, connection: sa.Connection, table: TargetTable, location: Location, fence: str) -> None:
@@ -203,20 +200,20 @@ class Registry:
             connection.execute(place.delete().where(*self._of(place, table_id)))
 
     def parts(self, connection: sa.Connection, table_id: int) -> set[str]:
-        """Keys of the pieces that are there."""
+        """Keys of the pieces that are stored."""
         return set(connection.scalars(sa.select(load_parts.c.part).where(*self._of(load_parts, table_id))))
 
     def parts_with_present_keys(self, connection: sa.Connection, table_id: int, parts: Sequence[LoadPart]) -> set[str]:
-        """As `parts`; keys that an earlier release stored are written anew as the pieces' present ones."""
-        there = self.parts(connection, table_id)
-        unknown = there - {part.key for part in parts}
+        """As `parts`. Keys that an earlier release stored are replaced by the pieces' present ones."""
+        stored = self.parts(connection, table_id)
+        unknown = stored - {part.key for part in parts}
         if unknown:
             former = {part.former_key(): part.key for part in parts if part.former_key is not None}
             for key in unknown & former.keys():
                 mine = (*self._of(load_parts, table_id), load_parts.c.part == key)
                 connection.execute(load_parts.update().where(*mine).values(part=former[key]))
-                there = there - {key} | {former[key]}
-        return there
+                stored = stored - {key} | {former[key]}
+        return stored
 
     def _of(self, place: sa.Table, table_id: int) -> tuple[sa.ColumnElement[bool], ...]:
         return place.c.task_id == self._task_id, place.c.table_id == table_id

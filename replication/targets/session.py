@@ -1,4 +1,4 @@
-"""A session with a target's server: one connection that holds the subscription's lock, and whose errors are typed."""
+"""A session with a target's server: one connection that holds the subscription's lock and raises typed errors."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -27,8 +27,11 @@ from replication.targets.loading import LoadingConnection
 _DENIED = {1044, 1045, 1129, 1130, 1142, 1143, 1148, 1227, 1410, 1698, 3948, 4166}
 _VALUES = {1048, 1062, 1118, 1138, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1441, 1586, 3140, 4025}
 _REMEDIES = {
-    1049: "Make the database: CREATE DATABASE <name> CHARACTER SET utf8mb4; as an administrator of the target.",
-    1062: "Two rows have the same key in the target. If nobody else wrote to the table, report it with this text; `ccpr verify` compares.",
+    1049: "Create the database as an administrator of the target: CREATE DATABASE <name> CHARACTER SET utf8mb4;",
+    1062: (
+        "Two rows have the same key in the target. If nobody else wrote to the table, report it with this text. "
+        "`ccpr verify` checks the mirror."
+    ),
 }
 _OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0, 23)}
 NO_SUCH_TABLE = 1146
@@ -37,7 +40,7 @@ NO_SUCH_TABLE = 1146
 class TargetSession:
     """Used by one thread at a time. After TargetUnavailable it has to be closed, and can be opened again.
 
-    Statements are run within `transaction`; those that define tables end it, as the servers have it.
+    Statements are run within `transaction`. In these servers a statement that defines a table ends the transaction.
     """
 
     def __init__(self, address: Address, password: str | None, task_id: str) -> None:
@@ -56,7 +59,7 @@ class TargetSession:
         made: list[LoadingConnection] = []
 
         def connect() -> LoadingConnection:
-            if made:  # a new connection would be without the lock
+            if made:  # a new connection would not have the lock
                 raise TargetUnavailable("the connection was lost", subject=self.subject)
             made.append(LoadingConnection(self.address, self._password))
             return made[0]
@@ -66,13 +69,13 @@ class TargetSession:
                 "mysql+pymysql://",
                 creator=connect,
                 poolclass=sa.NullPool,
-                pool_reset_on_return=None,  # a connection is ended after its use, and the server undoes what was open
+                pool_reset_on_return=None,  # a connection is closed after its use: the server rolls back what was open
             )
             try:
                 self._connection = self._engine.connect()
                 with self.transaction():
                     self.dialect = dialect_of(str(self.rows("SELECT VERSION()")[0][0]), self.subject)
-                    # The end of a transaction does not free it; the end of the connection does.
+                    # The lock is freed by the end of the connection, not by that of a transaction.
                     if self.rows("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds])[0][0] != 1:
                         holder = self.rows("SELECT IS_USED_LOCK(%s)", [self._lock_name()])[0][0]
                         raise TargetBusy(
@@ -99,16 +102,16 @@ class TargetSession:
 
     @property
     def raw(self) -> LoadingConnection:
-        return self.connection.connection.dbapi_connection  # pyright: ignore[reportReturnType]  # what `open` made
+        return self.connection.connection.dbapi_connection  # pyright: ignore[reportReturnType]  # made by `open`
 
     def beat(self) -> None:
-        """Raises TargetUnavailable if the connection, and with it the lock, is lost; a network that forgets silent
-        ones hears of it."""
+        """Raises TargetUnavailable if the connection, and with it the lock, is lost. It also keeps the connection alive
+        in a network that drops silent ones."""
         with self.typed(self.subject), self.transaction():
             self.rows("SELECT 1")
 
     def another(self) -> LoadingConnection:
-        """A further connection, for rows that are loaded beside; it has no lock."""
+        """A further connection, for an initial load. It does not have the lock."""
         return LoadingConnection(self.address, self._password)
 
     @contextmanager
@@ -117,7 +120,7 @@ class TargetSession:
             yield self.connection
 
     def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
-        """One statement; how many rows it changed."""
+        """Run one statement. Returns how many rows it changed."""
         with self.raw.cursor() as cursor:
             return cursor.execute(statement, arguments)
 
@@ -137,7 +140,7 @@ class TargetSession:
 
     @contextmanager
     def typed(self, subject: str) -> Iterator[None]:
-        """Errors of the server within the block become ours. CheckpointUnknown stays: the caller looks the outcome up."""
+        """Errors of the server in the block become ours. CheckpointUnknown stays: the caller looks up the outcome."""
         try:
             yield
         except CheckpointUnknown:
@@ -148,13 +151,13 @@ class TargetSession:
             raise typed_error(
                 error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated
             ) from error
-        except exc.SQLAlchemyError as error:  # a connection that was lost before
+        except exc.SQLAlchemyError as error:  # of a connection that was lost before
             raise TargetUnavailable(f"the session cannot go on ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
             raise typed_error(error, subject) from error
 
     def _lock_name(self) -> str:
-        """One lock for a subscription and database: 64 characters at most."""
+        """One lock for a subscription and a database. At most 64 characters."""
         database = hashlib.sha256(self.address.database.encode()).hexdigest()[:16]
         return f"ccpr:{hashlib.sha256(self._task_id.encode()).hexdigest()[:32]}:{database}"
 
@@ -169,7 +172,7 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
         return TargetDenied(f"the target does not permit it ({text:.500})", subject=subject)
     if number in _VALUES:
         return TargetValueRefused(
-            f"the target does not take a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number)
+            f"the target does not store a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number)
         )
     return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
 

@@ -1,9 +1,9 @@
-"""Rows on their way into a table: a delta over temporary tables in one session, an initial load straight in, over
-several.
+"""How rows get into a table: a delta by way of temporary tables in one session, an initial load directly, over several
+connections.
 
-A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for keys
-that are gone. They are not written to the log, end no transaction when they are made, and are gone with the session,
-however that ends.
+A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for deleted
+keys. They are not written to the binary log, do not end the transaction when they are made, and vanish with the
+session, however it ends.
 """
 
 import threading
@@ -23,14 +23,14 @@ from replication.targets.errors import TargetUnavailable
 from replication.targets.registry import load_parts, loads
 from replication.targets.session import TargetSession, typed_error
 
-_BATCH_BYTES = 16 << 20  # parts are put together up to here: a statement costs as much as some thousand rows
+_BATCH_BYTES = 16 << 20  # parts are combined up to this size: a statement costs as much as some thousand rows
 _DUPLICATE = 1062
 _BEAT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """How many rows are staged; `merge` statements bring them into the table."""
+    """How many rows are staged for `Staging.merge`."""
 
     upserts: int
     deletes: int
@@ -70,8 +70,8 @@ class Staging:
         return Staged(*counts)
 
     def merge(self, staged: Staged) -> int:
-        """Delete by staged keys, then insert: the order allows rows that swap the values of a unique column. In the
-        caller's transaction.
+        """Delete by staged keys, then insert: this order allows rows that swap the values of a unique column. Runs in
+        the caller's transaction.
 
         Returns how many of the keys that were to be deleted were there.
         """
@@ -113,7 +113,7 @@ class _Batches:
         self._bytes = 0
 
     def add(self, rows: pa.Table) -> bool:
-        """True when there are enough to be sent."""
+        """True if there are enough to be sent."""
         if rows.num_rows:
             self._rows.append(rows)
             self._bytes += rows.nbytes
@@ -125,12 +125,11 @@ class _Batches:
 
 
 class InitialLoad:
-    """Pieces of an initial load into a table that nobody sees yet, over several connections; each with its row in
-    `ccpr_load_parts`.
+    """Loads pieces into a shadow table over several connections; each piece with its row in `ccpr_load_parts`.
 
-    These connections have no lock. So that none of them goes on when the lock is lost and another session fills the
-    table, each piece's transaction holds the load's row in `ccpr_loads`, and finds `fence` in it; who takes the load
-    over writes another one there first.
+    These connections do not have the lock. None of them may go on when the lock is lost and another session loads the
+    table. So each piece's transaction locks the load's row in `ccpr_loads` and checks that it contains `fence`; a
+    session that takes over the load first writes another fence there.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class InitialLoad:
         self._lock = threading.Lock()
 
     def run(self, parts: Sequence[LoadPart], connections: int) -> int:
-        """All pieces, or an error: then those that are whole are there, and no half of one. Returns the rows."""
+        """Load all pieces. Returns the number of rows. After an error complete pieces are there, and no part of one."""
         waiting: SimpleQueue[LoadPart] = SimpleQueue()
         for part in parts:
             waiting.put(part)
@@ -168,7 +167,7 @@ class InitialLoad:
                 while thread.is_alive():
                     self._session.beat()
                     thread.join(_BEAT_SECONDS)
-        finally:  # also for an interrupt of this thread: the others end with the piece that they are at
+        finally:  # also if this thread is interrupted: the others end within their piece
             self._stop.set()
         if self._problems:
             raise self._problems[0]
@@ -193,8 +192,8 @@ class InitialLoad:
         self._problems.append(error)
 
     def _piece(self, connection, part: LoadPart) -> int:
-        """The piece's own row comes first: its unique key keeps a second writer of the same piece waiting, and then
-        out."""
+        """The piece's own row is written first: its unique key makes a second writer of the same piece wait, and then
+        refuses it."""
         with connection.cursor() as cursor:
             query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s LOCK IN SHARE MODE"
             cursor.execute(query, self._place)

@@ -1,9 +1,9 @@
-"""A target is carried from where it stands to the mirror's newest point, table by table; the points between are
+"""Syncs a target from its present location to the mirror's newest point, table by table; the points between are
 skipped.
 
-The steps and their order are `replication.targets.plan`'s; rows come as deltas of the mirror. How far each table is
-stands in the target, in the transaction that brought its rows, so that a carry which ended anywhere is simply done
-again. A failure of one table is kept, and the others go on; a failure of the target is raised.
+The steps and their order are those of `replication.targets.plan`; rows come as deltas of the mirror. The target stores
+each table's location in the transaction that writes its rows, so a sync that was interrupted anywhere is simply
+repeated. A failure of one table is kept, and the others go on. A failure of the target is raised.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +21,7 @@ from replication.delta.delta import Delta, TableAt, run_split, table_delta
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror.mirror import Mirror
+from replication.progress import SILENT, Progress
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.quarantine import Quarantine
 from replication.state.targets import LaggingTargetTable
@@ -37,13 +38,12 @@ from replication.targets.plan import (
     plan_target,
     renames,
     replaced,
+    stuck_failure,
     wanted_table,
 )
 
-LOAD_ROWS = (
-    1 << 17
-)  # of a piece of an initial load: several connections have work, and what an interruption costs is little
-OnRows = Callable[[int, int], None]  # hears of rows and bytes that were read for the target
+# Of a piece of an initial load: several connections have work, and an interruption costs little.
+LOAD_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class SyncResult:
     Attributes
     ----------
     lsn, snapshot_ts : the point.
-    needed_lsn : the oldest point from which one of the tables goes on.
-    remarks : `db.t` -> what is different in the target, of the tables that were made or altered.
+    needed_lsn : the oldest point that one of the tables has to be synced from.
+    remarks : `db.t` -> what differs in the target, for the tables that were created or altered.
     """
 
     lsn: int
@@ -82,20 +82,17 @@ class SyncResult:
     remarks: dict[str, tuple[str, ...]]
 
 
-def _ignore_rows(rows: int, size: int) -> None:
-    return
-
-
 def _confirmed() -> None:
     return
 
 
 class TargetSync:
-    """One way of one target to the newest point. The destination is open; one thread.
+    """One sync of one target to the newest point. The destination is open; one thread.
 
     Parameters
     ----------
-    confirm : raises if the subscription is no longer ours; asked before each table.
+    confirm : raises if the subscription is not ours any more; called before each table.
+    progress : `on_rows` is called with what is read from the mirror.
     """
 
     def __init__(
@@ -107,10 +104,10 @@ class TargetSync:
         rules: TargetRules,
         *,
         confirm: Callable[[], None] = _confirmed,
-        on_rows: OnRows = _ignore_rows,
+        progress: Progress = SILENT,
     ) -> None:
         self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
-        self._confirm, self._on_rows = confirm, on_rows
+        self._confirm, self._on_rows = confirm, progress.on_rows
         self._at = point.at
         self.location = Location(point.lsn, point.at.physical)
         self._tables = {
@@ -123,21 +120,22 @@ class TargetSync:
         self._kept: dict[int, Failure] = {}
 
     def plan(self) -> TargetPlan:
-        """What is to be done, but for the rows. Nothing is changed."""
+        """What has to be done, without the rows. Nothing is changed."""
         return self._plan(self._destination.tables())
 
     def run(self) -> SyncResult:
-        """Raises TargetUnavailable, TargetOutcomeUnknown, TargetAhead, and what else concerns the target as a whole."""
+        """Sync all tables. Raises TargetUnavailable, TargetOutcomeUnknown, TargetAhead, and other errors that concern
+        the target as a whole."""
         self._begin()
         return self._sync_all()
 
     def rebuild(self, name: str) -> SyncResult:
-        """Make one table anew from the mirror, be it there, dropped or released, and carry the others. `name` is `t`
-        or `db.t`.
+        """Rebuild one table from the mirror, whether it is live, dropped or released, and sync the others. `name` is
+        `t` or `db.t`.
 
-        Readers see the old one until the new one is complete. An interrupted load goes on with the next call. Raises
-        TargetTableUnknown, TargetTableForeign if the name is an ordinary table's by now, TargetTableAltered, and as
-        `run`.
+        Readers see the old one until the new one is complete. The next call continues an interrupted load. Raises
+        TargetTableUnknown, TargetTableForeign if an ordinary table has the name by now, TargetTableAltered, and what
+        `run` raises.
         """
         self._begin()
         tables = [
@@ -165,15 +163,16 @@ class TargetSync:
     # ----
 
     def _begin(self) -> None:
-        """Raises TargetAhead: whoever carries a target from an old copy of the state would set its definitions back,
-        and take wrong rows for what it has.
+        """Announce the sync to the target. Raises TargetAhead: a sync from an old copy of the state would revert
+        definitions, and rely on rows that the target does not have.
         """
         reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
         times = self._times(min(reached, default=self.location).lsn)
         for location in sorted(reached):
             if location > self.location or times.get(location.lsn, location.snapshot_ts) != location.snapshot_ts:
                 raise TargetAhead(
-                    f"it stands at a point of lsn {location.lsn} which is not of this history; the newest here is {self.location.lsn}",
+                    f"it is at a point of lsn {location.lsn} that this history does not have; "
+                    f"the newest here is {self.location.lsn}",
                     subject="target",
                 )
         self._destination.begin(self.location)
@@ -181,30 +180,30 @@ class TargetSync:
     def _sync_all(self) -> SyncResult:
         registered, plan = self._renamed()
         live = {table_id: entry.table for table_id, entry in registered.items() if entry.state is TableState.LIVE}
-        self._failed = {table_id: _told(step) for table_id, step in plan.behind.items()}
+        self._failed = {table_id: _lagging(step) for table_id, step in plan.behind.items()}
         for step in plan.of(Alter):
-            with self._of(step):
+            with self._keeping_failure(step):
                 self._alter(step)
-        stepped = {step.id for step in plan.steps}
+        planned = {step.id for step in plan.steps}
         points = self._destination.points()
         for table_id, table in live.items():
             if (
-                table_id not in stepped
+                table_id not in planned
                 and table_id in self._tables
                 and points[table_id].lsn < self._tables[table_id].lsn
             ):
-                with self._of(TableStep(self._tables[table_id].table, before=table)):
-                    applied = self._rows(table_id, points[table_id])
-                    if applied.upserted or applied.deleted:  # its objects were merged, else
+                with self._keeping_failure(TableStep(self._tables[table_id].table, before=table)):
+                    applied = self._sync_rows(table_id, points[table_id])
+                    if applied.upserted or applied.deleted:  # otherwise its objects were only merged
                         self._note(table, "changed", applied)
-        going = {step.id for step in plan.of(Drop)}
+        to_drop = {step.id for step in plan.of(Drop)}
         for step in plan.of(Build):
-            with self._of(step):
+            with self._keeping_failure(step):
                 self._build(step, replaced(plan, step))
-                going.difference_update(replaced(plan, step))
+                to_drop.difference_update(replaced(plan, step))
         for step in plan.of(Drop):
-            if step.id in going:
-                with self._of(step):
+            if step.id in to_drop:
+                with self._keeping_failure(step):
                     self._destination.drop([step.id])
             if step.id not in self._failed:
                 self._done.append(SyncedTable(step.table.qualified_name, "dropped"))
@@ -218,8 +217,10 @@ class TargetSync:
         return {point.lsn: point.at.physical for point in self._history.global_points(first_lsn - 1)}
 
     def _renamed(self) -> tuple[dict[int, Registered], TargetPlan]:
-        """Give all tables their new names, and the plan for what is left. Names change together: if that fails, these
-        tables stay, unless it has shown that one of them is gone; then the others are tried without it.
+        """Rename all tables that have new names. Returns what is registered then, and the plan for the rest.
+
+        The names change together. If that fails, these tables stay as they are; but if it has shown that one of them
+        was dropped, the others are tried again without it.
         """
         while True:
             registered = self._destination.tables()
@@ -240,28 +241,25 @@ class TargetSync:
 
     def _plan(self, registered: dict[int, Registered]) -> TargetPlan:
         stuck = {
-            table_id: self._stuck(registered[table_id].table, text)
-            for table_id, text in self._destination.stuck().items()
+            table_id: stuck_failure(registered[table_id].table, reason)
+            for table_id, reason in self._destination.stuck().items()
         }
         kept = {**self._kept, **stuck}
         for table_id, entry in self._behind.items():
             error = TableBehindInMirror("the mirror's point does not show it", subject=f"table {entry.qualified_name}")
             kept[table_id] = Failure.of(error)
-        settled = self._destination.global_point().lsn
+        done_lsn = self._destination.global_point().lsn
         return plan_target(
             self._rules,
             registered,
             (point.table for table_id, point in self._tables.items() if table_id not in self._behind),
             kept=kept,
-            settled=lambda table: self._tables[table.id].lsn <= settled,
+            is_done=lambda table: self._tables[table.id].lsn <= done_lsn,
         )
 
-    def _stuck(self, table: TargetTable, text: str) -> Failure:
-        return Failure.of(TargetChangeStuck(text, subject=f"table {table.qualified_name}"))
-
     @contextmanager
-    def _of(self, step: TableStep) -> Iterator[None]:
-        """What a person has to settle for this one table keeps no other."""
+    def _keeping_failure(self, step: TableStep) -> Iterator[None]:
+        """A failure that a person has to correct for this one table does not stop the others."""
         self._confirm()
         try:
             yield
@@ -274,7 +272,7 @@ class TargetSync:
         assert step.between is not None
         assert step.wanted is not None
         self._destination.alter([step.between], step.first)
-        applied = self._rows(step.id, self._destination.points()[step.id])
+        applied = self._sync_rows(step.id, self._destination.points()[step.id])
         if step.last:
             self._destination.alter([step.wanted], step.last)
         self._note(step.wanted, "altered", applied)
@@ -282,53 +280,50 @@ class TargetSync:
     def _build(self, step: Build, replaces: Sequence[int], *, again: bool = False) -> None:
         assert step.wanted is not None
         location = self._loading(step.wanted)
-        delta = table_delta(self._mirror, None, self._then(step.wanted.id, location), split_rows=LOAD_ROWS)
+        delta = table_delta(self._mirror, None, self._table_at(step.wanted.id, location), split_rows=LOAD_ROWS)
         loaded = self._destination.create(
             step.wanted, self._load_parts(delta), location, replaces=replaces, again=again
         )
-        since = self._rows(step.wanted.id, location)
+        since = self._sync_rows(step.wanted.id, location)
         applied = replace(
             loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing
         )
         self._note(step.wanted, "created" if step.before is None else "rebuilt", applied)
 
     def _loading(self, table: TargetTable) -> Location:
-        """Where the rows are to be loaded: at the point, or at the earlier one at which an interrupted load stands, so
-        that it goes on."""
+        """The location to load: that of the point, or the earlier one of an interrupted load, which is continued."""
         entry = self._destination.tables().get(table.id)
         begun = entry.loading if entry is not None else None
         if begun is None or begun >= self.location or self._times(begun.lsn).get(begun.lsn) != begun.snapshot_ts:
             return self.location
-        if (
-            entry is not None and entry.location is not None and entry.location > begun
-        ):  # it has been carried on meanwhile
+        if entry is not None and entry.location is not None and entry.location > begun:  # it was synced since
             return self.location
         then = self._history.tables(begun.lsn).get(table.id)
         return begun if then is not None and then.ref is not None and then.table == table.source else self.location
 
-    def _rows(self, table_id: int, reached: Location) -> Applied:
-        """Bring a table from where it stands to the point. It may have nothing to bring: then the location moves alone."""
+    def _sync_rows(self, table_id: int, reached: Location) -> Applied:
+        """Sync a table's rows from its location to the point. If no row has changed, only the location moves."""
         if reached >= self.location:
             return Applied(skipped=True)
-        delta = table_delta(self._mirror, self._then(table_id, reached), self._now(table_id))
+        delta = table_delta(self._mirror, self._table_at(table_id, reached), self._newest(table_id))
         return self._destination.apply(table_id, self._counted(delta), self.location)
 
-    def _now(self, table_id: int) -> TableAt:
+    def _newest(self, table_id: int) -> TableAt:
         ref = self._tables[table_id].ref
         assert ref is not None
         return TableAt(ref, self._at)
 
-    def _then(self, table_id: int, reached: Location) -> TableAt:
+    def _table_at(self, table_id: int, reached: Location) -> TableAt:
         """Raises TargetPointGone."""
         if reached == self.location:
-            return self._now(table_id)
+            return self._newest(table_id)
         if reached.lsn not in self._older:
             self._older[reached.lsn] = self._history.tables(reached.lsn)
         found = self._older[reached.lsn].get(table_id)
         if found is None or found.ref is None:
             table = self._tables[table_id].table
             raise TargetPointGone(
-                f"the mirror does not know the table at lsn {reached.lsn} any more",
+                f"the mirror does not have the table at lsn {reached.lsn} any more",
                 subject=f"table {table.qualified_name}",
             )
         return TableAt(found.ref, Timestamp(reached.snapshot_ts))
@@ -350,7 +345,8 @@ class TargetSync:
             yield part
 
     def _clear(self, registered: dict[int, Registered]) -> None:
-        """What was being filled and is not wanted any more, and what was dropped both here and there."""
+        """Remove unfinished loads that are not needed any more, and forget tables that were dropped both in the target
+        and upstream."""
         logical = {point.table.logical_id for point in self._tables.values()}
         unfinished = [
             table_id
@@ -359,15 +355,15 @@ class TargetSync:
         ]
         if unfinished:
             self._destination.drop(unfinished)
-        lost = [
+        forgotten = [
             table_id
             for table_id, entry in registered.items()
             if entry.state is TableState.DROPPED
             and entry.table.source.logical_id not in logical
             and table_id not in self._behind
         ]
-        if lost:
-            self._destination.forget(lost)
+        if forgotten:
+            self._destination.forget(forgotten)
 
     def _note(self, table: TargetTable, action: str, applied: Applied) -> None:
         name = table.source.qualified_name
@@ -386,7 +382,7 @@ class TargetSync:
                 *(location.lsn for location in loading if location is not None),
             ]
         )
-        made = {table.table for table in self._done if table.action != "changed"}
+        defined = {table.table for table in self._done if table.action != "changed"}
         return SyncResult(
             lsn=self.location.lsn,
             snapshot_ts=self.location.snapshot_ts,
@@ -396,11 +392,11 @@ class TargetSync:
             remarks={
                 step.table.qualified_name: step.remarks
                 for step in plan.steps
-                if step.remarks and step.table.qualified_name in made
+                if step.remarks and step.table.qualified_name in defined
             },
         )
 
 
-def _told(step: TableStep) -> LaggingTargetTable:
+def _lagging(step: TableStep) -> LaggingTargetTable:
     assert step.failure is not None
     return LaggingTargetTable(step.table.qualified_name, step.failure, step.statements)

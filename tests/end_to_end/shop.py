@@ -15,7 +15,7 @@ import typer.testing
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.schema import Kind
+from matrixone.schema import Kind, Table
 from matrixone.sql.quoting import quote_name
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
@@ -26,13 +26,52 @@ from tests.support.target_rows import target_rows
 NAME, TARGET, DATABASE = "shop", "db", "d"
 
 
+class TargetCommands:
+    """A subscription with a database as its target, and what a test does with that by the commands of `ccpr`."""
+
+    name: str
+    place: Place
+
+    def command(self, *words: str, code: int = 0) -> Any:
+        """The JSON document of a command, which ends with that exit code."""
+        raise NotImplementedError
+
+    def add(self, *options: str, policy: str = "full", code: int = 0) -> Any:
+        to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
+        return self.command("target", "add", self.name, TARGET, "--to", to, "--ddl-policy", policy, *options, code=code)
+
+    def run(self, code: int = 0) -> dict[str, Any]:
+        """What the run did to the target."""
+        (outcome,) = self.command("run", self.name, code=code)["targets"]
+        return outcome
+
+    def status(self, code: int = 0) -> dict[str, Any]:
+        (target,) = self.command("status", self.name, code=code)["targets"]
+        return target
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
+
+    def create_text(self, name: str) -> str:
+        return self.place.query(f"SHOW CREATE TABLE {quote_name(name)}")[0][1]
+
+
+def source_tables(name: str) -> dict[str, Table]:
+    """The tables of a subscription's newest point, by name."""
+    with closing(Workspace()) as workspace:
+        row = workspace.log.row(name)
+        points = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
+        return {point.table.name: point.table for point in points if point.table.kind is Kind.TABLE}
+
+
 @dataclass(frozen=True)
-class Shop:
+class Shop(TargetCommands):
     """Tables `a`, `b` (without key) and `still`, subscribed to, with a database as the target."""
 
     storage: Storage
     port: int
     place: Place
+    name: str = NAME
 
     def command(self, *words: str, code: int = 0) -> Any:
         result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
@@ -45,44 +84,22 @@ class Shop:
             "subscribe", NAME, "--from", source, "--database", DATABASE, "--publication", "p", "--publisher", "sys"
         )
 
-    def add(self, policy: str = "full", code: int = 0) -> Any:
-        to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
-        return self.command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", policy, code=code)
-
-    def run(self, code: int = 0) -> dict[str, Any]:
-        """What the run did to the target."""
-        (outcome,) = self.command("run", NAME, code=code)["targets"]
-        return outcome
-
     def actions(self) -> dict[str, tuple[str, int]]:
         """Action and rows written, of each table that the run touched."""
         outcome = self.run()
         assert (outcome["error"], outcome["behind"]) == (None, [])
         return {table["table"].partition(".")[2]: (table["action"], table["upserted"]) for table in outcome["tables"]}
 
-    def status(self, code: int = 0) -> dict[str, Any]:
-        (target,) = self.command("status", NAME, code=code)["targets"]
-        return target
-
     def insert(self, table: str, *numbers: int, **more: Any) -> None:
         with self.storage.begin() as transaction:
             transaction.insert(DATABASE, table, {"n": list(numbers), "v": [f"v{number}" for number in numbers], **more})
 
-    def tables(self) -> set[str]:
-        return {name for (name,) in self.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
-
-    def create_text(self, name: str) -> str:
-        return self.place.query(f"SHOW CREATE TABLE {quote_name(name)}")[0][1]
-
     def assert_equal(self, *, but: tuple[str, ...] = ()) -> None:
-        with closing(Workspace()) as workspace:
-            row = workspace.log.row(NAME)
-            points = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
-            columns = {point.table.name: point.table.user_columns for point in points if point.table.kind is Kind.TABLE}
+        tables = source_tables(NAME)
         names = {definition.name for _, definition in self.storage.tables_at(self.storage.now)}
         assert self.tables() == names
         for name in names - {*but}:
-            found = target_rows(self.place.server, self.place.database, name, columns[name])
+            found = target_rows(self.place.server, self.place.database, name, tables[name].user_columns)
             assert _rows(found) == _rows(self.storage.rows_at(DATABASE, name, self.storage.now)), name
 
 

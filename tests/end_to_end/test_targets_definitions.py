@@ -9,7 +9,7 @@ import pytest
 import typer.testing
 
 from ccpr_cli.main import app
-from emulator.engine import catalog as living_catalog
+from emulator.engine import catalog as simulated_catalog
 from emulator.engine.definitions import Definition
 from emulator.engine.storage import Storage
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
@@ -19,7 +19,7 @@ COLUMNS = {"n": "int not null", "v": "varchar(20)"}
 
 
 def table_ids(shop: Shop) -> dict[str, int]:
-    """The server's own ids: another one means that the rows were written anew."""
+    """The server's own ids: another one means that the rows were written again."""
     query = "SELECT name, table_id FROM information_schema.innodb_sys_tables WHERE name LIKE %s"
     found = {name.partition("/")[2]: number for name, number in shop.place.query(query, [f"{shop.place.database}/%"])}
     return {name: number for name, number in found.items() if not name.startswith("ccpr")}
@@ -27,7 +27,10 @@ def table_ids(shop: Shop) -> dict[str, int]:
 
 def untouched(shop: Shop) -> list[tuple[Any, ...]]:
     """When rows were last written to two tables, and the server's ids of them."""
-    query = "SELECT table_name, update_time FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('b', 'still')"
+    query = (
+        "SELECT table_name, update_time FROM information_schema.tables "
+        "WHERE table_schema = DATABASE() AND table_name IN ('b', 'still')"
+    )
     ids = table_ids(shop)
     return sorted((name, when, ids[name]) for name, when in shop.place.query(query))
 
@@ -92,8 +95,8 @@ def test_all_kinds_of_changes_at_once(shop: Shop) -> None:
         before["still"],
         before["f"],
     )
-    beside = [name for (name,) in shop.place.query("SHOW TABLES") if name.startswith("ccpr_") and name[-1].isdecimal()]
-    assert beside == []
+    shadows = [name for (name,) in shop.place.query("SHOW TABLES") if name.startswith("ccpr_") and name[-1].isdecimal()]
+    assert shadows == []
 
 
 def _renamed_and_added(storage: Storage) -> None:
@@ -128,12 +131,12 @@ ALTERATIONS: dict[str, Callable[[Storage], None]] = {
     "a column renamed, another added under its old name": _renamed_and_added,
     "a column added, and its name swapped with another's": _swapped_columns,
     "a column moved and made wider": _moved_and_wider,
-    "an index made anew of other columns": _other_index,
+    "an index of other columns": _other_index,
 }
 
 
 @pytest.mark.parametrize("change", ALTERATIONS)
-def test_a_change_in_place_writes_no_row_anew(change: str, shop: Shop) -> None:
+def test_a_change_in_place_writes_no_row_again(change: str, shop: Shop) -> None:
     if change.startswith("an index"):
         shop.storage.create_index(DATABASE, "a", "i", ["v"])
     shop.add()
@@ -168,9 +171,9 @@ def test_the_plan_shows_the_statements_as_they_are_run(shop: Shop) -> None:
     shop.run()
     _destructive(shop.storage)
     shop.insert("still", 300)
-    told = shop.command("plan", NAME)["targets"][TARGET]
-    planned = [*told["renames"], *(statement for step in told["steps"] for statement in step["statements"])]
-    assert {step["table"] for step in told["steps"] if step["destructive"]} == {"d.a", "d.gone", "d.left", "d.cast"}
+    plan = shop.command("plan", NAME)["targets"][TARGET]
+    planned = [*plan["renames"], *(statement for step in plan["steps"] for statement in step["statements"])]
+    assert {step["table"] for step in plan["steps"] if step["destructive"]} == {"d.a", "d.gone", "d.left", "d.cast"}
     text = typer.testing.CliRunner().invoke(app, ["plan", NAME], catch_exceptions=False).stdout.replace("\n", "")
     assert [statement for statement in planned if statement.replace("\n", "") + ";" not in text] == []
     ran = statements_of(shop, shop.run)
@@ -180,7 +183,7 @@ def test_the_plan_shows_the_statements_as_they_are_run(shop: Shop) -> None:
     shop.assert_equal()
 
 
-def test_a_waiting_table_is_told_as_it_will_be_run_and_catches_up(shop: Shop) -> None:
+def test_a_waiting_table_is_shown_with_what_will_be_run_and_catches_up(shop: Shop) -> None:
     shop.add(policy="additive")
     shop.run()
     shop.storage.truncate(DATABASE, "a")
@@ -195,8 +198,8 @@ def test_a_waiting_table_is_told_as_it_will_be_run_and_catches_up(shop: Shop) ->
     shop.insert("b", 300)
     shop.run()
     assert len(shop.place.rows("b")) == 101
-    (standing,) = shop.status(code=1)["behind"]
-    assert standing["statements"] == waiting["statements"]
+    (behind,) = shop.status(code=1)["behind"]
+    assert behind["statements"] == waiting["statements"]
     shop.command("target", "alter", NAME, TARGET, "--ddl-policy", "full")
     assert statements_of(shop, lambda: written(shop)) == waiting["statements"]
     shop.assert_equal()
@@ -205,8 +208,8 @@ def test_a_waiting_table_is_told_as_it_will_be_run_and_catches_up(shop: Shop) ->
 def test_a_view_and_a_table_of_another_subscription_are_not_touched(shop: Shop) -> None:
     shop.place.query("CREATE VIEW a AS SELECT 7 AS mine")
     shop.add()
-    (told,) = shop.run()["behind"]
-    assert told["failure"]["code"] == "TARGET_TABLE_FOREIGN"
+    (behind,) = shop.run()["behind"]
+    assert behind["failure"]["code"] == "TARGET_TABLE_FOREIGN"
     assert shop.place.rows("a") == [(7,)]
     shop.place.query("DROP TABLE b")
     shop.place.query("CREATE VIEW b AS SELECT 8 AS mine")
@@ -217,21 +220,19 @@ def test_a_view_and_a_table_of_another_subscription_are_not_touched(shop: Shop) 
     assert shop.place.rows("b") == [(8,)]
 
 
-def test_a_ddl_text_that_nobody_can_read_keeps_its_table_from_the_target_and_nothing_else(
+def test_a_ddl_text_that_cannot_be_read_concerns_its_table_in_the_target_and_nothing_else(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written_down = living_catalog.create_table
+    original = simulated_catalog.create_table
 
     def garbled(definition: Definition, *, published: bool = False) -> str:
-        return (
-            "CREATE TABLE `a` (what 'is' this"
-            if definition.name == "a"
-            else written_down(definition, published=published)
-        )
+        if definition.name == "a":
+            return "CREATE TABLE `a` (what 'is' this"
+        return original(definition, published=published)
 
     shop.add()
     with monkeypatch.context() as patch:
-        patch.setattr(living_catalog, "create_table", garbled)
+        patch.setattr(simulated_catalog, "create_table", garbled)
         for number in (300, 301):
             shop.insert("a", number)
             outcome = shop.run()
@@ -239,7 +240,7 @@ def test_a_ddl_text_that_nobody_can_read_keeps_its_table_from_the_target_and_not
             assert [(table["table"], table["failure"]["code"]) for table in outcome["behind"]] == [
                 ("d.a", "DDL_UNREADABLE")
             ]
-    assert len(shop.command("points", NAME)) == 2, "the mirror has gone on"
+    assert len(shop.command("points", NAME)) == 2, "the mirror has newer points"
     assert shop.tables() == {"b", "still"}
     shop.insert("a", 302)
     assert ("a", "created", 103) in written(shop)

@@ -10,7 +10,8 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from matrixone.sql.quoting import quote_name
 from replication.schema.policy import DdlPolicy
-from replication.service.targets import TargetOutcome, add, sync_targets
+from replication.service.target_sync import TargetOutcome, sync_targets
+from replication.service.targets import add
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.histories.history import DATABASE, History

@@ -1,9 +1,9 @@
-"""What every destination has to do, asked of each: promises of `replication.targets.base`.
+"""What every destination has to do: tests of the promises of `replication.targets.base`.
 
 A destination takes part with a `Scene`: it knows how to bring point n of a small history into its destination, and to
-read the rows back. What a destination cannot do it declares in its capabilities; a test asks there what is to be
-expected, and is never skipped. A further destination is written by the promises of `base`, gets a `Scene` here, and is
-whole when all of these pass.
+read the rows back. What a destination cannot do is declared by its scene; a test asks there what is to be expected, and
+is never skipped. A further destination is written by the promises of `base`, gets a `Scene` here, and is complete when
+all of these pass. The mirror takes part as well: iterations keep the same promises.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from replication.targets.base import Destination
 from replication.targets.errors import TargetBusy
 
 Row = tuple[Any, ...]
-HISTORY: list[dict[int, str | None]] = [  # id -> v, with v unique: the points of one table
+HISTORY: list[dict[int, str | None]] = [  # id -> v, with unique v: the points of one table
     {1: "a", 2: "b", 3: None},
     {1: "b", 2: "a", 4: "NULL"},
     {1: "b", 2: "a", 4: "NULL"},
@@ -45,14 +45,22 @@ class Scene(Protocol):
     """A destination with one table.
 
     `session` gives a new, closed session. `bring` brings a point into an open one, whether the table is there or not,
-    and tells whether there was something to do; `cut` makes it break off in the middle with Interrupted. `location` is
-    that of a point which was brought, `table_id` that of the table. `rows` is what a reader finds, now or at an older
-    point. `bystander` puts something that is not ours where the table is to come, and gives a function that tells
+    and returns whether there was something to do; `cut` makes it break off in the middle with Interrupted. `location`
+    is that of a point that was brought, `table_id` that of the table. `rows` is what a reader finds, now or at an older
+    point. `bystander` puts something that is not ours at the place of the table, and gives a function that returns
     whether it is as it was. `breaking` is a block in which sessions are lost at the step of a number, before it or
-    after it was asked for and unanswered, and can do nothing more: Interrupted is raised, or what the destination says
-    of a lost connection, which is never Terminal. It gives a function that tells whether that has happened. Steps are
+    after it was sent and not answered, and can do nothing more: Interrupted is raised, or the destination's error for a
+    lost connection, which is never Terminal. It gives a function that returns whether that has happened. Steps are
     whatever can fail alone, as the statements of a database.
+
+    `reads_old_points`: rows at an older location can still be read. `shares_its_place`: others may have tables there,
+    so that a registry says which are ours. `locks_out_others`: a second session is refused; the mirror's writer is
+    instead the holder of the subscription's lease.
     """
+
+    reads_old_points: bool
+    shares_its_place: bool
+    locks_out_others: bool
 
     @property
     def table_id(self) -> int: ...
@@ -145,8 +153,8 @@ class Contract:
         assert scene.rows() == rows_at(1)
         destination.close()
 
-    def test_a_first_filling_that_is_lost_anywhere_comes_to_its_end(self, scene: Scene) -> None:
-        """Each attempt comes a step further, from what those before have left."""
+    def test_an_initial_load_that_is_lost_anywhere_is_completed(self, scene: Scene) -> None:
+        """Each attempt gets one step further, from what the former ones have left."""
         number = 0
         for number in count():
             destination = scene.session()
@@ -201,7 +209,7 @@ class Contract:
         destination.open()
         scene.bring(destination, 0)
         scene.bring(destination, 1)
-        if destination.capabilities.reads_old_points:
+        if scene.reads_old_points:
             assert scene.rows(0) == rows_at(0)
         else:
             with pytest.raises((NotImplementedError, Terminal)):
@@ -211,7 +219,7 @@ class Contract:
 
     def test_what_is_not_ours_is_not_touched(self, scene: Scene) -> None:
         destination = scene.session()
-        if not destination.capabilities.shares_its_place:
+        if not scene.shares_its_place:
             with pytest.raises(Terminal):
                 scene.bystander()
             return
@@ -226,12 +234,12 @@ class Contract:
     def test_there_is_one_writer(self, scene: Scene) -> None:
         first, second = scene.session(), scene.session()
         first.open()
-        if not first.capabilities.takes_rows:  # the mirror's writer is who holds the subscription's lease
-            second.open()
-            second.close()
-        else:
+        if scene.locks_out_others:
             with pytest.raises(TargetBusy):
                 second.open()
+        else:
+            second.open()
+            second.close()
         first.close()
         second.open()
         second.close()

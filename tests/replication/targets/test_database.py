@@ -1,4 +1,4 @@
-"""A database as a destination: the contract, and what only a database has."""
+"""A database as a destination: the contract, and what only a database does."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +36,9 @@ def load_part(ids: list[int], texts: list[str | None], key: str = "all") -> Load
 
 class DatabaseScene:
     table_id = 1
+    reads_old_points = False
+    shares_its_place = True
+    locks_out_others = True
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -101,7 +104,7 @@ def live(place: Place) -> Iterator[DatabaseTarget]:
         yield target
 
 
-def test_a_table_dropped_locally_is_reported_and_left_alone(place: Place, live: DatabaseTarget):
+def test_a_table_dropped_locally_is_reported_and_not_touched(place: Place, live: DatabaseTarget):
     place.query("DROP TABLE t")
     for _ in range(2):
         with pytest.raises(TargetTableDropped):
@@ -146,7 +149,7 @@ def test_a_name_that_somebody_has_is_never_taken(place: Place, live: DatabaseTar
     assert place.rows("t") == [(1, "a"), (2, None)]
 
 
-def test_missing_rows_are_told_but_not_in_safe_mode(place: Place, live: DatabaseTarget):
+def test_missing_rows_are_reported_but_not_in_safe_mode(place: Place, live: DatabaseTarget):
     assert live.apply(1, [Part(rows([], []), keys(2, 77))], Location(1, 20)) == Applied(deleted=2, missing=1)
     live.begin(Location(2, 30))
     live.close()  # without advance: unclean
@@ -196,9 +199,8 @@ def test_an_interrupted_load_goes_on_with_the_missing_pieces(place: Place):
         with pytest.raises(Interrupted):
             target.create(table_of(place, table_id=2), [piece("4"), piece("5", True)], Location(1, 20), replaces=[1])
         assert place.rows("t") == [(1, "1"), (2, "2"), (3, "3")]
-        done = target.create(
-            table_of(place, table_id=2), [piece("6")], Location(2, 30), replaces=[1]
-        )  # another point: from the start
+        # Another point: from the start.
+        done = target.create(table_of(place, table_id=2), [piece("6")], Location(2, 30), replaces=[1])
         assert place.rows("t") == [(6, "6")]
         assert target.points() == {2: Location(2, 30)}
 
@@ -239,7 +241,7 @@ def test_a_table_without_key_has_its_hidden_one(place: Place):
         assert place.rows("k") == [(1,), (None,)]
 
 
-def test_a_released_table_is_ordinary_and_left_alone(place: Place, live: DatabaseTarget):
+def test_a_released_table_is_ordinary_and_not_touched(place: Place, live: DatabaseTarget):
     assert live.release(1) == ()
     assert "is_being_synced" not in place.query("SHOW CREATE TABLE t")[0][1]
     with pytest.raises(TargetTableUnknown):
@@ -259,13 +261,13 @@ def test_another_subscription_writes_to_the_same_database(place: Place, live: Da
     assert live.global_point() == NOWHERE
 
 
-def test_a_wrong_password_is_told_without_it(place: Place):
+def test_a_wrong_password_is_an_error_without_it(place: Place):
     with pytest.raises(TargetDenied) as caught:
         DatabaseTarget(place.address, "secret-word", "task").open()
     assert "secret-word" not in str(caught.value)
 
 
-def test_a_load_that_is_cut_into_other_pieces_begins_anew(place: Place) -> None:
+def test_a_load_that_is_split_into_other_pieces_starts_again(place: Place) -> None:
     def fail() -> list[pa.Table]:
         raise RuntimeError("the power went")
 

@@ -179,7 +179,7 @@ def test_what_had_to_wait_for_the_rows_is_found_again_after_an_interruption():
     between = {1: Registered(alter.between, TableState.LIVE, Location(1, 2))}
     (again,) = plan_target(FULL, between, [after]).of(Alter)
     assert again.last == alter.last
-    assert plan_target(FULL, between, [after], settled=lambda _: True).steps == ()
+    assert plan_target(FULL, between, [after], is_done=lambda _: True).steps == ()
 
 
 def test_released_and_dropped_tables_are_known_by_what_they_were():

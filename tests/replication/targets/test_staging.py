@@ -1,5 +1,5 @@
-"""The statements that bring a delta into a table, by dialect. MariaDB runs them in the other tests; MySQL 8 is not
-here to be asked."""
+"""The statements that apply a delta to a table, by dialect. MariaDB runs them in the other tests; no MySQL 8 is
+available to run them."""
 
 from contextlib import nullcontext
 from typing import Any, cast
@@ -18,7 +18,10 @@ from replication.targets.session import TargetSession, dialect_of
 from replication.targets.staging import Staging
 from tests.replication.targets.target_database import Part, source_table
 
-DDL = "CREATE TABLE `t` (`a` int NOT NULL, `b` varchar(5) NOT NULL, `c` blob DEFAULT NULL, `d` bit(3) DEFAULT NULL, PRIMARY KEY (`a`,`b`))"
+DDL = (
+    "CREATE TABLE `t` (`a` int NOT NULL, `b` varchar(5) NOT NULL, `c` blob DEFAULT NULL, `d` bit(3) DEFAULT NULL,"
+    " PRIMARY KEY (`a`,`b`))"
+)
 COLLATION = {Dialect.MARIADB: "utf8mb4_nopad_bin", Dialect.MYSQL8: "utf8mb4_0900_bin"}
 FORMAT = "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n'"
 ON = "ON t.`a` = s.`a` AND t.`b` = s.`b`"
@@ -54,8 +57,8 @@ def test_a_delta_is_these_statements(dialect: Dialect):
     options = f"ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={COLLATION[dialect]}"
     assert session.statements == [
         "DROP TEMPORARY TABLE IF EXISTS `ccpr_stage_7`",
-        "CREATE TEMPORARY TABLE `ccpr_stage_7` (\n  `a` int NOT NULL,\n  `b` varchar(5) NOT NULL,\n  `c` longblob DEFAULT NULL,\n"
-        f"  `d` bit(3) DEFAULT NULL\n) {options}",
+        "CREATE TEMPORARY TABLE `ccpr_stage_7` (\n  `a` int NOT NULL,\n  `b` varchar(5) NOT NULL,\n"
+        f"  `c` longblob DEFAULT NULL,\n  `d` bit(3) DEFAULT NULL\n) {options}",
         "DROP TEMPORARY TABLE IF EXISTS `ccpr_stage_7_keys`",
         f"CREATE TEMPORARY TABLE `ccpr_stage_7_keys` (\n  `a` int NOT NULL,\n  `b` varchar(5) NOT NULL\n) {options}",
         f"LOAD DATA LOCAL INFILE 'token' INTO TABLE `ccpr_stage_7` {FORMAT} (`a`, `b`, @c2, @c3)"

@@ -1,5 +1,4 @@
-"""Several who carry the same tables, a load that is interrupted, a table that somebody else alters: what becomes of a
-target."""
+"""What happens to a target with several writers, an interrupted load or an altered table; and rebuilding a table."""
 
 import shutil
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ def test_two_state_folders_never_write_to_one_table(
     assert len(shop.place.rows("a")) == 100, "what the first has made is not touched"
 
 
-def test_an_old_copy_of_the_state_does_not_set_a_target_back(
+def test_an_old_copy_of_the_state_does_not_revert_a_target(
     shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.add()
@@ -53,8 +52,10 @@ def test_an_old_copy_of_the_state_does_not_set_a_target_back(
     shop.assert_equal()
 
 
-def test_an_interrupted_load_goes_on_though_the_mirror_has_gone_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    for start in range(1000, 1600, 100):  # an object each, and so a piece
+def test_an_interrupted_load_is_continued_when_the_mirror_has_newer_points(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in range(1000, 1600, 100):  # one object each, and so one piece
         shop.insert("a", *range(start, start + 100))
         shop.storage.flush(DATABASE, "a")
     monkeypatch.setattr(sync, "LOAD_ROWS", 10)
@@ -81,20 +82,20 @@ def test_an_interrupted_load_goes_on_though_the_mirror_has_gone_on(shop: Shop, m
 
 
 @pytest.mark.parametrize(
-    ("alteration", "told"),
+    ("alteration", "message"),
     [
         (
             "MODIFY v varchar(5) COLLATE utf8mb4_general_ci",
-            "column v was varchar(20) utf8mb4_nopad_bin, and is now: varchar(5)",
+            "column v was varchar(20) utf8mb4_nopad_bin; it is now varchar(5)",
         ),
         (
             "CHANGE v w varchar(20) COLLATE utf8mb4_nopad_bin",
-            "column v was varchar(20) utf8mb4_nopad_bin, and is now: is gone",
+            "column v was varchar(20) utf8mb4_nopad_bin; it does not exist any more",
         ),
-        ("DROP PRIMARY KEY, ADD PRIMARY KEY (n, v)", "column v was varchar(20) utf8mb4_nopad_bin, and is now"),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (n, v)", "column v was varchar(20) utf8mb4_nopad_bin; it is now"),
     ],
 )
-def test_a_table_that_somebody_altered_is_told_and_left_alone(alteration: str, told: str, shop: Shop) -> None:
+def test_a_table_that_somebody_altered_is_reported_and_not_touched(alteration: str, message: str, shop: Shop) -> None:
     shop.add()
     shop.run()
     shop.place.query("ALTER TABLE a ADD COLUMN theirs int, ADD INDEX i (v)")
@@ -106,12 +107,12 @@ def test_a_table_that_somebody_altered_is_told_and_left_alone(alteration: str, t
         shop.insert("still", number)
         (behind,) = shop.run()["behind"]
         assert (behind["table"], behind["failure"]["code"]) == ("d.a", "TARGET_TABLE_ALTERED")
-        assert told in behind["failure"]["message"]
+        assert message in behind["failure"]["message"]
     assert len(shop.place.rows("a")) == 101
     assert len(shop.place.rows("still")) == 102
 
 
-def test_a_key_too_long_is_told_by_the_plan_and_nothing_is_made(shop: Shop) -> None:
+def test_a_key_too_long_is_shown_by_the_plan_and_nothing_is_created(shop: Shop) -> None:
     shop.storage.create_table(DATABASE, "long", {"k": "varchar(1000) not null"}, primary_key=["k"])
     shop.add()
     steps = {step["table"]: step for step in shop.command("plan", NAME)["targets"][TARGET]["steps"]}
@@ -125,7 +126,7 @@ def test_a_key_too_long_is_told_by_the_plan_and_nothing_is_made(shop: Shop) -> N
 @pytest.mark.parametrize(
     "loss", ["DELETE FROM a WHERE n < 50", "UPDATE a SET v = 'x'", "DROP TABLE a", "RENAME TABLE a TO theirs"]
 )
-def test_a_table_is_made_anew_from_the_mirror(loss: str, shop: Shop) -> None:
+def test_a_table_is_rebuilt_from_the_mirror(loss: str, shop: Shop) -> None:
     shop.add()
     shop.run()
     shop.place.query(loss)
@@ -143,7 +144,7 @@ def test_a_table_is_made_anew_from_the_mirror(loss: str, shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])
-def test_making_anew_that_breaks_off_shows_nothing_and_is_done_again(
+def test_a_rebuild_that_breaks_off_shows_nothing_and_is_repeated(
     meanwhile: bool, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks_off(mirror: Mirror, work: DeltaSplit) -> Iterator[DeltaPart]:
@@ -165,7 +166,7 @@ def test_making_anew_that_breaks_off_shows_nothing_and_is_done_again(
     shop.assert_equal()
 
 
-def test_what_was_told_as_dropped_or_released_comes_back_when_its_name_is_free(shop: Shop) -> None:
+def test_what_was_dropped_or_released_comes_back_when_its_name_is_free(shop: Shop) -> None:
     shop.add()
     shop.run()
     shop.place.query("DROP TABLE a")
@@ -185,7 +186,7 @@ def test_what_was_told_as_dropped_or_released_comes_back_when_its_name_is_free(s
     assert shop.command("target", "rebuild", NAME, TARGET, "nothing", code=1)["error"]["code"] == "TARGET_TABLE_UNKNOWN"
 
 
-def test_a_table_that_somebody_altered_has_to_go_before_it_is_made_anew(shop: Shop) -> None:
+def test_a_table_that_somebody_altered_has_to_be_dropped_before_it_is_rebuilt(shop: Shop) -> None:
     shop.add()
     shop.run()
     shop.place.query("ALTER TABLE a MODIFY v varchar(5) COLLATE utf8mb4_general_ci")
@@ -195,7 +196,7 @@ def test_a_table_that_somebody_altered_has_to_go_before_it_is_made_anew(shop: Sh
     shop.assert_equal()
 
 
-def test_a_column_is_kept_as_text_when_its_table_changes_or_is_made_anew(shop: Shop) -> None:
+def test_a_column_is_kept_as_text_when_its_table_changes_or_is_rebuilt(shop: Shop) -> None:
     shop.add()
     shop.run()
     for wrong in ("a", "a.x", "other.v"):

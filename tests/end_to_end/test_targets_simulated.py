@@ -1,5 +1,5 @@
-"""A simulated upstream carried into MariaDB: each kind of DDL by itself, and what a person, or somebody else, does
-with a target."""
+"""A simulated upstream synced to MariaDB: each kind of DDL by itself, and what a person, or somebody else, does with a
+target."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -33,7 +33,7 @@ def _onto_the_dropped(storage: Storage) -> None:
     storage.rename_table(DATABASE, "a", "b")
 
 
-def _anew(storage: Storage) -> None:
+def _recreated(storage: Storage) -> None:
     storage.drop_table(DATABASE, "a")
     storage.create_table(DATABASE, "a", {"k": "bigint not null", "w": "text"}, primary_key=["k"])
 
@@ -49,7 +49,7 @@ CHANGES: dict[str, tuple[Callable[[Storage], Any], dict[str, tuple[str, int]]]] 
     "two names swapped": (_swap, {"a": ("altered", 0), "b": ("altered", 0)}),
     "swapped and truncated": (_replace_swapped, {"a": ("rebuilt", 0), "b": ("altered", 0)}),
     "renamed to a dropped one's name": (_onto_the_dropped, {"b": ("dropped", 0)}),
-    "dropped and made anew": (_anew, {"a": ("dropped", 0)}),
+    "dropped and created again": (_recreated, {"a": ("dropped", 0)}),
 }
 
 
@@ -98,24 +98,21 @@ def test_a_target_at_the_newest_point_is_not_asked(shop: Shop) -> None:
     assert shop.status()["lsn"] == shop.command("points", NAME)[-1]["lsn"]
 
 
-def test_a_target_that_is_away_keeps_nothing_and_is_carried_later(shop: Shop) -> None:
+def test_a_target_that_is_away_stops_nothing_and_is_synced_later(shop: Shop) -> None:
     shop.add()
     shop.run()
     shop.insert("a", 200)
     shop.place.server.kill()
     try:
         assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
-        assert shop.command("points", NAME)[-1]["lsn"] == 1, "the mirror's point stands"
+        assert shop.command("points", NAME)[-1]["lsn"] == 1, "the mirror's point is committed"
         assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE", (
             "tried again, though nothing has changed upstream"
         )
-        standing = shop.status(code=1)
-        assert (standing["last_error"]["code"], standing["last_error"]["attempts"], standing["lsn"]) == (
-            "TARGET_UNAVAILABLE",
-            2,
-            0,
-        )
-        assert standing["lag_seconds"] > shop.command("status", NAME, code=1)["lag_seconds"] - 1
+        status = shop.status(code=1)
+        error = status["last_error"]
+        assert (error["code"], error["attempts"], status["lsn"]) == ("TARGET_UNAVAILABLE", 2, 0)
+        assert status["lag_seconds"] > shop.command("status", NAME, code=1)["lag_seconds"] - 1
     finally:
         shop.place.server.start()
     assert shop.actions() == {"a": ("changed", 1)}
@@ -124,7 +121,7 @@ def test_a_target_that_is_away_keeps_nothing_and_is_carried_later(shop: Shop) ->
 
 
 @pytest.mark.parametrize("change", ["row", "rename"])
-def test_a_table_that_was_dropped_in_the_target_is_told_and_left_alone(change: str, shop: Shop) -> None:
+def test_a_table_that_was_dropped_in_the_target_is_reported_and_not_touched(change: str, shop: Shop) -> None:
     shop.add()
     shop.run()
     shop.place.query("DROP TABLE a")
@@ -134,8 +131,8 @@ def test_a_table_that_was_dropped_in_the_target_is_told_and_left_alone(change: s
         shop.storage.rename_table(DATABASE, "b", "e")
     shop.insert("still", 200)
     for _ in range(2):
-        (told,) = shop.run()["behind"]
-        assert told["failure"]["code"] == "TARGET_TABLE_DROPPED"
+        (behind,) = shop.run()["behind"]
+        assert behind["failure"]["code"] == "TARGET_TABLE_DROPPED"
         assert shop.tables() == {"b" if change == "row" else "e", "still"}, "it is not made again by itself"
     assert len(shop.place.rows("still")) == 101
     assert [table["failure"]["code"] for table in shop.status(code=1)["behind"]] == ["TARGET_TABLE_DROPPED"]
@@ -145,13 +142,13 @@ def test_a_foreign_table_of_that_name_is_not_touched(shop: Shop) -> None:
     shop.place.query("CREATE TABLE a (mine int)")
     shop.place.query("INSERT INTO a VALUES (7)")
     shop.add()
-    (told,) = shop.run()["behind"]
-    assert (told["table"], told["failure"]["code"]) == ("d.a", "TARGET_TABLE_FOREIGN")
+    (behind,) = shop.run()["behind"]
+    assert (behind["table"], behind["failure"]["code"]) == ("d.a", "TARGET_TABLE_FOREIGN")
     assert shop.place.rows("a") == [(7,)]
     shop.assert_equal(but=("a",))
 
 
-def test_a_name_that_a_waiting_table_has_is_waited_for(shop: Shop) -> None:
+def test_a_table_waits_for_a_name_that_a_waiting_table_has(shop: Shop) -> None:
     shop.add(policy="additive")
     shop.run()
     shop.storage.drop_table(DATABASE, "a")
@@ -192,14 +189,14 @@ def test_a_target_whose_tables_are_synced_is_not_forgotten_by_mistake(shop: Shop
     assert shop.command("drop", NAME, code=1)["error"]["code"] == "TARGET_IN_USE"
     assert len(shop.command("release", NAME)) == 3
     shop.insert("a", 200)
-    assert shop.command("run", NAME)["targets"] == [], "nothing is carried there any more"
+    assert shop.command("run", NAME)["targets"] == [], "nothing is synced there any more"
     assert len(shop.place.rows("a")) == 100
     shop.command("target", "remove", NAME, TARGET)
     assert shop.command("target", "list", NAME) == []
     shop.command("drop", NAME)
 
 
-def test_the_points_from_which_a_target_goes_on_are_retained(shop: Shop) -> None:
+def test_the_points_from_which_a_target_continues_are_retained(shop: Shop) -> None:
     shop.command("alter", NAME, "--retain", "1")
     shop.add(policy="additive")
     shop.run()
@@ -217,7 +214,7 @@ def test_the_points_from_which_a_target_goes_on_are_retained(shop: Shop) -> None
     shop.insert("b", 201)
     shop.run()
     assert [point["lsn"] for point in shop.command("points", NAME)] == [5, 6], (
-        "the newest, and the one at which the target stood before"
+        "the newest, and the one at which the target was before"
     )
     shop.insert("still", 300)  # was changed last before what is kept
     shop.run()
