@@ -20,7 +20,7 @@ from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError, Terminal, Transient, Unknown
 from matrixone.upstream.retry import BACK_OFF, rule_for
 
-PACKAGES = ("matrixone", "wire", "emulator", "replication", "resources", "ccpr_assets", "sensors", "ccpr_cli")
+PACKAGES = ("matrixone", "wire", "emulator", "replication", "resources", "ccpr_assets", "sensors", "ccpr_cli", "ccpr")
 _NAMES = ("errors", "defects")  # of modules whose subject is errors
 OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
     "ccpr_cli.state",
@@ -28,7 +28,6 @@ OTHERS = (  # modules that define an error next to the only code that raises it;
     "replication.delta.keys",
     "replication.schema.sync_mark",
     "replication.schema.types",
-    "replication.service.checkup",
     "replication.spark.java",
     "replication.spark.session",
     "replication.spark.tasks",

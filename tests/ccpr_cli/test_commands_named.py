@@ -14,7 +14,7 @@ from ccpr_cli.main import app
 ROOT = Path(__file__).resolve().parents[2]
 _IN_BACKQUOTES = re.compile(r"`ccpr ([^`]+)`")
 _IN_A_HINT = re.compile(r"(?:^|: |; )ccpr ([a-z][^`;]*)")
-_IN_A_LISTING = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/)?ccpr +([a-z][^|#\\\n]*)", re.M)
+_IN_A_LISTING = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/)?ccpr +([a-z](?:[^|#\\\n]|(?<=\S)#)*)", re.M)  # to a comment
 COMMAND: Any = typer.main.get_command(app)
 GLOBAL = {"--verbose", "-v", "--help"}
 
@@ -43,7 +43,7 @@ def named_in_code() -> list[tuple[str, str]]:
 
 
 def named_in_documents() -> list[tuple[str, str]]:
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    files = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return [
         (str(file.relative_to(ROOT)), words)
         for file in files
@@ -86,6 +86,9 @@ def test_the_check_itself_finds_what_is_wrong() -> None:
     assert fault("drop NAME --hurry") == "drop has no option --hurry"
     assert fault("state imprt FILE") == "there is no command imprt"
     assert fault("remove NAME") == "there is no command remove"
+    assert fault(_IN_A_LISTING.findall("ccpr run shop --from 'mysql://sys#root@h' --nothing  # text")[0]) == (
+        "run has no option --from"
+    )
     assert ("replication/state/states.py", "resume X") in [
         (place.partition(":")[0], words) for place, words in named_in_code()
     ]

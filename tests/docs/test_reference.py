@@ -1,0 +1,101 @@
+"""The pages that come from the code are what the code says, and pages about files and tables leave nothing out."""
+
+import importlib
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpr_cli.error_catalogue import PACKAGES
+from ccpr_cli.reference.__main__ import FOLDER, PAGES, main
+from ccpr_cli.reference.configuration import variables
+from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
+from replication.service.status import SubscriptionStatus
+from replication.state.tables import METADATA, checkpoints
+from replication.targets.registry import TARGET_METADATA
+from tests.docs.pages import DOCS, FENCED, ROOT, name_of
+
+_FORMAT = (DOCS / "format" / "mirror.md").read_text("utf-8")
+_CODE = re.compile(r"`([^`\n]+)`")
+_MIRRORS = ROOT / "tests" / "fixtures" / "state_0_1_0" / "home" / "mirrors"
+_ABOUT_CODE = [DOCS / "glossary.md", DOCS / "architecture.md", ROOT / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    assert (FOLDER / name).read_text("utf-8") == PAGES[name](), "run `make reference`"
+
+
+def test_the_pages_are_written_where_they_are_asked_for(tmp_path: Path) -> None:
+    main(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(PAGES)
+
+
+def test_every_environment_variable_of_the_program_is_described() -> None:
+    text = "".join(file.read_text("utf-8") for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    named = re.findall(r'^[A-Z_]*VARIABLE(?:: \w+)? = "([A-Z_]+)"', text, re.M)
+    named += re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"', text)
+    set_for_spark = {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"}
+    assert len(named) > 4
+    assert set(named) - set_for_spark <= set(variables())
+
+
+def test_every_file_of_a_mirror_is_described_with_its_fields() -> None:
+    described = set(_CODE.findall(_FORMAT))
+    assert {*MANIFEST_SCHEMA.names, *LEDGER_SCHEMA.names} <= described
+    written = [json.loads(file.read_text("utf-8")) for file in _MIRRORS.glob("*/points/*.json")]
+    assert written
+    for value in (*written, *(json.loads(file.read_text("utf-8")) for file in _MIRRORS.glob("*/head.json"))):
+        assert set(value) <= described
+    tables = [table for point in written for table in point["tables"].values() if table is not None]
+    assert {key for table in tables for key in table} <= described
+
+
+def test_every_table_is_described_and_in_a_target_every_column() -> None:
+    described = set(_CODE.findall(_FORMAT))
+    assert set(METADATA.tables) | set(TARGET_METADATA.tables) <= described
+    for table in (checkpoints, *TARGET_METADATA.tables.values()):
+        assert {column.name for column in table.columns} <= described, table.name
+
+
+def test_what_monitoring_is_told_to_read_is_in_the_document_of_status() -> None:
+    page = (DOCS / "how-to" / "monitor.md").read_text("utf-8")
+    named = re.findall(r"^\| `(\w+)` \|", page, re.M)
+    assert len(named) > 4
+    assert set(named) <= {field.name for field in fields(SubscriptionStatus)} | {"ok"}
+
+
+@pytest.mark.parametrize("page", _ABOUT_CODE, ids=name_of)
+def test_modules_classes_and_files_that_are_named_exist(page: Path) -> None:
+    named = _CODE.findall(FENCED.sub("", page.read_text("utf-8")))
+    dotted = [name for name in named if re.fullmatch(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+", name)]
+    files = [name for name in named if re.fullmatch(r"(?:\w+/)+\w+\.(?:py|md|yaml|txt)", name)]
+    assert len(dotted) + len(files) > 5
+    assert [name for name in dotted if not _exists(name)] == []
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+def _exists(name: str) -> bool:
+    """Whether a dotted name is a module, something in a module, or a member of a class."""
+    module, _, member = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        members = []
+        while module:
+            members.insert(0, member)
+            try:
+                found: Any = importlib.import_module(module)
+            except ModuleNotFoundError:
+                module, _, member = module.rpartition(".")
+                continue
+            for part in members:
+                if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+                    return False
+                found = getattr(found, part, None)
+            return True
+        return False
+    return True
