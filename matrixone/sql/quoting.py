@@ -25,7 +25,7 @@ _LINES = {"\0": "\\0", "\n": "\\n", "\r": "\\r"}
 
 
 def in_backquotes(name: str) -> str:
-    """A name in backquotes, whatever it holds: where the server or Spark decides about it."""
+    """A name in backquotes, whatever it holds: where the server that gets it decides."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -219,6 +219,9 @@ def test_strings_mean_what_they_mean_upstream(client: Client) -> None:
         (b"3", b'say "a"\\'),
     ]
     assert client.rows(r"select id from orders where note like 'a%\%'") == [(b"2",)]
+    client.rows(r"create table members (e enum('it\'''s', 'a\nb', 'c\_d'))")
+    client.rows("insert into members values ('it''''s'), ('a\nb'), ('c\\_d')")
+    assert client.rows("select e from members") == [(b"it''s",), (b"a\nb",), (b"c\\_d",)]
 
 
 def test_comments_are_space_and_what_is_in_executable_ones_is_executed(client: Client) -> None:
@@ -235,7 +238,7 @@ def test_an_error_shows_no_string(client: Client) -> None:
         assert "'***" in shown
 
 
-def test_statements_tell_how_many_rows_they_changed(client: Client) -> None:
+def test_statements_say_how_many_rows_they_changed(client: Client) -> None:
     cursor = client.connection.cursor()
     assert cursor.execute("/* by hand */ insert into orders (ID, Note) values (1, 'a'), (2, 'b'), (3, null)") == 3
     assert cursor.execute("-- two\nupdate orders set note = 'z' where id between 2 and 9") == 2
@@ -328,7 +331,7 @@ def test_tables_are_shown(client: Client) -> None:
     assert client.error("desc nothing")[0] == 1146
 
 
-def test_ddl_of_the_newcomer(client: Client) -> None:
+def test_indexes_columns_and_tables_are_altered_renamed_and_dropped(client: Client) -> None:
     client.rows("insert into orders (id, note, price) values (1, 'x', 1), (2, 'x', 2)")
     client.rows("alter table orders modify price decimal(12,4)")
     assert client.rows("select price from orders order by id") == [(b"1.0000",), (b"2.0000",)]

@@ -76,7 +76,7 @@ def test_values_are_the_text_but_for_names_and_strings(text: str):
             assert token.value == raw
 
 
-def test_each_kind_is_told_from_the_others():
+def test_each_kind_is_distinguished_from_the_others():
     assert _short("select `a``b`, 'it''s', \"q\" -1.5e-3 @@session.x @u $ é_1$ <>!=<=>=<*/* c */;") == [
         ("word", "select"),
         ("name", "a`b"),
