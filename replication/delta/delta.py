@@ -1,11 +1,11 @@
-"""Row deltas: which rows of a table are to be written and which deleted, to lead from one point of a mirror to another.
+"""Row deltas: which rows of a table have to be written and which deleted, to get from one point of a mirror to another.
 
-The cost goes by the change. Objects that stand in both points with the same visible rows are not read; a merge is
-read, and leaves nothing. The changes are dealt into splits (`replication.delta.split`) that have no key in common.
-Source: architecture.md, decision 7.
+The cost depends on the change. Objects that both points have with the same visible rows are not read. Merged objects
+are read, and result in no change. The delta is divided into splits (`replication.delta.split`) that have no key in
+common. Source: decision deltas-by-commit-time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -26,7 +26,7 @@ from replication.mirror.mirror import Manifest, Mirror, files_of
 from replication.mirror.points import Point, TableRef
 from replication.mirror.pruning import stats_tell_of
 
-SPLIT_ROWS = 1 << 20  # keys of so many rows are held at a time
+SPLIT_ROWS = 1 << 20  # rows of a split, roughly; their keys are in memory at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class TableAt:
     Attributes
     ----------
     ref : names the manifest.
-    at : the point's time. Rows are cut there, not at the time of the manifest, which may be that of an older point.
+    at : the point's time. It decides which rows are visible, not the time of the manifest, which may be of an older
+        point.
     """
 
     ref: TableRef
@@ -49,12 +50,12 @@ class TableAt:
 
 
 class Delta:
-    """What leads from one point of a table to another.
+    """The row delta of a table between two points.
 
     Attributes
     ----------
-    table : as of the later point.
-    shape : columns of the parts and the key.
+    table : the table at the later point.
+    shape : the columns and the key of the changes.
     """
 
     def __init__(self, mirror: Mirror, table: Table, shape: DeltaShape, splits: Sequence[DeltaSplit]) -> None:
@@ -64,25 +65,24 @@ class Delta:
         self._splits = tuple(splits)
 
     def splits(self) -> list[DeltaSplit]:
-        """Shares for tasks: `run_split(delta.mirror.store.url, split)`. None = nothing changed."""
+        """The splits, to be run in tasks by `run_split(delta.mirror.store.url, split)`. Empty if nothing changed."""
         return list(self._splits)
 
     def parts(self) -> Iterator[DeltaPart]:
-        """The changes, computed here one split after the other. Raises what `run_split` raises."""
+        """The changes, computed in this process one split after the other. Raises what `run_split` raises."""
         return joined(part for split in self._splits for part in run_split(self.mirror, split))
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of the objects that are opened, an upper bound of what is read."""
+        """Stored bytes of the objects that are opened; an upper bound of what is read."""
         return sum(split.bytes for split in self._splits)
 
 
 def table_delta(mirror: Mirror, before: TableAt | None, after: TableAt, *, split_rows: int = SPLIT_ROWS) -> Delta:
-    """The delta of a table between two points; `before` is None for a table that is to be filled: all rows are upserts
-    then.
+    """The delta of a table between two points. With None for `before`, for a table to be loaded, all rows are upserts.
 
-    Reads manifests, and tombstones and commit times of what changed; the rest is left to the splits. `split_rows` is
-    about how many rows a split looks at. Raises TableWithoutKey, DdlUnreadable, MirrorDamaged, ObjectDamaged,
+    Reads the manifests, and tombstones and commit times of what changed; the splits read the rest. `split_rows` is
+    roughly how many rows a split reads. Raises TableWithoutKey, DdlUnreadable, MirrorDamaged, ObjectDamaged,
     ObjectMismatch; ValueError for two different tables.
     """
     if before is not None and before.ref.table_id != after.ref.table_id:
@@ -98,8 +98,8 @@ class _Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A data object that changed, `rows` of it to be looked at."""
+class _Changed:
+    """A data object in which rows changed, at most `rows` of them."""
 
     listed: ListedObject
     place: _Place
@@ -107,6 +107,8 @@ class _Part:
 
 
 class _Plan:
+    """Finds the objects of a delta and divides them into splits."""
+
     def __init__(self, mirror: Mirror, before: TableAt | None, after: TableAt, split_rows: int) -> None:
         self.mirror = mirror
         self.split_rows = split_rows
@@ -127,21 +129,21 @@ class _Plan:
         self.table = table
 
     def delta(self) -> Delta:
-        splits = [self._as_split(parts, keys) for parts, keys in self._shares(self._changed())]
+        splits = [self._as_split(objects, keys) for objects, keys in self._shares(self._changed())]
         return Delta(self.mirror, self.table, self.shape, splits)
 
     # ---- what changed
 
-    def _changed(self) -> list[_Part]:
-        removed, kept = _split(self.then, self.now)
-        added, _ = _split(self.now, self.then)
-        parts = [_Part(listed, _Place.REMOVED, listed.stats.rows) for listed in removed if not listed.tombstone]
-        parts += [_Part(listed, _Place.ADDED, listed.stats.rows) for listed in added if not listed.tombstone]
-        return parts + (self._kept(removed, added, kept) if kept.num_rows else [])
+    def _changed(self) -> list[_Changed]:
+        removed, kept = _compare(self.then, self.now)
+        added, _ = _compare(self.now, self.then)
+        objects = [_Changed(listed, _Place.REMOVED, listed.stats.rows) for listed in removed if not listed.tombstone]
+        objects += [_Changed(listed, _Place.ADDED, listed.stats.rows) for listed in added if not listed.tombstone]
+        return objects + (self._kept(removed, added, kept) if kept.num_rows else [])
 
-    def _kept(self, removed: list[ListedObject], added: list[ListedObject], kept: pa.Table) -> list[_Part]:
-        """Data objects of both points that may show other rows now: by a tombstone that came or went, or because time
-        reached a row."""
+    def _kept(self, removed: list[ListedObject], added: list[ListedObject], kept: pa.Table) -> list[_Changed]:
+        """Data objects of both points whose visible rows may differ: because a tombstone was added or removed, or
+        because a row was committed between the points."""
         counts: dict[bytes, int] = {}
         later = []  # tombstone objects of both points
         appendable = stats_columns(kept.column("stats").combine_chunks()).column("appendable")
@@ -168,7 +170,7 @@ class _Plan:
             pa.array(map(object_name, counts), pa.string()),
         )
         listed = Manifest(self.table, kept.filter(touched)).listed_objects()
-        return [_Part(one, _Place.KEPT, min(counts[one.stats.object_id], one.stats.rows)) for one in listed]
+        return [_Changed(one, _Place.KEPT, min(counts[one.stats.object_id], one.stats.rows)) for one in listed]
 
     def _holds_later_rows(self, listed: ListedObject) -> bool:
         file = open_listed(listed, self.mirror.open_object)
@@ -177,40 +179,42 @@ class _Plan:
 
     # ---- shares
 
-    def _shares(self, parts: list[_Part]) -> Iterator[tuple[list[_Part], KeyRange]]:
-        """The parts in shares of about `split_rows`: cut between keys, so that all rows of a key are in one share."""
-        if sum(part.rows for part in parts) <= self.split_rows:
-            if parts:
-                yield parts, ALL_KEYS
-        elif all(part.place is _Place.ADDED for part in parts):  # rows of one point: each key once, wherever it is cut
-            parts = sorted(
-                parts, key=lambda part: rowid_order(part.listed.stats.object_id)
-            )  # so that few tombstone objects concern a share
-            for share in _runs(parts, self.split_rows):
+    def _shares(self, objects: list[_Changed]) -> Iterator[tuple[list[_Changed], KeyRange]]:
+        """The objects in shares of about `split_rows` rows, so that all rows of a key are in one share."""
+        if sum(changed.rows for changed in objects) <= self.split_rows:
+            if objects:
+                yield objects, ALL_KEYS
+        elif all(changed.place is _Place.ADDED for changed in objects):
+            # All rows are of one point, which has each key once: any division will do. The order of rowids keeps the
+            # number of tombstone objects of a share small.
+            objects = sorted(objects, key=lambda changed: rowid_order(changed.listed.stats.object_id))
+            for share in _runs(objects, self.split_rows):
                 yield share, ALL_KEYS
         else:
-            zones = self._zones(parts)
-            for keys in _ranges(zones, parts, self.split_rows):
-                yield [part for part, zone in zip(parts, zones, strict=True) if not keys.excludes(zone)], keys
+            zones = self._zones(objects)
+            for keys in _ranges(zones, objects, self.split_rows):
+                yield [changed for changed, zone in zip(objects, zones, strict=True) if not keys.excludes(zone)], keys
 
-    def _zones(self, parts: list[_Part]) -> list[Zone | None]:
-        """Where the keys of each part lie; None = anywhere. Stats of a table without a key tell of another column:
-        files are asked."""
+    def _zones(self, objects: list[_Changed]) -> list[Zone | None]:
+        """The zone of the keys of each object; None = unknown. The stats of a table without a key are about another
+        column, so its files are read."""
         match = self.shape.key.match
         if self.shape.key.hidden:
-            files = (open_listed(part.listed, self.mirror.open_object) for part in parts)
+            files = (open_listed(changed.listed, self.mirror.open_object) for changed in objects)
             raw = [
                 file.columns["zonemap"][match.seqnum].tobytes() if match.seqnum < len(file.columns) else b""
                 for file in files
             ]
         elif stats_tell_of(match.seqnum, self.table.columns):
-            raw = [part.listed.stats.sort_key_zonemap for part in parts]
+            raw = [changed.listed.stats.sort_key_zonemap for changed in objects]
         else:
-            return [None] * len(parts)
+            return [None] * len(objects)
         return [key_zone(zonemap, match) for zonemap in raw]
 
-    def _as_split(self, parts: list[_Part], keys: KeyRange) -> DeltaSplit:
-        removed, added, kept = (tuple(part.listed for part in parts if part.place is place) for place in _Place)
+    def _as_split(self, objects: list[_Changed], keys: KeyRange) -> DeltaSplit:
+        removed, added, kept = (
+            tuple(changed.listed for changed in objects if changed.place is place) for place in _Place
+        )
         ids_before, ids_after = ([listed.stats.object_id for listed in (*moved, *kept)] for moved in (removed, added))
         tombstones_before = tuple(tombstones_of(self.tombstones_then, ids_before))
         tombstones_after = tuple(tombstones_of(self.tombstones_now, ids_after))
@@ -227,23 +231,26 @@ class _Plan:
         return _tombstones(self.now)
 
 
-def _runs(parts: list[_Part], split_rows: int) -> Iterator[list[_Part]]:
-    share: list[_Part] = []
-    for part in parts:
-        share.append(part)
-        if sum(one.rows for one in share) >= split_rows:
+def _runs(objects: Iterable[_Changed], split_rows: int) -> Iterator[list[_Changed]]:
+    """Consecutive objects, each time until they have `split_rows` rows."""
+    share: list[_Changed] = []
+    rows = 0
+    for changed in objects:
+        share.append(changed)
+        rows += changed.rows
+        if rows >= split_rows:
             yield share
-            share = []
+            share, rows = [], 0
     if share:
         yield share
 
 
-def _ranges(zones: Sequence[Zone | None], parts: Sequence[_Part], split_rows: int) -> list[KeyRange]:
-    """Ranges that hold all keys together, cut where the keys of an object begin. One range if a part's keys may lie
-    anywhere."""
-    known = [(zone.low, part.rows) for zone, part in zip(zones, parts, strict=True) if zone is not None]
+def _ranges(zones: Sequence[Zone | None], objects: Sequence[_Changed], split_rows: int) -> list[KeyRange]:
+    """Ranges that contain all keys together, each beginning where the keys of an object begin. One range if the zone
+    of an object is unknown."""
+    known = [(zone.low, changed.rows) for zone, changed in zip(zones, objects, strict=True) if zone is not None]
     cuts, rows = [], 0
-    if len(known) == len(parts):
+    if len(known) == len(objects):
         known.sort(key=itemgetter(0))
         for number, (low, count) in enumerate(known):
             if rows >= split_rows and low > known[number - 1][0]:
@@ -257,8 +264,8 @@ def _tombstones(manifest: Manifest) -> list[ListedObject]:
     return Manifest(manifest.table, manifest.objects.filter(manifest.objects.column("is_tombstone"))).listed_objects()
 
 
-def _split(manifest: Manifest, other: Manifest) -> tuple[list[ListedObject], pa.Table]:
-    """The objects that the other point does not have, and those that both have (MANIFEST_SCHEMA)."""
+def _compare(manifest: Manifest, other: Manifest) -> tuple[list[ListedObject], pa.Table]:
+    """The objects that the other manifest does not have, and those that both have (MANIFEST_SCHEMA)."""
     objects = manifest.objects
     both = pc.is_in(
         objects.column("stats").cast(pa.binary()), other.objects.column("stats").cast(pa.binary()).combine_chunks()

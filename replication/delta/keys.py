@@ -1,11 +1,12 @@
-"""The key by which rows of two points are matched, equality of values, and the order of keys that zone maps tell.
+"""The key by which rows of two points are matched, equality of values, and the order of keys in zone maps.
 
-Source: architecture.md, decision 7; object-format.md 1.2, 5.1, 8.
+Source: decisions deltas-by-commit-time, keys-by-sorting; docs/format/object-file.md 1.2, 5.1, 8, 9.3.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,23 +22,27 @@ from matrixone.objects.types import is_packed
 from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Table
 
-_CUT = b"\xff" * 30  # a maximum of this may stand for anything greater
+_CUT = b"\xff" * 30  # a maximum of a zone map that was cut and may be less than the greatest key
 _EXACT = Context(prec=80)
+_PARSED_TABLES = 4096  # CREATE TABLE texts whose primary keys are in memory
 _INTEGERS = frozenset(
     (types.INT8, types.INT16, types.INT32, types.INT64, types.UINT8, types.UINT16, types.UINT32, types.YEAR, types.TIME)
 )
 _DECIMALS = frozenset((types.DECIMAL64, types.DECIMAL128, types.UINT64, types.BIT))
 _TEXTS = types.BINARY_TYPES | {types.CHAR, types.VARCHAR, types.TEXT, types.UUID}
-# Not floats (a NaN is in no range), bools (the server stores no range), enums (their order is not that of the labels).
+# Not floats (a NaN is in no range), bools (the server does not store a range), enums (not in the order of the labels).
 _ORDERED = _INTEGERS | _DECIMALS | _TEXTS | {types.DATE, types.DATETIME, types.TIMESTAMP}
 
 
 class TableWithoutKey(Terminal):
-    """Neither a primary key nor the hidden one is known of the table, so that its rows at two points cannot be matched."""
+    """The table has neither a primary key nor the hidden one, so its rows at two points cannot be matched."""
 
     code = "TABLE_WITHOUT_KEY"
     about = "table"
-    default_remedy = "Hidden index tables have none: leave the table out of the target. For another table report this text with its DDL."
+    default_remedy = (
+        "Hidden index tables have no key: leave the table out of the target. "
+        "For another table report this text with its DDL."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,8 @@ class RowKey:
 
     Attributes
     ----------
-    columns : what names a row: the user's primary key columns in its order, or the hidden `__mo_fake_pk_col`.
-    match : the one stored column that has the same value for the same key: the single column, or `__mo_cpkey_col`.
+    columns : the columns of the user's primary key in its order, or the hidden `__mo_fake_pk_col`.
+    match : the one stored column by which rows are matched: the single key column, or `__mo_cpkey_col`.
     """
 
     columns: tuple[Column, ...]
@@ -55,7 +60,7 @@ class RowKey:
 
     @property
     def hidden(self) -> bool:
-        """Whether the table has no key of its own."""
+        """Whether the user declared no key."""
         return self.match.name == FAKE_KEY
 
 
@@ -65,7 +70,7 @@ def row_key(table: Table) -> RowKey:
     if FAKE_KEY in by_name:
         return RowKey((by_name[FAKE_KEY],), by_name[FAKE_KEY])
     subject = f"table {table.qualified_name}"
-    names = parse_create_table(table.ddl, comment=table.comment, subject=subject).primary_key if table.ddl else ()
+    names = _primary_key(table.ddl, table.comment, subject) if table.ddl else ()
     missing = [name for name in names if name not in by_name]
     match = COMPOSITE_KEY if len(names) > 1 else names[0] if names else ""
     if missing or match not in by_name:
@@ -73,11 +78,17 @@ def row_key(table: Table) -> RowKey:
     return RowKey(tuple(by_name[name] for name in names), by_name[match])
 
 
+@lru_cache(maxsize=_PARSED_TABLES)
+def _primary_key(ddl: str, comment: str, subject: str) -> tuple[str, ...]:
+    """Cached, because each target asks again at each point of a table, whose definition seldom changes."""
+    return parse_create_table(ddl, comment=comment, subject=subject).primary_key
+
+
 # ---- equality
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """The values so that Arrow's equality is ours: floats by their bits, but every NaN like every other; lists of
+    """The values in a form in which Arrow's equality is ours: floats by their bits, with all NaNs equal; lists of
     floats as bytes."""
     kind = values.type
     if pa.types.is_floating(kind):
@@ -100,7 +111,7 @@ def _list_bytes(values: pa.ListArray) -> pa.Array:
 
 
 def same(left: pa.Array, right: pa.Array) -> np.ndarray:
-    """bool for each pair of values: are they equal? Nulls are equal to nulls."""
+    """bool for each pair of values: whether they are equal. Nulls are equal to nulls."""
     left, right = comparable(left), comparable(right)
     equal = pc.fill_null(pc.equal(left, right), False)
     if left.null_count and right.null_count:
@@ -109,10 +120,11 @@ def same(left: pa.Array, right: pa.Array) -> np.ndarray:
 
 
 def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Column, subject: str) -> np.ndarray:
-    """For each row after the row before that has the same key, or -1; int64. Keys come in pieces.
+    """For each row of `after`, the number of the row of `before` with the same key, or -1; int64. Both are lists of
+    arrays of keys, whose rows are numbered from 0.
 
-    Raises ObjectMismatch for a null key, and for a key that two rows of one side have: at one time a key has one row
-    (9.3).
+    Raises ObjectMismatch for a null key, and for a key that two rows of one point have: at one time a key has one row
+    (docs/format/object-file.md 9.3).
     """
     pieces = [*before, *after]
     first_after, rows = sum(map(len, before)), sum(map(len, pieces))
@@ -120,7 +132,7 @@ def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Colu
     if first_after in (0, rows):
         return found
     codes = _codes(pa.concat_arrays([_hashable(piece, column, subject) for piece in pieces]))
-    order = np.argsort(codes, kind="stable")  # keys in the order of the objects are runs, which this sort only merges
+    order = np.argsort(codes, kind="stable")  # keys of sorted objects are sorted runs, which a stable sort only merges
     ranked = codes[order]
     pairs = np.flatnonzero(ranked[1:] == ranked[:-1])
     left, right = order[pairs], order[pairs + 1]
@@ -135,14 +147,14 @@ def _hashable(keys: pa.Array, column: Column, subject: str) -> pa.Array:
         raise ObjectMismatch(f"{keys.null_count} keys are null", subject=f"{subject}, column {column.name}")
     if column.type.oid in (types.UINT64, types.BIT) and pa.types.is_decimal(keys.type):
         limbs = np.frombuffer(keys.buffers()[1], np.int64)[2 * keys.offset : 2 * (keys.offset + len(keys))]
-        return pa.array(np.ascontiguousarray(limbs[::2]))  # the upper half of an unsigned number of 64 bits is zero
+        return pa.array(np.ascontiguousarray(limbs[::2]))  # of 128 bits, of which the upper 64 are zero
     if pa.types.is_string(keys.type) or pa.types.is_binary(keys.type):
         return keys.cast(pa.large_binary())
     return comparable(keys)
 
 
 def _codes(keys: pa.Array) -> np.ndarray:
-    """A number for each key, equal for equal keys."""
+    """A number for each key; equal keys have equal numbers."""
     if pa.types.is_temporal(keys.type):
         keys = keys.view(pa.int32() if pa.types.is_date32(keys.type) else pa.int64())
     return (keys if pa.types.is_integer(keys.type) else pc.dictionary_encode(keys).indices).to_numpy(
@@ -155,13 +167,13 @@ def _codes(keys: pa.Array) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Keys in the form and order of zone maps: from `low` on, and before `high`; None = no end there."""
+    """Keys from `low` on and before `high`, in the form and order of zone maps; None = unbounded."""
 
     low: Any = None
     high: Any = None
 
     def excludes(self, zone: "Zone | None") -> bool:
-        """Whether no key of a zone lies in the range."""
+        """Whether no key of the zone is in the range. None, an unknown zone, is never excluded."""
         if zone is None:
             return False
         return (self.high is not None and zone.low >= self.high) or (
@@ -169,7 +181,7 @@ class KeyRange:
         )
 
     def holds(self, zone: "Zone | None") -> bool:
-        """Whether every key of a zone lies in the range."""
+        """Whether every key of the zone is in the range."""
         if self.low is None and self.high is None:
             return True
         if zone is None or (self.low is not None and zone.low < self.low):
@@ -177,7 +189,7 @@ class KeyRange:
         return self.high is None or (zone.high is not None and zone.high < self.high)
 
     def mask(self, keys: pa.Array, column: Column) -> np.ndarray:
-        """bool for each key: does it lie in the range?"""
+        """bool for each key: whether it is in the range."""
         if pa.types.is_string(keys.type):
             keys = keys.cast(pa.binary())
         inside = np.ones(len(keys), bool)
@@ -190,7 +202,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Between what a zone map says that the keys lie, ends included; `high` is None where it has no bound."""
+    """The least and the greatest key of an object or block by its zone map; None for `high` = unbounded."""
 
     low: Any
     high: Any
@@ -200,7 +212,7 @@ ALL_KEYS = KeyRange()
 
 
 def key_zone(zonemap: bytes, column: Column) -> Zone | None:
-    """None where nothing may be concluded about keys of this column."""
+    """The zone of the keys in this column; None if the zone map says nothing about them."""
     if column.type.oid not in _ORDERED or (column.labels and not is_packed(column)):
         return None
     parsed = parse_zonemap(zonemap)
@@ -213,7 +225,7 @@ def key_zone(zonemap: bytes, column: Column) -> Zone | None:
 
 
 def _scalar(stored: Any, kind: pa.DataType, column: Column) -> pa.Scalar:
-    """A stored key as Arrow has it."""
+    """A key of a zone map as Arrow has it."""
     oid = column.type.oid
     if oid in _DECIMALS:
         scale = column.type.scale if oid in types.MAX_PRECISION else 0

@@ -1,10 +1,10 @@
-"""One share of a row delta: what changed among some objects of a table between two points. Runs in this process,
-another, or a Spark task.
+"""One split of a row delta: what changed in some objects of a table between two points. Runs in this process, another
+one, or a Spark task.
 
-What is read: of objects that went, the keys of the rows visible before; of objects that came, keys and commit times of
-the rows visible now; of objects that stayed, the keys of those rows only that one of the two points does not show.
-Values are read of rows that are new or may differ, and of their predecessors only as many columns as it takes to tell.
-Source: architecture.md, decision 7; object-format.md 9.
+What is read: of removed objects, the keys of the rows visible before; of added objects, keys and commit times of the
+rows visible after; of kept objects, only the keys of the rows that one of the two points does not show. Values are
+read only of rows that are new or may differ, and of their predecessors only as many columns as are needed to find a
+difference. Source: decisions deltas-by-commit-time, predecessor-compared; docs/format/object-file.md 9.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from replication.delta.keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, p
 from replication.mirror.mirror import Mirror, files_of
 from replication.mirror.open_store import open_store
 
-PART_ROWS = 32_768  # at least so many rows a part, if there are as many; at most a block more
+PART_ROWS = 32_768  # rows of a part, if the split has as many, and at most one block more
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class DeltaPart:
 
     Attributes
     ----------
-    upserts : rows to be there, whole; the user's columns as declared at the later point, then the hidden key of a
-        table without one.
-    deletes : keys of rows to be there no more.
+    upserts : complete rows to be written; the user's columns as declared at the later point, then the hidden key of a
+        table without a key of its own.
+    deletes : keys of rows to be deleted.
     """
 
     upserts: pa.Table
@@ -62,8 +62,9 @@ class DeltaShape:
     ----------
     table : its qualified name.
     columns : of upserts.
-    dated : whether a commit time may tell that a row is the same as before; not if columns were added or changed in
-        between.
+    key : by which rows are matched.
+    dated : whether a row with an old commit time is known to be unchanged; not if columns were added or changed
+        between the points.
     """
 
     table: str
@@ -82,14 +83,14 @@ class DeltaShape:
 
 @dataclass(frozen=True, slots=True)
 class DeltaSplit:
-    """A share of a delta; can be pickled. Splits of a delta have no key in common.
+    """A share of a delta; can be pickled. The splits of a delta have no key in common.
 
     Attributes
     ----------
     before, after : times of the two points.
-    removed, added, kept : data objects of the former point alone, of the later alone, and of both.
-    tombstones_before, tombstones_after : tombstone objects of each point that may name rows of these.
-    keys : the rows of the share; others that the objects have are of other splits.
+    removed, added, kept : data objects of the earlier point only, of the later only, and of both.
+    tombstones_before, tombstones_after : tombstone objects of each point that may delete rows of these.
+    keys : which rows of the objects belong to this split; the others belong to other splits.
     """
 
     shape: DeltaShape
@@ -104,16 +105,16 @@ class DeltaSplit:
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of the objects that it opens; it reads less of them."""
+        """Stored bytes of the objects that are opened; an upper bound of what is read."""
         every = (*self.removed, *self.added, *self.kept, *self.tombstones_before, *self.tombstones_after)
         return sum(listed.stats.size for listed in every)
 
 
 def run_split(mirror: Mirror | str, split: DeltaSplit) -> Iterator[DeltaPart]:
-    """The changes of one share. `mirror` may be its URL.
+    """The changes of one split. `mirror` may be the URL of its store.
 
-    Raises MirrorDamaged, which names the table, ObjectDamaged, ObjectMismatch (also for a key that two visible rows
-    have).
+    Raises MirrorDamaged, which names the table; ObjectDamaged; ObjectMismatch, also if two visible rows have the same
+    key.
     """
     opened = Mirror(open_store(mirror)) if isinstance(mirror, str) else mirror
     with files_of(split.shape.table):
@@ -121,14 +122,16 @@ def run_split(mirror: Mirror | str, split: DeltaSplit) -> Iterator[DeltaPart]:
 
 
 def joined(parts: Iterator[DeltaPart]) -> Iterator[DeltaPart]:
-    """The same changes in parts that are not needlessly small; no empty ones."""
+    """The same changes in parts of PART_ROWS rows or more, but for the last one; no empty ones."""
     held: list[DeltaPart] = []
+    rows = 0
     for part in parts:
         if part.rows:
             held.append(part)
-        if sum(part.rows for part in held) >= PART_ROWS:
+            rows += part.rows
+        if rows >= PART_ROWS:
             yield _one(held)
-            held = []
+            held, rows = [], 0
     if held:
         yield _one(held)
 
@@ -145,9 +148,9 @@ class _Chunk:
 
     Attributes
     ----------
-    rows : their places in the block; None = all.
-    keys : one a row.
-    same : bool, one a row: is it known to have been there before, as it is?
+    rows : their numbers in the block, ascending; None = all.
+    keys : of the rows.
+    same : bool for each row: whether it is known that the earlier point shows it with the same values.
     """
 
     file: ObjectFile
@@ -157,14 +160,14 @@ class _Chunk:
     same: np.ndarray
 
     def column(self, column: Column, picked: np.ndarray | None = None) -> pa.Array:
-        """Values of the rows, or of some of them by number."""
+        """Values of the rows, or of some of them (`picked`, numbers within the chunk)."""
         values = self.file.column(self.block, column)
         rows = self.rows if picked is None else picked if self.rows is None else self.rows[picked]
         return values if rows is None else values.take(pa.array(rows))
 
 
 class _Side:
-    """The rows of one point. They are numbered from 0, in the order of the chunks."""
+    """The rows of one point, numbered from 0 in the order of the chunks."""
 
     def __init__(self, chunks: Sequence[_Chunk]) -> None:
         self.chunks = chunks
@@ -177,15 +180,15 @@ class _Side:
         return np.concatenate([np.empty(0, bool), *(chunk.same for chunk in self.chunks)])
 
     def pieces(self, rows: np.ndarray) -> Iterator[tuple[_Chunk, slice, np.ndarray]]:
-        """For ascending row numbers: each chunk that has some of them, which of `rows` these are, and their numbers in
-        the chunk."""
+        """For ascending row numbers: each chunk that has some of them, which slice of `rows` these are, and their
+        numbers within the chunk."""
         bounds = np.searchsorted(rows, self.starts)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             part = slice(int(bounds[number]), int(bounds[number + 1]))
             yield self.chunks[number], part, rows[part] - self.starts[number]
 
     def read(self, columns: Sequence[Column], rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Values of ascending rows, one batch a block."""
+        """Values of rows in ascending order, one batch for each block."""
         schema = arrow_schema(columns)
         for chunk, _, picked in self.pieces(rows):
             all_rows = len(picked) == len(chunk.keys)
@@ -195,6 +198,8 @@ class _Side:
 
 
 class _Run:
+    """Computes the changes of one split."""
+
     def __init__(self, mirror: Mirror, split: DeltaSplit) -> None:
         self.split = split
         self.shape = split.shape
@@ -219,7 +224,7 @@ class _Run:
             self._only(dead_after, dead_before, split.after, split.before),
         )
         if before.count == 0:
-            for chunk in rows_after:  # nothing to compare with: nothing has to be kept either
+            for chunk in rows_after:  # nothing to compare with, so one chunk at a time is enough
                 yield from self._upserts(_Side([chunk]))
             return
         after = _Side(list(rows_after))
@@ -241,7 +246,7 @@ class _Run:
     def _visible(
         self, objects: Sequence[ListedObject], dead: Mapping[bytes, np.ndarray], at: Timestamp, *, dated: bool = False
     ) -> Iterator[_Chunk]:
-        """The rows that objects of one point show; `dated` asks whether they were there before."""
+        """The visible rows of objects of one point. `dated`: also find out which of them are unchanged."""
         for listed in objects:
             file, deletions = open_listed(listed, self.open_object), dead.get(listed.stats.object_id)
             check_deletions(listed, file, deletions)
@@ -253,7 +258,7 @@ class _Run:
     def _only(
         self, dead: Mapping[bytes, np.ndarray], other_dead: Mapping[bytes, np.ndarray], at: Timestamp, other: Timestamp
     ) -> Iterator[_Chunk]:
-        """The rows of objects of both points that one point shows and the other does not."""
+        """The rows of kept objects that are visible at one point and not at the other."""
         for listed, file in self.kept:
             deletions, other_deletions = dead.get(listed.stats.object_id), other_dead.get(listed.stats.object_id)
             check_deletions(listed, file, deletions)
@@ -295,18 +300,18 @@ class _Run:
             yield _Chunk(file, block, rows, keys, np.zeros(len(keys), bool) if same is None else same)
 
     def _same(self, listed: ListedObject, file: ObjectFile, block: int, rows: np.ndarray | None) -> np.ndarray | None:
-        """Whether rows that are visible at the later point were committed by the former, and so visible there with the
-        same values.
+        """For rows that are visible at the later point: whether they were committed by the earlier one, where they were
+        then visible with the same values. None = not known.
 
-        Only commit times that a transaction node wrote are believed: those in a CN's object, if any, may be another
-        cluster's. None = not known.
+        Commit times count only if a transaction node (TN) wrote them. Those in an object of a compute node (CN), if
+        any, may be another cluster's.
         """
         times = file.commit_timestamps(block) if self.shape.dated and not listed.stats.created_by_cn else None
         return None if times is None else not_after(times if rows is None else times[rows], self.split.before)
 
     @cached_property
     def kept(self) -> list[tuple[ListedObject, ObjectFile]]:
-        """Asked for twice, so kept open; other objects are open as long as rows of theirs are wanted."""
+        """Needed for both points, so they stay open. Other objects are open as long as rows of them are needed."""
         return [(listed, open_listed(listed, self.open_object)) for listed in self.split.kept]
 
     def _zone(self, columns: np.ndarray) -> Zone | None:
@@ -316,7 +321,7 @@ class _Run:
     def _is_outside(self, file: ObjectFile, columns: np.ndarray) -> bool:
         return self.limited and self.split.keys.excludes(self._zone(columns))
 
-    # ---- what becomes of them
+    # ---- changes
 
     def _deletes(self, side: _Side, rows: np.ndarray) -> Iterator[DeltaPart]:
         for batch in side.read(self.shape.key.columns, rows):
@@ -327,7 +332,7 @@ class _Run:
             yield self._part(upserts=[batch])
 
     def _changed(self, before: _Side, after: _Side, rows: np.ndarray, partner: np.ndarray) -> Iterator[DeltaPart]:
-        """Of some rows after, those that are new or differ from their partner before. Some blocks at a time."""
+        """Of some rows of `after`, those that are new or differ from their partner; some blocks at a time."""
         for start, stop in self._portions(after, rows):
             chosen = rows[start:stop]
             values = pa.Table.from_batches(
@@ -348,12 +353,15 @@ class _Run:
             yield start, len(rows)
 
     def _differ(self, before: _Side, values: pa.Table, partner: np.ndarray) -> np.ndarray:
-        """bool for each row of `values`: has it no partner, or one with other values? A column is read before as long
-        as a row of the block is not known to differ; the columns that told most are asked first."""
+        """bool for each row of `values`: whether it has no partner, or one with other values.
+
+        Columns of a block of partners are read until all of its rows are known to differ. The columns that showed the
+        most differences so far are read first.
+        """
         differ = partner < 0
         matched = np.flatnonzero(~differ)
         matched = matched[np.argsort(partner[matched], kind="stable")]
-        told = np.zeros(len(self.shape.columns), np.int64)
+        found = np.zeros(len(self.shape.columns), np.int64)  # differences by column
         for chunk, part, picked in before.pieces(partner[matched]):
             open_rows = matched[part]
             for number in self.compared:
@@ -361,11 +369,11 @@ class _Run:
                 now = values.column(number).combine_chunks().take(pa.array(open_rows))
                 equal = same(former, now)
                 differ[open_rows[~equal]] = True
-                told[number] += np.count_nonzero(~equal)
+                found[number] += np.count_nonzero(~equal)
                 open_rows, picked = open_rows[equal], picked[equal]
                 if len(open_rows) == 0:
                     break
-            self.compared.sort(key=lambda number: -told[number])
+            self.compared.sort(key=lambda number: -found[number])
         return differ
 
     def _part(self, *, upserts: Sequence[pa.RecordBatch] = (), deletes: Sequence[pa.RecordBatch] = ()) -> DeltaPart:
