@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from matrixone.schema import Kind
+from replication.delta.change_rows import part_of
 from replication.delta.delta import TableAt, table_delta
 from replication.delta.split import DeltaPart, DeltaSplit
-from replication.spark.deltas import consume_with_spark, delta_with_spark, part_of
+from replication.spark.deltas import consume_with_spark, delta_with_spark
 from replication.spark.tasks import StoreNotShared
 from tests.support.delta_truth import assert_is_delta, rows_at
 from tests.support.spark_fixtures import RecordedMirror
