@@ -9,18 +9,27 @@ from typing import Any
 
 import pytest
 
-from ccpr_cli.error_catalogue import PACKAGES
+from ccpr_cli.error_catalogue import PACKAGES, catalogue
 from ccpr_cli.reference.__main__ import FOLDER, PAGES, main
 from ccpr_cli.reference.configuration import variables
 from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from replication.service.status import SubscriptionStatus
+from replication.state.settings import Settings
 from replication.state.tables import METADATA, checkpoints
 from replication.targets.registry import TARGET_METADATA
-from tests.docs.pages import DOCS, FENCED, ROOT, name_of
+from tests.docs.pages import DOCS, FENCED, ROOT, name_of, pages
 
 _FORMAT = (DOCS / "format" / "mirror.md").read_text("utf-8")
 _CODE = re.compile(r"`([^`\n]+)`")
 _MIRRORS = ROOT / "tests" / "fixtures" / "state_0_1_0" / "home" / "mirrors"
+_OTHER_WORDS = {  # of other programs, and of make and the tests
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "CCPR_RECORDINGS",
+    "CLOCK_BOOTTIME",
+    "GET_LOCK",
+    "RLIMIT_FSIZE",
+}
 _ABOUT_CODE = [DOCS / "glossary.md", DOCS / "architecture.md", ROOT / "CONTRIBUTING.md"]
 
 
@@ -66,6 +75,19 @@ def test_what_monitoring_is_told_to_read_is_in_the_document_of_status() -> None:
     named = re.findall(r"^\| `(\w+)` \|", page, re.M)
     assert len(named) > 4
     assert set(named) <= {field.name for field in fields(SubscriptionStatus)} | {"ok"}
+
+
+def test_every_error_code_that_a_page_names_exists() -> None:
+    settings = {field.name.upper() for field in fields(Settings)} | {"ALLOW_OVERLAP"}
+    known = {*catalogue(), *variables(), *settings, *_OTHER_WORDS}
+    named = {
+        (name_of(page), name)
+        for page in pages()
+        for name in _CODE.findall(FENCED.sub("", page.read_text("utf-8")))
+        if re.fullmatch(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+", name)
+    }
+    assert len(named) > 20
+    assert {(page, name) for page, name in named if name not in known} == set()
 
 
 @pytest.mark.parametrize("page", _ABOUT_CODE, ids=name_of)
