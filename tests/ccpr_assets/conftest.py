@@ -1,4 +1,4 @@
-"""A state folder, a Dagster instance in memory, and the five assets to materialize."""
+"""A state folder, a Dagster instance in memory, and a fixture that materializes the five assets."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +19,10 @@ Sync = Callable[..., dg.ExecuteInProcessResult]
 
 @pytest.fixture
 def home(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of the test's own, with the key that the workers of the one Spark session know."""
+    """A new state folder, with the key file that the workers of the one Spark session know."""
     folder = tmp_path / "home"
     folder.mkdir()
-    Vault(key_file).seal("")  # makes it
+    Vault(key_file).seal("")  # creates the key file
     shutil.copy(key_file, folder / "key")
     monkeypatch.setenv("CCPR_HOME", str(folder))
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
@@ -37,7 +37,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def sync(home: Path, instance: dg.DagsterInstance) -> Sync:
-    """Materialize some assets (all five, unless told) of the subscription `replica` in a run of their own."""
+    """Materialize some assets (all five by default) of the subscription `replica` in a new run."""
 
     def run(assets: Sequence[str] = (), partition: str = "replica") -> dg.ExecuteInProcessResult:
         with closing(Workspace()) as workspace:

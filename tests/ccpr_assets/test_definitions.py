@@ -1,4 +1,4 @@
-"""What Dagster is told: names that other things hang on are pinned, and loading it stays light."""
+"""The definitions that Dagster loads: names on which other things depend are fixed, and loading is fast."""
 
 import subprocess
 import sys
@@ -13,14 +13,14 @@ from ccpr_dagster.definitions import defs
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster_pyspark", "pandas", "polars", "pandera")
-SECONDS = 3.0  # of processor time: the clock on the wall shows what else runs
+SECONDS = 3.0  # of processor time: wall time depends on what else runs
 
 
 def specs() -> dict[str, dg.AssetSpec]:
     return {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
 
 
-def test_the_lineage_goes_from_the_upstream_database_to_the_mirror_and_the_targets() -> None:
+def test_the_lineage_leads_from_the_upstream_database_to_the_mirror_and_the_targets() -> None:
     found = {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs().items()}
     assert found == {
         "upstream_database": [],
@@ -34,7 +34,7 @@ def test_the_lineage_goes_from_the_upstream_database_to_the_mirror_and_the_targe
     }
 
 
-def test_assets_say_what_they_are() -> None:
+def test_assets_have_kinds_a_group_and_a_description() -> None:
     assert {name: sorted(spec.kinds) for name, spec in specs().items()} == {
         "upstream_database": ["matrixone"],
         "upstream_snapshots": ["matrixone"],
@@ -45,9 +45,8 @@ def test_assets_say_what_they_are() -> None:
         "mirror": ["arrow", "spark"],
         "target_databases": ["mysql"],
     }
-    assert {spec.group_name for spec in specs().values()} == {
-        "replication"
-    }  # one group: the UI shows all of the lineage at once
+    # One group: the UI shows all of the lineage at once.
+    assert {spec.group_name for spec in specs().values()} == {"replication"}
     assert all(spec.description for spec in specs().values())
 
 
@@ -74,7 +73,7 @@ def test_every_run_is_one_process() -> None:
     assert defs.resolve_implicit_global_asset_job_def().executor_def is dg.in_process_executor
 
 
-def test_loading_the_definitions_is_light_and_silent() -> None:
+def test_loading_the_definitions_is_fast_and_prints_nothing() -> None:
     code = f"""
 import sys, time
 start = time.process_time()
@@ -99,7 +98,7 @@ def test_dg_accepts_the_definitions() -> None:
     assert "All definitions loaded successfully" in result.stdout + result.stderr
 
 
-def test_the_instance_settings_are_ones_that_dagster_knows(tmp_path: Path) -> None:
+def test_dagster_accepts_the_instance_settings(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         assert not instance.telemetry_enabled

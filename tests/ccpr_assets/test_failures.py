@@ -1,5 +1,5 @@
-"""What stops an iteration in Dagster: the failed check or step says why and what to do, nothing after it runs, nothing
-is left held."""
+"""What stops an iteration in Dagster: the failed check or step says why and what to do, no later step runs, and no
+lease is left held."""
 
 import json
 import shutil
@@ -48,39 +48,39 @@ def materialized(result: dg.ExecuteInProcessResult) -> list[str]:
 
 
 def failure(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
-    """What the one failed step shows."""
+    """Description and metadata of the one failed step."""
     assert not result.success
     (event,) = [event for event in result.all_events if event.is_step_failure]
-    told = event.step_failure_data.user_failure_data
-    assert told is not None
-    return {**{name: value.value for name, value in told.metadata.items()}, "description": told.description}
+    shown = event.step_failure_data.user_failure_data
+    assert shown is not None
+    return {**{name: value.value for name, value in shown.metadata.items()}, "description": shown.description}
 
 
 @pytest.mark.parametrize("asset", ["catalog_ddl", "object_diffs", "copied_objects", "applied_tables"])
 def test_a_later_step_without_an_open_iteration_says_what_to_do(asset: str, replica: Replica, sync: Sync) -> None:
-    told = failure(sync([asset]))
-    assert told["code"] == "NO_OPEN_ITERATION"
-    assert "upstream_snapshots" in told["remedy"]
+    shown = failure(sync([asset]))
+    assert shown["code"] == "NO_OPEN_ITERATION"
+    assert "upstream_snapshots" in shown["remedy"]
     assert replica.command("subscriptions")[0]["state"] == "running"
 
 
-def test_a_step_before_its_turn_leaves_the_iteration_open(replica: Replica, sync: Sync) -> None:
+def test_a_step_that_runs_too_early_leaves_the_iteration_open(replica: Replica, sync: Sync) -> None:
     assert sync(["upstream_snapshots"]).success
-    told = failure(sync(["applied_tables"]))
-    assert told["code"] == "STEP_MISSING"
-    assert "in their order" in told["remedy"]
+    shown = failure(sync(["applied_tables"]))
+    assert shown["code"] == "STEP_MISSING"
+    assert "in their order" in shown["remedy"]
     assert replica.run()["point"]
     assert replica.emulator.status().statements["create_snapshot"] == 1
     replica.assert_equal_to_source(1)
 
 
-def test_an_open_iteration_whose_snapshot_is_gone_upstream_is_given_up(replica: Replica, sync: Sync) -> None:
+def test_an_open_iteration_whose_snapshot_was_dropped_upstream_is_given_up(replica: Replica, sync: Sync) -> None:
     assert sync(["upstream_snapshots"]).success
     (name,) = replica.emulator.status().snapshots
     replica.emulator.drop_snapshot(name)
-    told = failure(sync(["catalog_ddl"]))
-    assert told["code"] == "NO_OPEN_ITERATION"
-    assert name in told["description"]
+    shown = failure(sync(["catalog_ddl"]))
+    assert shown["code"] == "NO_OPEN_ITERATION"
+    assert name in shown["description"]
     assert replica.run()["point"]
     replica.assert_equal_to_source(2)
 
@@ -107,9 +107,7 @@ def test_a_bad_object_list_fails_its_check_and_nothing_is_copied(damaged: Replic
     assert damaged.command("points", "replica") == []
 
 
-def test_a_transient_failure_is_written_down_once_and_the_next_run_goes_on(
-    replica: Replica, sync: Sync, monkeypatch
-) -> None:
+def test_a_transient_failure_is_logged_once_and_the_next_run_goes_on(replica: Replica, sync: Sync, monkeypatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     replica.run()
     replica.emulator.inject(CutObjectList(after_rows=2, times=0))
@@ -120,13 +118,13 @@ def test_a_transient_failure_is_written_down_once_and_the_next_run_goes_on(
     assert row.error_message.startswith("R:1:")
     assert row.lease_expires_at == 0
     replica.emulator.clear_faults()
-    assert sync(["object_diffs"]).success, "in a run of its own, on the iteration that the failed one left"
+    assert sync(["object_diffs"]).success, "in another run, on the iteration that the failed run left open"
     assert replica.run()["point"]
     assert replica.emulator.status().statements["create_snapshot"] == 2
     replica.assert_equal_to_source(2)
 
 
-def test_a_copied_object_that_is_gone_fails_its_check(replica: Replica, sync: Sync) -> None:
+def test_a_copied_object_that_is_missing_fails_its_check(replica: Replica, sync: Sync) -> None:
     with closing(Workspace()) as workspace, workspace.iteration("replica") as iteration:
         iteration.take_snapshot()
         iteration.diff_objects()
@@ -138,8 +136,7 @@ def test_a_copied_object_that_is_gone_fails_its_check(replica: Replica, sync: Sy
     (check,) = result.get_asset_check_evaluations()
     assert (check.check_name, check.passed) == ("objects_stored", False)
     assert [record.data["object"] for record in check.metadata[FAILURE_SAMPLE].value.records] == [gone.name]
-    told = failure(result)
-    assert told["code"] == "MIRROR_DAMAGED"
+    assert failure(result)["code"] == "MIRROR_DAMAGED"
     assert materialized(result) == []
     replica.run()  # with a new snapshot
     replica.assert_equal_to_source(2)
@@ -151,11 +148,13 @@ def test_a_subscription_that_another_executor_runs_is_busy(replica: Replica, syn
     assert sync(["upstream_snapshots"]).success
 
 
-def test_only_what_may_pass_by_itself_may_be_tried_again() -> None:
+def test_only_failures_that_may_pass_by_themselves_are_retried() -> None:
     assert as_failure(SubscriptionBusy("taken", subject="s")).allow_retries
     assert not as_failure(BadObjectList("bad", subject="s")).allow_retries
 
 
-def test_a_partition_without_a_subscription_is_told(replica: Replica, sync: Sync, instance: dg.DagsterInstance) -> None:
+def test_a_partition_without_a_subscription_is_an_error(
+    replica: Replica, sync: Sync, instance: dg.DagsterInstance
+) -> None:
     with pytest.raises(dg.DagsterUnknownPartitionError):
         sync(partition="nobody")

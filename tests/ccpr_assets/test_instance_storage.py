@@ -1,5 +1,5 @@
-"""Where Dagster keeps runs and events: SQLite as `dagster.yaml` stands, a real MariaDB with the lines of it that are
-commented out."""
+"""Where Dagster keeps runs and events: in SQLite with `dagster.yaml` as it is, in a real MariaDB with the lines that
+are commented out in it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ Open = Callable[[], dg.DagsterInstance]
 
 
 def with_mysql(settings: str) -> str:
-    """The settings as a person would change them: the comment marks of the block `storage` gone."""
+    """The settings as a person would change them: without the comment marks of the block `storage`."""
     block = re.search(r"^# storage:\n(?:# .*\n)+", settings, re.MULTILINE)
     assert block is not None
     return settings.replace(block[0], re.sub(r"^# ", "", block[0], flags=re.MULTILINE))
@@ -59,7 +59,7 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
         yield replica
 
 
-def test_without_further_settings_it_is_sqlite(tmp_path: Path) -> None:
+def test_without_further_settings_the_storage_is_sqlite(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text(SETTINGS.read_text())
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         assert type(instance.run_storage).__name__ == "SqliteRunStorage"
@@ -99,7 +99,7 @@ def test_a_run_kept_in_mariadb_is_read_back_by_another_instance(
         assert all(collation.startswith("utf8mb4") for (collation,) in cursor.fetchall())
 
 
-def test_names_that_differ_in_their_last_character_are_two_partitions_there(on_mariadb: Open) -> None:
+def test_names_that_differ_in_their_last_character_are_two_partitions_in_mariadb(on_mariadb: Open) -> None:
     assert SUBSCRIPTIONS.name is not None
     names = ["s" * (LONGEST_NAME - 1) + last for last in "ab"]
     with on_mariadb() as instance:
@@ -108,7 +108,7 @@ def test_names_that_differ_in_their_last_character_are_two_partitions_there(on_m
         assert sorted(instance.get_dynamic_partitions(SUBSCRIPTIONS.name)) == names
 
 
-def test_no_name_is_longer_than_what_the_index_tells_apart() -> None:
+def test_no_name_is_longer_than_the_characters_that_the_index_compares() -> None:
     assert LONGEST_NAME < INDEXED_CHARACTERS
     check_subscription_name("s" * LONGEST_NAME)
     with pytest.raises(BadName):

@@ -25,7 +25,7 @@ def shown(result: dg.ExecuteInProcessResult, asset: str) -> dict:
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
-def test_three_iterations_equal_the_source_each(replica: Replica, sync: Sync) -> None:
+def test_each_of_three_iterations_equals_the_source(replica: Replica, sync: Sync) -> None:
     for snapshot in range(1, 4):
         fetched = replica.emulator.status().object_bytes
         result = sync()
@@ -40,7 +40,7 @@ def test_three_iterations_equal_the_source_each(replica: Replica, sync: Sync) ->
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
 
-def test_spark_copies_in_tasks_with_upstream_sessions_of_their_own(recordings: Path, home: Path, sync: Sync) -> None:
+def test_each_spark_task_copies_with_its_own_upstream_session(recordings: Path, home: Path, sync: Sync) -> None:
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         result = sync()
@@ -52,7 +52,7 @@ def test_spark_copies_in_tasks_with_upstream_sessions_of_their_own(recordings: P
         replica.assert_equal_to_source(1)
 
 
-def test_a_materialization_says_what_it_is_of(replica: Replica, sync: Sync) -> None:
+def test_a_materialization_shows_its_iteration_snapshot_and_figures(replica: Replica, sync: Sync) -> None:
     first, second = sync(), sync()
     assert first.success
     for event in second.get_asset_materialization_events():
@@ -74,7 +74,7 @@ def test_a_materialization_says_what_it_is_of(replica: Replica, sync: Sync) -> N
     }
 
 
-def test_one_step_a_run_works_on_the_open_iteration(replica: Replica, sync: Sync) -> None:
+def test_steps_in_separate_runs_work_on_the_same_open_iteration(replica: Replica, sync: Sync) -> None:
     for asset in ORDER:
         assert sync([asset]).success, asset
     replica.assert_equal_to_source(1)

@@ -1,5 +1,5 @@
-"""The asset `applied_tables` carries the targets and shows how they came along; one that fails is shown, and fails
-nothing."""
+"""The asset `applied_tables` syncs the targets and shows their results. A target that fails is shown, and fails nothing
+else."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def targets(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     return dict(record.data)
 
 
-def test_targets_are_carried_and_shown(recordings: Path, home: Path, place: Place, sync: Sync) -> None:
+def test_targets_are_synced_and_shown(recordings: Path, home: Path, place: Place, sync: Sync) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
@@ -53,4 +53,4 @@ def test_targets_are_carried_and_shown(recordings: Path, home: Path, place: Plac
             assert targets(sync())["failures"].startswith("TARGET_UNAVAILABLE")
         finally:
             place.server.start()
-        assert targets(sync())["rows_written"] > 600, "what the run before did not bring comes with this one's"
+        assert targets(sync())["rows_written"] > 600, "this run also brings the rows that the one before could not"

@@ -1,5 +1,4 @@
-"""The web UI as a process of its own: a materialization started from it as its button does, and the lineage page in a
-browser."""
+"""The web UI in its own process: a materialization started as its button does, and the lineage page in a browser."""
 
 import json
 import os
@@ -49,7 +48,7 @@ query ($asset: AssetKeyInput!) {
   }
 }"""
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-# One that talks to nobody but the page, and leaves nothing.
+# A browser that connects to nothing but the page, and leaves nothing behind.
 BROWSER_OPTIONS = (
     "--headless",
     "--no-sandbox",
@@ -80,7 +79,7 @@ class WebServer:
         return value["data"]
 
     def materialize(self, partition: str) -> str:
-        """What the button "Materialize" sends for the five assets of one partition; the run's id."""
+        """Send what the button "Materialize" sends for the five assets of one partition. Returns the run's id."""
         selector = {
             "repositoryLocationName": "ccpr",
             "repositoryName": "__repository__",
@@ -95,7 +94,7 @@ class WebServer:
         return answer["run"]["runId"]
 
     def shown(self, asset: str) -> dict[str, Any]:
-        """The numbers of an asset's last materialization, and its partition."""
+        """The numbers and the partition of an asset's last materialization."""
         (event,) = self.query(SHOWN, asset={"path": [asset]})["assetOrError"]["assetMaterializations"]
         numbers = {entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in event["metadataEntries"]}
         return {**numbers, "partition": event["partition"]}
@@ -131,12 +130,12 @@ def server(replica: Replica, home: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
             assert process.poll() is None, (home / "webserver.log").read_text()
             yield WebServer(url)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # with its code server and whatever run there may be
+            os.killpg(process.pid, signal.SIGKILL)  # with its code server and any run
             process.wait()
 
 
 @pytest.mark.spark
-def test_materializing_from_the_ui_makes_a_point(server: WebServer, replica: Replica) -> None:
+def test_a_materialization_from_the_ui_makes_a_point(server: WebServer, replica: Replica) -> None:
     run = server.materialize("replica")
     state = {"status": ""}
 

@@ -35,8 +35,8 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def subscribe(workspace: Workspace) -> Subscribe:
-    """Write a row of a subscription (60 s) to an upstream that is not there; what is given as a column's value
-    replaces the new row's."""
+    """Write the row of a subscription (interval 60 s) to an upstream that does not exist; values given for columns
+    replace those of the new row."""
     sealed = workspace.vault.seal("111")
 
     def insert(name: str, **columns: object) -> LogRow:

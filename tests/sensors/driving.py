@@ -1,8 +1,8 @@
-"""The sensor as Dagster's daemon drives it, on a clock that can be moved on; the runs that it asks for, one after
-another in this process.
+"""The sensor as Dagster's daemon drives it, on a clock that can be moved forward; and the runs that it requests, one
+after another in this process.
 
-Left out of the daemon: the queue, and a process for each run. Spark is replaced by the process's own copying where
-`copying_here` is used.
+Unlike the daemon, it has no queue and no process for each run. With `copying_here` this process copies instead of
+Spark.
 """
 
 import time
@@ -24,7 +24,7 @@ SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
 
 
 class Clock:
-    """The real time, plus what was skipped."""
+    """The real time plus the time that was skipped."""
 
     def __init__(self) -> None:
         self._skipped = 0.0
@@ -33,31 +33,35 @@ class Clock:
         return time.time() + self._skipped
 
     def go_on_to(self, seconds: float) -> None:
-        """Nothing happens if it is later already."""
+        """Skip the time until `seconds`. Does nothing if it is later already."""
         self._skipped += max(0.0, seconds - self())
 
 
 class ProcessCopying(SparkResource):
-    """Copies in this process: no JVM."""
+    """Copies in this process, without a JVM."""
+
+    assert callable(SparkResource.copy_engine), "the method below overrides nothing"
 
     def copy_engine(self) -> CopyEngine:
         return copy_in_process
 
 
 def instance_in(folder: Path) -> dg.DagsterInstance:
-    """An instance with the repository's own settings, and storage in `folder`."""
+    """An instance with the settings of the repository and its storage in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dagster.yaml").write_text(SETTINGS.read_text() + "\npython_logs: {python_log_level: WARNING}\n")
     return dg.DagsterInstance.from_config(str(folder))
 
 
 class Daemon:
-    """Evaluates ticks and carries out what they ask for."""
+    """Evaluates ticks and does what they request."""
 
     def __init__(
         self, instance: dg.DagsterInstance, clock: Callable[[], float] = time.time, *, copying_here: bool = True
     ) -> None:
         class OnClock(Replication):
+            assert isinstance(Replication.workspace, property), "the property below overrides nothing"
+
             @property
             def workspace(self) -> Workspace:
                 if self._workspace is None:
@@ -74,7 +78,7 @@ class Daemon:
         self._keys: set[str | None] = set()
 
     def tick(self) -> SensorExecutionData:
-        """Evaluate the sensor; what it asks for besides runs is done."""
+        """Evaluate the sensor, and do what it requests besides runs."""
         with dg.build_sensor_context(
             instance=self.instance,
             instance_ref=self.instance.get_ref(),
@@ -95,7 +99,7 @@ class Daemon:
         return data
 
     def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
-        """Carry a request out. The daemon would skip a key that it knows already."""
+        """Execute a request. Fails for a known run key, which the daemon would skip."""
         assert request.run_key not in self._keys
         self._keys.add(request.run_key)
         return self.definitions.resolve_job_def("ccpr_sync_job").execute_in_process(

@@ -1,4 +1,4 @@
-"""What a tick asks for, without an upstream: rows that have never run, and rows of which it is not the time."""
+"""What a tick requests, without an upstream: rows that have never run, and rows that are not due."""
 
 import subprocess
 import sys
@@ -39,10 +39,10 @@ def tick(workspace: Workspace, instance: dg.DagsterInstance) -> Tick:
 
 @pytest.fixture
 def all_changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Whatever is due has changed; the names that were looked at."""
-    looked: list[str] = []
-    monkeypatch.setattr(ccpr_log, "_finish_if_idle", lambda workspace, row, end: looked.append(row.subscription_name))
-    return looked
+    """Everything that is due has changed. Returns the names that were checked."""
+    checked: list[str] = []
+    monkeypatch.setattr(ccpr_log, "_finish_if_idle", lambda workspace, row, end: checked.append(row.subscription_name))
+    return checked
 
 
 def ago(seconds: float) -> datetime:
@@ -50,7 +50,7 @@ def ago(seconds: float) -> datetime:
 
 
 def ran(seconds_ago: float, watermark: int = 1) -> dict[str, object]:
-    """Columns of a subscription whose last iteration began then, as did the subscription."""
+    """Columns of a subscription whose last iteration began then; the subscription was created at the same time."""
     created = ago(seconds_ago)
     current = SnapshotRef("xr_a_0_0", 0, 0, physical=watermark, taken_at=created.replace(tzinfo=UTC).timestamp())
     return {"watermark": watermark, "context": Context(current=current).to_text(), "created_at": created}
@@ -73,7 +73,7 @@ def asked(result: dg.SensorResult) -> list[str]:
     return [request.partition_key or "" for request in result.run_requests or []]
 
 
-def words(result: dg.SensorResult) -> str:
+def message(result: dg.SensorResult) -> str:
     assert result.skip_reason is not None
     return result.skip_reason.skip_message or ""
 
@@ -83,14 +83,14 @@ def a_run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> dg.DagsterRun:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         pytest.param(dict, None, id="new"),
         pytest.param(lambda: {"task_id": TASK, **ran(30)}, "1 waiting, next orders in 30 s", id="within its interval"),
         pytest.param(lambda: {"task_id": TASK, **ran(61)}, None, id="after its interval"),
         pytest.param(lambda: {"state": State.PAUSED}, "1 paused", id="paused"),
         pytest.param(
-            lambda: {"state": State.ERROR}, "1 stopped by an error, mend and run: ccpr run orders", id="error"
+            lambda: {"state": State.ERROR}, "1 stopped by an error, repair and run: ccpr run orders", id="error"
         ),
         pytest.param(lambda: {"lease_expires_at": ends_in(20)}, "1 running", id="held by another executor"),
         pytest.param(lambda: {"lease_expires_at": ends_in(86_400)}, None, id="a lease of a clock that was ahead"),
@@ -103,31 +103,35 @@ def a_run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> dg.DagsterRun:
         pytest.param(lambda: {"sync_config": "{"}, "1 failed: orders (STATE_UNREADABLE", id="unreadable"),
     ],
 )
-def test_what_is_due_gets_a_run_and_the_rest_is_told_in_words(
-    columns: Callable[[], dict[str, object]], told: str | None, subscribe: Subscribe, tick: Tick, all_changed: list[str]
+def test_due_subscriptions_get_a_run_and_the_tick_describes_the_others(
+    columns: Callable[[], dict[str, object]],
+    expected: str | None,
+    subscribe: Subscribe,
+    tick: Tick,
+    all_changed: list[str],
 ) -> None:
-    subscribe("orders", **columns())  # times count from now, not from when the tests were collected
+    subscribe("orders", **columns())  # the times count from now, not from when the tests were collected
     result = tick()
-    assert asked(result) == ([] if told else ["orders"])
-    if told:
-        assert near(words(result), told)
-        assert not all_changed, "nothing of it was looked at upstream"
+    assert asked(result) == ([] if expected else ["orders"])
+    if expected:
+        assert near(message(result), expected)
+        assert not all_changed, "it was not checked upstream"
 
 
-def test_a_dropped_subscription_is_none(subscribe: Subscribe, tick: Tick, workspace: Workspace) -> None:
+def test_a_dropped_subscription_is_ignored(subscribe: Subscribe, tick: Tick, workspace: Workspace) -> None:
     subscribe("orders")
     workspace.log.drop("orders")
     result = tick()
     assert asked(result) == []
-    assert words(result) == "there is no subscription"
+    assert message(result) == "there is no subscription"
 
 
-def near(text: str, told: str) -> bool:
-    """Is it told? Some seconds may have gone by since the row was written."""
-    number = told.rpartition(" in ")[2].removesuffix(" s")
+def near(text: str, expected: str) -> bool:
+    """Whether the text contains what is expected. Some seconds may have passed since the row was written."""
+    number = expected.rpartition(" in ")[2].removesuffix(" s")
     if not number.isdecimal():
-        return told in text
-    return any(told.replace(f"in {number} s", f"in {int(number) - late} s") in text for late in range(10))
+        return expected in text
+    return any(expected.replace(f"in {number} s", f"in {int(number) - late} s") in text for late in range(10))
 
 
 def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subscribe, tick: Tick) -> None:
@@ -145,27 +149,29 @@ def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subs
     }
 
 
-def test_dagster_is_asked_once_for_the_runs_of_all_due_iterations(
+def test_one_query_to_dagster_finds_the_runs_of_all_due_iterations(
     subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [subscribe(f"orders_{number}") for number in range(5)]
-    for number, row in enumerate(rows[:3]):  # the runs of this iteration, of another, and of nobody's
+    for number, row in enumerate(rows[:3]):  # runs of the present iteration for two rows, of another one for the third
         tags = {
             SUBSCRIPTION_TAG: row.subscription_name,
             ITERATION_TAG: f"{row.task_id}:{number // 2}",
             ATTEMPT_TAG: "4",
         }
         instance.add_run(a_run(dg.DagsterRunStatus.FAILURE, tags))
-    asked_for, get = [], instance.get_run_records
+    queries, get = [], instance.get_run_records
     monkeypatch.setattr(
-        instance, "get_run_records", lambda *words, **named: asked_for.append(words) or get(*words, **named)
+        instance, "get_run_records", lambda *arguments, **named: queries.append(arguments) or get(*arguments, **named)
     )
     result = tick()
-    assert len(asked_for) == 1
-    assert asked(result) == ["orders_2", "orders_3", "orders_4"], "two have just had a run that never reached the log"
+    assert len(queries) == 1
+    assert asked(result) == ["orders_2", "orders_3", "orders_4"], (
+        "two have just had a run that left no trace in the log"
+    )
 
 
-def test_dagster_accepts_what_a_tick_asks_for(subscribe: Subscribe) -> None:
+def test_dagster_accepts_what_a_tick_requests(subscribe: Subscribe) -> None:
     subscribe("orders")
     with (
         dg.instance_for_test() as instance,
@@ -187,7 +193,7 @@ def test_dagster_accepts_what_a_tick_asks_for(subscribe: Subscribe) -> None:
 @pytest.mark.parametrize(
     "status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 )
-def test_what_is_in_flight_is_not_asked_for_again(
+def test_a_run_in_flight_is_not_requested_again(
     tag: str, status: dg.DagsterRunStatus, subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance
 ) -> None:
     subscribe("orders")
@@ -196,14 +202,14 @@ def test_what_is_in_flight_is_not_asked_for_again(
     assert asked(tick()) == ["parts"]
 
 
-def test_a_run_that_ended_without_a_trace_in_the_log_is_tried_again_under_a_new_key_and_later(
+def test_a_run_that_left_no_trace_in_the_log_is_requested_again_later_under_a_new_key(
     subscribe: Subscribe,
     tick: Tick,
     instance: dg.DagsterInstance,
     workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its process could not start, say: the row is as it was, and every tick would ask for it again."""
+    """For example its process could not start: the row is unchanged, and every tick would request it again."""
     subscribe("orders", task_id=TASK)
     later = 0.0
     real = time.time
@@ -215,14 +221,14 @@ def test_a_run_that_ended_without_a_trace_in_the_log_is_tried_again_under_a_new_
         keys.append(request.run_key)
         instance.add_run(a_run(dg.DagsterRunStatus.FAILURE, dict(request.tags)))
         later = 0.0
-        text = words(tick())
+        text = message(tick())
         waits.append(float(text.rpartition(" in ")[2].removesuffix(" s")))
         later = waits[-1] + 1
     assert [(key or "").rpartition(":")[2] for key in keys] == ["0", "1", "2", "3"]
     assert waits == pytest.approx([60, 120, 240, 480], abs=5)
 
 
-def test_the_oldest_watermark_comes_first_and_not_all_at_once(
+def test_the_oldest_watermarks_come_first_and_a_tick_requests_a_limited_number_of_runs(
     subscribe: Subscribe, tick: Tick, all_changed: list[str]
 ) -> None:
     for number in range(RUNS_PER_TICK + 2):
@@ -232,13 +238,13 @@ def test_the_oldest_watermark_comes_first_and_not_all_at_once(
     assert asked(tick()) == all_changed == expected
 
 
-def test_a_tick_without_time_leaves_the_rest_to_the_next_and_says_so(
+def test_a_tick_that_runs_out_of_time_says_that_it_leaves_the_rest_to_the_next(
     subscribe: Subscribe, tick: Tick, all_changed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("orders", "parts", "stock"):
         subscribe(name)
     monkeypatch.setattr(ccpr_log, "TICK_SECONDS", 0.0)
-    assert words(tick()) == "no run to start: 3 due left for the next tick"
+    assert message(tick()) == "no run to start: 3 due left for the next tick"
     assert not all_changed
 
 
@@ -264,10 +270,12 @@ def test_partitions_follow_the_log(
     instance.add_run(a_run(dg.DagsterRunStatus.STARTED, {"dagster/partition": "running"}))
     (request,) = tick().dynamic_partitions_requests or []
     assert isinstance(request, dg.DeleteDynamicPartitionsRequest)
-    assert request.partition_keys == ["dropped"], "that of a dropped subscription stays until its run has ended"
+    assert request.partition_keys == ["dropped"], (
+        "the partition of a dropped subscription is kept until its run has ended"
+    )
 
 
-def test_partitions_can_be_brought_in_step_without_the_sensor(
+def test_partitions_can_be_updated_without_the_sensor(
     subscribe: Subscribe, instance: dg.DagsterInstance, workspace: Workspace
 ) -> None:
     assert SUBSCRIPTIONS.name is not None
@@ -280,10 +288,10 @@ def test_partitions_can_be_brought_in_step_without_the_sensor(
 
 def test_a_log_that_cannot_be_read_skips_the_tick(tick: Tick, workspace: Workspace) -> None:
     (workspace.home / "catalog.db").write_bytes(b"no database" * 1000)
-    assert words(tick()).startswith("mo_ccpr_log cannot be read: ")
+    assert message(tick()).startswith("mo_ccpr_log cannot be read: ")
 
 
-def test_a_row_that_cannot_be_read_keeps_no_other_from_running(
+def test_a_row_that_cannot_be_read_does_not_keep_others_from_running(
     subscribe: Subscribe, tick: Tick, workspace: Workspace, instance: dg.DagsterInstance
 ) -> None:
     subscribe("bad")
@@ -295,24 +303,21 @@ def test_a_row_that_cannot_be_read_keeps_no_other_from_running(
     instance.add_dynamic_partitions(SUBSCRIPTIONS.name, ["bad", "good"])
     result = tick()
     assert [request.partition_key for request in result.run_requests or ()] == ["good"]
-    assert not result.dynamic_partitions_requests, "it is no dropped one"
+    assert not result.dynamic_partitions_requests, "it was not dropped"
     with transaction(workspace.log.engine) as connection:
         connection.exec_driver_sql("UPDATE mo_ccpr_log SET state = 2 WHERE subscription_name = 'good'")
-    assert "1 failed: bad (STATE_UNREADABLE" in words(tick())
+    assert "1 failed: bad (STATE_UNREADABLE" in message(tick())
     assert sync_partitions(instance, workspace) == ["good", "bad"]
 
 
-def test_many_names_are_cut_short(subscribe: Subscribe, tick: Tick) -> None:
+def test_a_long_list_of_names_is_shortened(subscribe: Subscribe, tick: Tick) -> None:
     for number in range(7):
         subscribe(f"s{number}", state=State.ERROR)
-    assert words(tick()).endswith("ccpr run s4 and 2 more")
+    assert message(tick()).endswith("ccpr run s4 and 2 more")
 
 
-def test_importing_the_sensors_is_light() -> None:
-    code = "import sys, sensors.ccpr_log; print(*({'pyspark', 'pandas', 'polars', 'pandera', 'dagster_pyspark'} & set(sys.modules)))"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-        ).stdout.strip()
-        == ""
-    )
+def test_importing_the_sensors_loads_no_heavy_module() -> None:
+    heavy = {"pyspark", "pandas", "polars", "pandera", "dagster_pyspark"}
+    code = f"import sys, sensors.ccpr_log; print(*({heavy!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == ""

@@ -1,5 +1,5 @@
-"""Dagster's records of iterations are deleted by age, in its real storages, and what an asset shows as its present
-state stays."""
+"""Dagster's records of iterations are deleted by age, in its real storages; those that show an asset's present state
+are kept."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -65,7 +65,7 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
 
 @pytest.fixture
 def daemon(instance: dg.DagsterInstance, replica: Replica) -> Daemon:
-    """It has run both states of the recording, and three iterations that found nothing."""
+    """A daemon that has replicated both states of the recording, and has run three idle iterations."""
     clock = Clock()
     daemon = Daemon(instance, clock)
     for number in range(RUNS + IDLE):
@@ -81,14 +81,14 @@ def daemon(instance: dg.DagsterInstance, replica: Replica) -> Daemon:
 
 
 def observed(instance: dg.DagsterInstance, key: dg.AssetKey = applied_tables.key) -> list[tuple[str | None, int]]:
-    """(partition, iteration) of the observations that there are, newest first."""
+    """(partition, iteration) of all observations, newest first."""
     records = instance.fetch_observations(key, limit=100).records
     found = [record.asset_observation for record in records]
     return [(event.partition, int(event.tags.get("ccpr/iteration_lsn", -1))) for event in found if event]
 
 
 def rows(instance: dg.DagsterInstance, *tables: str) -> list[int]:
-    """How many there are, by table or table and condition."""
+    """How many rows there are, for each table or table with condition."""
     storage = instance.event_log_storage
     assert isinstance(storage, SqlEventLogStorage)
     with storage.index_connection() as connection:
@@ -96,7 +96,7 @@ def rows(instance: dg.DagsterInstance, *tables: str) -> list[int]:
 
 
 @pytest.mark.recordings
-def test_old_records_go_and_the_present_state_stays(
+def test_old_records_are_deleted_and_the_present_state_is_kept(
     instance: dg.DagsterInstance, daemon: Daemon, replica: Replica
 ) -> None:
     newest, oldest = [run.run_id for run in instance.get_runs()]
@@ -118,12 +118,12 @@ def test_old_records_go_and_the_present_state_stays(
     ) == [0, 0]
     assert purge(instance, later()) == Purged(0, 0, True)
     data, results = daemon.tick_and_run()
-    assert (len(results), len(data.asset_events)) == (0, 1), "and it goes on"
+    assert (len(results), len(data.asset_events)) == (0, 1), "and the sensor goes on"
     replica.assert_equal_to_source(RUNS)
 
 
 @pytest.mark.recordings
-def test_a_run_that_has_the_newest_materialization_of_one_asset_stays(
+def test_a_run_with_the_newest_materialization_of_one_asset_is_kept(
     instance: dg.DagsterInstance, daemon: Daemon
 ) -> None:
     kept = [run.run_id for run in instance.get_runs()]
@@ -142,7 +142,7 @@ def _materialized(materialization: dg.AssetMaterialization) -> dg.DagsterEvent:
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.NOT_STARTED])
-def test_runs_that_have_not_ended_and_those_of_other_jobs_stay(status: dg.DagsterRunStatus) -> None:
+def test_runs_that_have_not_ended_and_runs_of_other_jobs_are_kept(status: dg.DagsterRunStatus) -> None:
     with dg.instance_for_test() as instance:
         mine = create_run_for_test(instance, job_name="ccpr_sync_job", status=status)
         other = create_run_for_test(instance, job_name="other_job", status=dg.DagsterRunStatus.SUCCESS)
@@ -151,12 +151,12 @@ def test_runs_that_have_not_ended_and_those_of_other_jobs_stay(status: dg.Dagste
         assert {run.run_id for run in instance.get_runs()} == {mine.run_id, other.run_id}
 
 
-def test_many_runs_go_page_by_page_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_are_deleted_page_by_page_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_PAGE", 3)
     with dg.instance_for_test() as instance:
         for number in range(10):
             run = create_run_for_test(instance, job_name="ccpr_sync_job", status=dg.DagsterRunStatus.SUCCESS)
-            if number in (0, 4):  # somebody's present state, in the midst
+            if number in (0, 4):  # the present state of another partition, between the others
                 instance.report_dagster_event(
                     _materialized(dg.AssetMaterialization(STEPS[0].key, partition=str(number))), run.run_id
                 )
@@ -166,7 +166,7 @@ def test_many_runs_go_page_by_page_until_the_time_is_over(monkeypatch: pytest.Mo
 
 
 @pytest.mark.recordings
-def test_a_run_leaves_no_file(home: Path, replica: Replica) -> None:
+def test_a_deleted_run_leaves_no_file(home: Path, replica: Replica) -> None:
     with instance_in(home / "dagster") as instance:
         clock = Clock()
         daemon = Daemon(instance, clock)

@@ -1,4 +1,4 @@
-"""From a tick to a run to equal rows, and what a tick does by itself."""
+"""From a tick to a run to equal rows, and what a tick does without a run."""
 
 import json
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def created(replica: Replica) -> int:
     return replica.emulator.status().statements["create_snapshot"]
 
 
-def test_a_tick_asks_for_a_run_and_the_run_makes_the_rows_equal(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+def test_a_tick_requests_a_run_and_the_run_makes_the_rows_equal(replica: Replica, daemon: Daemon, clock: Clock) -> None:
     for iteration in range(2):
         data, results = daemon.tick_and_run()
         (request,), (result,) = data.run_requests or [], results
@@ -89,12 +89,12 @@ def test_a_tick_asks_for_a_run_and_the_run_makes_the_rows_equal(replica: Replica
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_the_run_copies_with_spark_in_sessions_of_its_own(
+def test_the_run_copies_with_spark_in_its_own_sessions(
     recordings: Path, home: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from replication.state.credentials import Vault
 
-    Vault(key_file).seal("")  # makes it; the workers of the one Spark session know this one
+    Vault(key_file).seal("")  # creates the key file that the workers of the one Spark session know
     (home / "home").mkdir()
     (home / "home" / "key").write_bytes(key_file.read_bytes())
     (home / "home" / "key").chmod(0o600)
@@ -117,7 +117,7 @@ def test_the_run_goes_on_with_the_snapshot_that_the_tick_took(replica: Replica, 
     assert daemon.run(request).success
     after = replica.emulator.status().statements
     assert created(replica) == 2
-    assert after["object_list"] == before["object_list"], "nor is the list read again"
+    assert after["object_list"] == before["object_list"], "the list is not read again either"
     replica.assert_equal_to_source(2)
 
 
@@ -145,7 +145,9 @@ def test_an_idle_iteration_is_an_observation_and_no_run(replica: Replica, daemon
     assert len(replica.emulator.status().snapshots) == 2
 
 
-def test_a_failing_upstream_breaks_no_tick_and_is_tried_later(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+def test_a_failing_upstream_breaks_no_tick_and_is_tried_again_later(
+    replica: Replica, daemon: Daemon, clock: Clock
+) -> None:
     daemon.tick_and_run()
     replica.emulator.inject(CutObjectList(after_rows=1, times=0))
     waits = []
@@ -181,12 +183,12 @@ def test_an_upstream_that_is_down_breaks_no_tick(recordings: Path, home: Path, d
         assert "1 failed: replica (UPSTREAM_UNREACHABLE" in (data.skip_message or "")
         assert (row().state, row().lease_expires_at) == (State.RUNNING, 0)
         failures = Failures.of(row().error_message)
-        assert failures is not None, "an interval after the last point at the latest it stands in the log"
+        assert failures is not None, "it is in the log an interval after the last point at the latest"
         assert (failures.count, failures.text.partition(":")[0]) == (count, "UPSTREAM_UNREACHABLE")
         before, age = age, LagMeter(clock).read(row().task_id, Context.from_text(row().context)).seconds
         assert before is not None
         assert age is not None
-        assert age > before, "the replica gets older all the same"
+        assert age > before, "the replica still gets older"
     assert "1 failing: replica (UPSTREAM_UNREACHABLE, 2 in a row since " in (daemon.tick().skip_message or "")
 
 
@@ -199,7 +201,7 @@ def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_
     until_due(clock)
     assert "1 failed: replica" in (daemon.tick().skip_message or "")
     clock.go_on_to(clock() + 3600)
-    assert daemon.tick().skip_message == f"no run to start: 1 stopped by an error, mend and run: ccpr run {NAME}"
+    assert daemon.tick().skip_message == f"no run to start: 1 stopped by an error, repair and run: ccpr run {NAME}"
     replica.run("--allow-resync")
     until_due(clock)
     assert (daemon.tick().skip_message or "").startswith("no run to start: 1 idle")
@@ -222,7 +224,7 @@ def test_a_snapshot_that_is_not_flushed_in_time_is_left_to_a_run(
         replica.assert_equal_to_source(2)
 
 
-def test_a_tick_whose_time_is_over_leaves_the_iteration_to_a_run(
+def test_a_tick_that_runs_out_of_time_leaves_the_iteration_to_a_run(
     replica: Replica, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon.tick_and_run()
