@@ -4,21 +4,21 @@ Use::
 
     # listens on 127.0.0.1:emulator.port, in threads of this process
     with RecordedUpstream(folder) as emulator:
-        connection = pymysql.connect(host="127.0.0.1", port=emulator.port, user="root", use_unicode=False, conv={}, autocommit=True)
+        connection = pymysql.connect(host="127.0.0.1", port=emulator.port, user="root", autocommit=True)
         ...
         emulator.status().sessions_that_fetched   # counters: see `wire.status.Status`
         emulator.log()                            # the statements that arrived: see `wire.status.Logged`
         emulator.inject(CutObject(after_bytes=1000))   # faults: see `wire.faults`
-        emulator.drop_snapshot("xr_1_2_0")        # behind the client's back
+        emulator.drop_snapshot("xr_1_2_0")        # without the client
         emulator.disconnect_all()                 # as a restart of the upstream would
 
-The same counters come over the wire with ``SHOW EMULATOR STATUS`` (name, value).
+``SHOW EMULATOR STATUS`` returns the same counters (name, value).
 
-What it plays: the n-th new snapshot that a client takes shows the n-th recorded one, with the recorded timestamp;
-after the last one the last state stays, one second later each time. A snapshot is not flushed until
-``mo_ctl('dn','flush', …)`` came for each of its tables or ``mo_ctl('dn','checkpoint','')``, or `flush_after` seconds
-went by; until then object lists show what was flushed before it. Any publication name of the recorded publisher is
-accepted unless `strict_publication`. Rows of user tables are not served.
+The n-th new snapshot that a client takes shows the n-th recorded one, with the recorded timestamp; after the last one
+further snapshots show the last state, each one second later. A snapshot is flushed after ``mo_ctl('dn','flush', …)``
+for each of its tables, after ``mo_ctl('dn','checkpoint','')``, or after `flush_after` seconds; until then object lists
+show what was flushed before it. Any publication name of the recorded publisher is accepted unless
+`strict_publication`. Rows of user tables are not served.
 """
 
 import ssl
@@ -36,19 +36,19 @@ class RecordedUpstream(Served):
 
     Parameters
     ----------
-    recording : a recording's folder, or one already opened.
-    port : 0 takes a free one.
-    password : what every login must know; None admits any.
+    recording : a recording's folder, or an opened recording.
+    port : 0 for a free one.
+    password : of every login; None admits any.
     chunk_bytes : size of get_object's chunks.
-    flush_after : seconds after which a snapshot's rows are on storage by themselves; None = only when asked.
+    flush_after : seconds after which a snapshot's rows are on storage without a request; None = only on request.
     may_flush : False refuses mo_ctl, as for a role without the privilege.
     strict_publication : only the recorded publication name exists.
     tls : a server-side context, to offer TLS.
 
     Raises
     ------
-    BadRecording : the folder is no recording.
-    OSError : the port is taken.
+    BadRecording : the folder is not a recording.
+    OSError : the port is in use.
     """
 
     def __init__(
@@ -71,14 +71,10 @@ class RecordedUpstream(Served):
     def recording(self) -> Recording:
         return self._state.recording
 
-    def __enter__(self) -> "RecordedUpstream":
-        self.start()
-        return self
-
     def snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots that exist, oldest first."""
         return tuple(self._state.snapshots(self.recording.publisher))
 
     def drop_snapshot(self, name: str) -> None:
-        """Take a snapshot away as another client would; nothing happens if it is not there."""
+        """Drop a snapshot as another client would; does nothing if it does not exist."""
         self._state.drop_snapshot(self.recording.publisher, name, if_exists=True)

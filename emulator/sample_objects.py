@@ -1,9 +1,8 @@
-"""Objects of every kind and every column type, each with its rows as Parquet beside it: something to try other readers
-on.
+"""Sample objects of every kind and every column type, each with its rows as Parquet, for testing other readers.
 
-`python -m emulator.sample_objects DIR` makes a folder for each: the object under its name, `rows.parquet` (all stored
+`python -m emulator.sample_objects DIR` writes a folder for each: the object under its name, `rows.parquet` (all stored
 columns, in stored order; commit times as `commit_physical` and `commit_logical`), `about.json` (columns, kind, stats).
-A README.md tells it to strangers. Each time the same bytes come out.
+A README.md describes the format. The files are the same bytes each time.
 """
 
 import argparse
@@ -24,7 +23,14 @@ from matrixone.objects.identifiers import ROWID_DTYPE
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema, arrow_type
 from matrixone.objects.writing.keys import packed_keys
-from matrixone.objects.writing.writer import WrittenObject, cut_blocks, sorted_blocks, write_data, write_tombstones
+from matrixone.objects.writing.writer import (
+    BLOCK_ROWS,
+    WrittenObject,
+    cut_blocks,
+    sorted_blocks,
+    write_data,
+    write_tombstones,
+)
 from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
 
 _ROWS, _MANY_ROWS = 300, 20_000
@@ -33,7 +39,7 @@ _LONG = "a text that is longer than the 23 bytes of a slot: grün, 緑"
 _LARGEST_16, _LARGEST_38, _LARGEST_60 = 10**16 - 1, 10**38 - 1, 10**60 - 1
 _ZERO, _FRACTION = "0." + 5 * "0", f"{str(_LARGEST_60)[:-5]}.{str(_LARGEST_60)[-5:]}"
 
-# name, type, values (None among them is taken care of), labels
+# Name, type, values (nulls are added to them), labels.
 _TYPES: list[tuple[str, SqlType, list[Any], tuple[str, ...]]] = [
     ("bool", SqlType(types.BOOL), [True, False], ()),
     ("bit10", SqlType(types.BIT, 10, -1), [Decimal(0), Decimal(1023)], ()),
@@ -79,25 +85,29 @@ _TYPES: list[tuple[str, SqlType, list[Any], tuple[str, ...]]] = [
 
 _READ_ME = """# Sample objects
 
-Each folder holds one object file of MatrixOne under its name, the rows that a reader must find in it (`rows.parquet`) and `about.json`.
+Each folder contains one object file of MatrixOne under its name, the rows that a reader must find in it
+(`rows.parquet`) and `about.json`.
 
-`rows.parquet` has all stored columns, hidden ones too, in the order of `columns` and in the order of the rows in the file. Where the object
-has commit times, they follow as `commit_physical` (nanoseconds) and `commit_logical`. Integers of 64 bits without a sign and BIT are
-decimals, DECIMAL beyond 38 digits, JSON, UUID, ENUM and SET are texts, TIME is a duration, a fake key is a decimal.
+`rows.parquet` has all stored columns, including hidden ones, in the order of `columns` and in the order of the rows in
+the file. If the object has commit times, they follow as `commit_physical` (nanoseconds) and `commit_logical`. Unsigned
+64-bit integers and BIT are decimals; DECIMAL beyond 38 digits, JSON, UUID, ENUM and SET are texts; TIME is a duration;
+a fake key is a decimal.
 
 Keys of `about.json`:
 
 | key | what it is |
 |---|---|
-| `kind` | data or tombstones, and who writes such an object |
+| `kind` | data or tombstones, and which node writes such an object |
 | `object` | name of the file |
-| `columns` | `name`; `seqnum`, its place in the metadata; `type`: number (below), width, scale; `hidden`; `nullable`; `labels` |
+| `columns` | `name`; `seqnum`, its index in the metadata; `type`: number (below), width, scale; `hidden`; \
+`nullable`; `labels` |
 | `stats` | the 154 bytes of the object list's cell, hexadecimal; the other keys are taken from it |
 | `rows`, `blocks`, `size` | rows, blocks, bytes of the file |
 | `appendable`, `sorted`, `created_by_cn`, `level` | its flags |
 
-Folders `data-…`: the kinds of data objects, with a column of every type. `key-…`: tables with a composite key, none, and a cluster key.
-`tombstones-…`: deleted rows by rowid and key. `type-…`: two columns, the second of the type.
+Folders `data-…`: the kinds of data objects, with a column of every type. `key-…`: tables with a composite key, without
+a key, and with a cluster key. `tombstones-…`: deleted rows by rowid and key. `type-…`: two columns, the second of the
+type.
 
 | type number | column |
 |---|---|
@@ -116,7 +126,7 @@ class Sample:
 
 
 def _name(label: str) -> str:
-    """An object's name that follows from its label, so that the same samples come out each time."""
+    """An object's name, derived from its label so that it is the same each time."""
     return f"{uuid.uuid5(uuid.NAMESPACE_URL, label)}_00000"
 
 
@@ -176,40 +186,21 @@ def samples() -> Iterator[Sample]:
     flags = {"primary_key": 0}
     yield _data("data-appendable", "data, appendable", columns, few, timed=True, appendable=True, **flags)
     yield _data("data-sorted", "data, flushed or merged by the transaction node", columns, few, timed=True, **flags)
-    yield _data(
-        "data-several-blocks",
-        "data, merged by the transaction node, several blocks",
-        columns,
-        many,
-        timed=True,
-        level=2,
-        **flags,
-    )
+    blocks = "data, merged by the transaction node, several blocks"
+    yield _data("data-several-blocks", blocks, columns, many, timed=True, level=2, **flags)
     yield _data("data-by-cn", "data, inserted by a compute node", columns, few, timed=False, by_cn=True, **flags)
-    yield _data(
-        "data-merged-by-cn",
-        "data, merged by a compute node: neither commit times nor the flag",
-        columns,
-        few,
-        timed=False,
-        **flags,
-    )
+    merged = "data, merged by a compute node: neither commit times nor the flag"
+    yield _data("data-merged-by-cn", merged, columns, few, timed=False, **flags)
     yield from _keys(few)
     yield from _tombstones()
     for column, (name, kind, _, labels) in zip(columns[1:], _TYPES, strict=True):
-        pair = (columns[0], Column(name, 1, kind, labels=labels))
-        yield _data(
-            f"type-{name.replace('_', '-')}",
-            f"data, a column of type {name}",
-            pair,
-            few.select(["id", column.name]),
-            timed=True,
-            **flags,
-        )
+        pair, rows = (columns[0], Column(name, 1, kind, labels=labels)), few.select(["id", column.name])
+        label = f"type-{name.replace('_', '-')}"
+        yield _data(label, f"data, a column of type {name}", pair, rows, timed=True, **flags)
 
 
 def _keys(rows: pa.Table) -> Iterator[Sample]:
-    """Tables without a single primary key: composite, none, and clustered."""
+    """Tables whose primary key is not one column: composite, none, and with a cluster key."""
     chosen = [column for column in _columns() if column.name in ("id", "int", "char10")]
     user = tuple(Column(column.name, number, column.type) for number, column in enumerate(chosen))
     plain = rows.select([column.name for column in user])
@@ -246,11 +237,8 @@ def _tombstones() -> Iterator[Sample]:
         ("tombstones-by-cn", "tombstones, written by a compute node", False, True, 200),
     ):
         rowids = np.zeros(count, ROWID_DTYPE)
-        rowids["object"], rowids["block"], rowids["row"] = (
-            np.void(target),
-            np.arange(count) // 8192,
-            np.arange(count) % 8192,
-        )
+        rowids["object"] = np.void(target)
+        rowids["block"], rowids["row"] = np.divmod(np.arange(count), BLOCK_ROWS)
         array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), count, [None, pa.py_buffer(rowids)])
         rows = pa.table([array, pa.array(np.arange(count))], pa.schema([("rowid", pa.binary(24)), ("id", pa.int64())]))
         blocks = cut_blocks(rows)
@@ -263,7 +251,7 @@ def _tombstones() -> Iterator[Sample]:
 
 
 def about(sample: Sample) -> dict[str, Any]:
-    """What `about.json` says: columns, kind, and the object list's stats, whole as hexadecimal digits."""
+    """The contents of `about.json`: columns, kind, and the object list's stats, also whole in hexadecimal digits."""
     stats = sample.written.stats
     return {
         "kind": sample.kind,
@@ -281,7 +269,7 @@ def about(sample: Sample) -> dict[str, Any]:
 
 
 def read_me() -> str:
-    """What a stranger needs to know of the folder."""
+    """The folder's README.md."""
     names: dict[int, str] = {types.ROWID: "rowid: object id (18 bytes), u16 block, u32 row"}
     for name, kind, _, labels in _TYPES:
         known = [names[kind.oid]] if kind.oid in names else []
@@ -292,7 +280,7 @@ def read_me() -> str:
 
 
 def write_samples(folder: Path) -> list[str]:
-    """Write all samples into folders under `folder`; their labels. Raises OSError."""
+    """Write all samples into folders under `folder`; returns their labels. Raises OSError."""
     labels = []
     for sample in samples():
         place = folder / sample.label

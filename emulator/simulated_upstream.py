@@ -1,5 +1,5 @@
-"""Serves a simulated upstream over the MySQL protocol, on loopback: the statements of `emulator.recorded_upstream`,
-answered by `emulator.engine.storage`.
+"""Serves a simulated upstream over the MySQL protocol, on loopback: the same statements as
+`emulator.recorded_upstream`, answered by `emulator.engine.storage`.
 
 Use::
 
@@ -8,9 +8,9 @@ Use::
     with SimulatedUpstream(storage) as emulator:
         ...                                           # and change it at any time, by its Python API or by SQL
 
-A snapshot is flushed when its tables were (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after
-the commit). Object lists and differences follow spec/upstream-interface.md 5.7: both ends of a difference are closed,
-and tables that are gone, or whose id is new, have no old objects in it.
+A snapshot is flushed when its tables are (by `mo_ctl`, by size, by `Storage.flush`, or `flush_after` seconds after
+the commit). Object lists and differences follow docs/upstream.md 5.7: a difference includes both ends, and has no old
+objects of tables that are gone or have a new id.
 """
 
 import ssl
@@ -22,7 +22,7 @@ from emulator.engine.storage import Storage, TakenSnapshot
 from emulator.engine.stored_table import StoredObject
 from emulator.sql.session import SqlSession
 from matrixone.objects.timestamp import Timestamp
-from wire.backing import ServedCatalog, ServedPublication, Snapshot, internal
+from wire.backing import ServedCatalog, ServedPublication, Snapshot, snapshot_not_found
 from wire.server import Cell
 from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
@@ -38,7 +38,7 @@ class EngineBacking:
 
     @property
     def name(self) -> str:
-        return "living"
+        return "simulated"
 
     @property
     def snapshots_created(self) -> int:
@@ -74,9 +74,7 @@ class EngineBacking:
     def find_snapshot(self, account: str, name: str) -> Snapshot:
         taken = self.storage.snapshots.get((account, name))
         if taken is None:
-            raise internal(
-                f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1"
-            )
+            raise snapshot_not_found(name)
         return self._shown(taken)
 
     def _shown(self, taken: TakenSnapshot) -> Snapshot:
@@ -100,7 +98,7 @@ class EngineBacking:
         self.storage.flush_ids(table_ids)
 
     def flushable(self) -> set[int]:
-        """Of dropped tables, too: see `is_flushed`."""
+        """Includes dropped tables: see `is_flushed`."""
         with self.storage.lock:
             return {entry.id for entry in self.storage.tables}
 
@@ -111,9 +109,8 @@ class EngineBacking:
         return self.storage.collect()
 
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
-        """Whether no table of the scope has a row in memory that the snapshot sees; one that was dropped since counts,
-        too. That a flush by id still writes such a table is assumed: the upstream's sources say nothing of it, and no
-        recording has it.
+        """Whether no table of the scope, including one that was dropped since, has a row in memory that the snapshot
+        sees. That a flush by id still writes a dropped table is an assumption: no recording shows it.
         """
         self.storage.flush_due()
         with self.storage.lock:
@@ -142,8 +139,8 @@ class EngineBacking:
             return rows
 
     def _parts(self, since: int | None, upto: int) -> list[tuple[int | None, int]]:
-        """A difference that reaches back behind the checkpoint has two parts, and an object may stand in both: the row
-        with a delete is right (spec 5.7)."""
+        """A difference that starts before the checkpoint has two parts. An object may be in both; the row with a delete
+        is right (docs/upstream.md 5.7)."""
         middle = self.storage.checkpointed
         return [(since, upto)] if since is None or not since < middle < upto else [(since, middle), (middle, upto)]
 
@@ -163,8 +160,8 @@ class EngineBacking:
 
 
 def _is_listed(stored: StoredObject, base: int | None, upto: int) -> bool:
-    """Against nothing: what is live. Against an older snapshot: what was created or deleted between both, both
-    included."""
+    """Without a base: whether the object is live. With a base: whether it was created or deleted from `base` to `upto`,
+    both included."""
     if base is None:
         return stored.created <= upto < stored.deleted
     return base <= stored.created <= upto or base <= stored.deleted <= upto
@@ -176,13 +173,13 @@ class SimulatedUpstream(Served):
     Parameters
     ----------
     storage : see `emulator.engine.storage`; a new, empty one if None.
-    port : 0 takes a free one.
-    password : what every login must know; None admits any.
+    port : 0 for a free one.
+    password : of every login; None admits any.
     chunk_bytes : size of get_object's chunks.
     may_flush : False refuses mo_ctl, as for a role without the privilege.
     tls : a server-side context, to offer TLS.
 
-    Raises OSError if the port is taken.
+    Raises OSError if the port is in use.
     """
 
     def __init__(
@@ -198,7 +195,3 @@ class SimulatedUpstream(Served):
         self.storage = storage or Storage()
         upstream = Upstream(EngineBacking(self.storage), chunk_bytes, may_flush, partial(SqlSession, self.storage))
         super().__init__(upstream, port=port, password=password, tls=tls)
-
-    def __enter__(self) -> "SimulatedUpstream":
-        self.start()
-        return self

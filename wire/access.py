@@ -1,5 +1,5 @@
-"""Who may do what: login names, the sys gate, the admin role, the publication's account list
-(spec/upstream-interface.md 1, 2 and 4.2)."""
+"""Who may do what: login names, commands for account sys only, the admin role, the accounts of a publication
+(docs/upstream.md 1, 2 and 4.2)."""
 
 import re
 from dataclasses import dataclass, replace
@@ -29,10 +29,10 @@ class Login:
 
 
 def parse_login(text: str) -> Login:
-    """`user`, `account:user[:role]` or `account#user[#role]`. `%3A` stands for a colon; what follows a `?` is a label
-    of the proxy. A colon wins over `#`.
+    """Parse `user`, `account:user[:role]` or `account#user[#role]`. `%3A` is a colon; the text after a `?` is a label
+    for the proxy. If there is a colon, it separates the parts and not `#`.
 
-    Raises 1045 for an empty user or account and for too many parts. Without a role a login has its account's admin
+    Raises 1045 for an empty user or account and for too many parts. A login without a role has its account's admin
     role.
     """
     plain = text.partition("?")[0].replace("%3A", ":").replace("%3a", ":")
@@ -59,12 +59,14 @@ def require_admin(login: Login) -> None:
 
 
 def can_be_publication(name: str) -> bool:
-    """Whether a publication can be called so: stored names are in lower case, without blanks and quotes (spec 3.2)."""
+    """Whether a publication can have this name: stored names are in lower case, without blanks and quotes
+    (docs/upstream.md 3.2)."""
     return bool(name) and name == name.lower() and re.search(r"[\s'\"`;]", name) is None
 
 
 def require_publication(backing: Backing, login: Login, publisher: str, publication: str) -> None:
-    """Names are compared as they are: who calls has lowered them where the upstream does."""
+    """Raises 20101 unless the publication exists and admits the login. Names are compared as they are: the caller
+    converts them to lower case where the upstream does."""
     known = backing.publication(publisher, publication)
     if known is None:
         raise internal(f"publication {publisher}.{publication} does not exist")

@@ -1,15 +1,24 @@
-"""What stands behind the statements: an upstream's state, as a recording or a storage engine gives it.
+"""An upstream's state, from which its statements are answered; a recording or a storage engine implements it.
 
-`wire.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know nothing else.
-`emulator.replay.state` plays a recording, `emulator.simulated_upstream` an engine.
+`wire.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know nothing else of the
+upstream. `emulator.replay.state` implements it with a recording, `emulator.simulated_upstream` with an engine.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from wire.server import Cell, ResultColumn, ResultSet, StatementError
 
+SYSTEM_DATABASES: Final = (
+    "information_schema",
+    "mo_catalog",
+    "mo_debug",
+    "mo_task",
+    "mysql",
+    "system",
+    "system_metrics",
+)
 INDEX_COLUMNS: Final = (
     ResultColumn("table_id", 8),
     ResultColumn("name", 15),
@@ -20,6 +29,11 @@ INDEX_COLUMNS: Final = (
 
 def internal(text: str) -> StatementError:
     return StatementError(20101, f"internal error: {text}")
+
+
+def snapshot_not_found(name: str) -> StatementError:
+    """The error by which a client finds out that a snapshot is gone (docs/upstream.md 5.2)."""
+    return internal(f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,12 @@ class CatalogAnswer:
     types: tuple[int, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
+    @classmethod
+    def of(cls, columns: Mapping[str, int], rows: Iterable[Sequence[Cell]]) -> "CatalogAnswer":
+        """From a type for each column name, and rows whose texts may be `str`."""
+        cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
+        return cls(tuple(columns), tuple(columns.values()), cells)
+
     def result(self, charset: int = 0) -> ResultSet:
         return ResultSet(
             tuple(ResultColumn(name, kind, charset) for name, kind in zip(self.columns, self.types, strict=True)),
@@ -57,7 +77,7 @@ class CatalogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A row of `mo_tables`, as far as serving needs it."""
+    """The cells of a row of `mo_tables` that the answers depend on."""
 
     id: int
     logical_id: int
@@ -68,7 +88,7 @@ class CatalogTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedCatalog:
-    """An account's catalog at a time, as the answers that statements give of it."""
+    """An account's catalog at a time, as the answers to the statements that read it."""
 
     databases: CatalogAnswer
     ddl: CatalogAnswer
@@ -125,8 +145,8 @@ class Snapshot:
     name : in lower case.
     ts : nanoseconds since 1970.
     index : the state that it shows: a recorded snapshot's number, or a tick of a simulated upstream.
-    level : cluster, account, database or table; `database` and `table` are empty where the level has none.
-    object_id : what `obj_id` of `mo_snapshots` says; None where it follows from the catalog.
+    level : cluster, account, database or table; `database` and `table` are empty if the level has none.
+    object_id : `obj_id` of `mo_snapshots`; None if it follows from the catalog.
     """
 
     name: str
@@ -139,12 +159,12 @@ class Snapshot:
 
 
 class Backing(Protocol):
-    """The state of an upstream. Thread-safe. Accounts go by name; names of snapshots, publications and accounts are in
-    lower case."""
+    """The state of an upstream. Thread-safe. Accounts are given by name; names of snapshots, publications and accounts
+    are in lower case."""
 
     @property
     def name(self) -> str:
-        """What this is, for people."""
+        """The name of the recording or the engine, for SHOW EMULATOR STATUS."""
         ...
 
     @property
@@ -157,7 +177,7 @@ class Backing(Protocol):
         ...
 
     def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
-        """(publisher, publication) of all accounts; `asked` are names that a statement asks for."""
+        """(publisher, publication) of all accounts; `asked` are the names in the statement's conditions."""
         ...
 
     def publication(self, publisher: str, name: str) -> ServedPublication | None: ...
@@ -167,20 +187,20 @@ class Backing(Protocol):
         ...
 
     def catalog_at(self, account: str | None, ts: int | None) -> ServedCatalog | None:
-        """An account's catalog (None: that of all accounts) at a time, or now. None before there was any."""
+        """The catalog of an account (None: of all accounts) at a time, or now. None for a time before the first."""
         ...
 
     def snapshots(self, account: str) -> Sequence[Snapshot]: ...
 
     def find_snapshot(self, account: str, name: str) -> Snapshot:
-        """Raises the error by which a client knows that a snapshot is gone (spec/upstream-interface.md 5.2)."""
+        """Raises `snapshot_not_found`."""
         ...
 
     def create_snapshot(
         self, account: str, name: str, level: str, database: str, table: str, *, caller: str, if_not_exists: bool
     ) -> None:
-        """Raises 20101 if the name is taken (with `if_not_exists` the old snapshot stays) or the database or table is
-        not there."""
+        """Raises 20101 if the name exists (with `if_not_exists` the old snapshot stays), or if the database or table
+        does not exist."""
         ...
 
     def drop_snapshot(self, account: str, name: str, *, if_exists: bool) -> None: ...
@@ -188,7 +208,7 @@ class Backing(Protocol):
     def flush(self, table_ids: set[int]) -> None: ...
 
     def flushable(self) -> Set[int]:
-        """Ids of tables that a flush can name."""
+        """Ids of the tables that can be flushed by id."""
         ...
 
     def checkpoint(self) -> None:
@@ -196,17 +216,18 @@ class Backing(Protocol):
         ...
 
     def collect(self) -> int:
-        """Collect garbage now; how many objects went. Raises StatementError where there is none."""
+        """Collect garbage now; returns the number of removed objects. Raises StatementError if nothing can be
+        collected."""
         ...
 
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool: ...
 
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
-        """Rows of the object list in the target's scope. Raises StatementError where the upstream has none."""
+        """Rows of the object list in the target's scope. Raises the upstream's error if it cannot list the objects."""
         ...
 
     def object_size(self, name: str) -> int | None:
-        """Bytes of an object's file; None if there is no such file."""
+        """The size of an object's file in bytes; None if the file does not exist."""
         ...
 
     def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview: ...

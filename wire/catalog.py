@@ -1,12 +1,12 @@
-"""`mo_catalog`: databases, tables and columns as the backing has them, and the few tables that follow from it.
+"""`mo_catalog`: databases, tables and columns as the backing has them, and the few tables that follow from them.
 
-Without `{mo_ts = …}` a statement sees the present; of a recording that is the state of the newest snapshot taken, or
-of the first one before any was taken.
+Without `{mo_ts = …}` a statement sees the present. For a recording that is the state of the newest snapshot that was
+taken, or of the first one if none was taken yet.
 """
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from wire.access import Login
@@ -61,7 +61,7 @@ TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pub
 
 
 def select(upstream: Upstream, login: Login, current_database: str, statement: Select) -> ResultSet:
-    """Raises 1146 for a table that is not served and 20101 for a column that the table has not."""
+    """The answer to a SELECT. Raises 1146 for a table that is not served, 20301 for a column that does not exist."""
     database = statement.database or current_database.lower()
     if database != "mo_catalog" or statement.table not in TABLES:
         raise StatementError(
@@ -98,16 +98,13 @@ def _position(answer: CatalogAnswer, column: str) -> int:
 def _table(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer:
     if statement.table == "mo_pubs":
         return _mo_pubs(upstream, login, statement)
-    makers: dict[str, Callable[[Upstream, Login], CatalogAnswer]] = {
-        "mo_account": _mo_account,
-        "mo_snapshots": _mo_snapshots,
-    }
-    if statement.table in makers:
-        return makers[statement.table](upstream, login)
+    if statement.table == "mo_account":
+        return _mo_account(upstream, login)
+    if statement.table == "mo_snapshots":
+        return _mo_snapshots(upstream, login)
     catalog = _catalog(upstream, login, statement)
     if catalog is None:
-        catalog = upstream.backing.catalog(login.account)
-        return CatalogAnswer(_named(catalog, statement.table).columns, _named(catalog, statement.table).types, ())
+        return replace(_named(upstream.backing.catalog(login.account), statement.table), rows=())
     return _named(catalog, statement.table)
 
 
@@ -116,7 +113,7 @@ def _named(catalog: ServedCatalog, table: str) -> CatalogAnswer:
 
 
 def _catalog(upstream: Upstream, login: Login, statement: Select) -> ServedCatalog | None:
-    """An account sees its own rows, sys sees all."""
+    """The rows that a login sees: an account its own, sys all."""
     backing = upstream.backing
     if statement.snapshot is None:
         return backing.catalog_at(None if login.is_sys else login.account, statement.mo_ts)
@@ -128,7 +125,7 @@ def _catalog(upstream: Upstream, login: Login, statement: Select) -> ServedCatal
 def _mo_account(upstream: Upstream, login: Login) -> CatalogAnswer:
     if not login.is_sys:
         raise internal("do not have privilege to execute the statement")
-    return _answer(MO_ACCOUNT, sorted((number, name) for name, number in upstream.backing.accounts().items()))
+    return CatalogAnswer.of(MO_ACCOUNT, sorted((number, name) for name, number in upstream.backing.accounts().items()))
 
 
 def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer:
@@ -150,12 +147,12 @@ def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> CatalogAnsw
         tables = ",".join(publication.tables) or "*"
         rest = (int(not publication.tables), tables, ",".join(publication.accounts), CREATED, None, 0, 0, "")
         rows.append((accounts[publisher], publisher, publication.name, publication.database, database_id, *rest))
-    return _answer(MO_PUBS, rows)
+    return CatalogAnswer.of(MO_PUBS, rows)
 
 
 def _mo_snapshots(upstream: Upstream, login: Login) -> CatalogAnswer:
-    """Each account has a table of its own, and a publication's snapshots are in the publisher's (spec 4.3): other
-    logins see none."""
+    """Each account has its own table, and a publication's snapshots are in that of the publisher (docs/upstream.md
+    4.3): other logins see none."""
     rows: list[tuple[Cell, ...]] = []
     for snapshot in upstream.backing.snapshots(login.account):
         object_id: Cell = snapshot.object_id
@@ -168,24 +165,17 @@ def _mo_snapshots(upstream: Upstream, login: Login) -> CatalogAnswer:
                 else upstream.backing.catalog(login.account).database_id(snapshot.database)
             )
         unique = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{snapshot.name} {snapshot.ts}"))
-        whose = next(
-            (name for name, number in upstream.backing.accounts().items() if number == object_id), login.account
-        )
-        owner = (
-            whose if snapshot.level == "account" and login.is_sys else login.account
-        )  # sys may take one of another account
+        owner = login.account
+        if snapshot.level == "account" and login.is_sys:  # sys may take snapshots of other accounts
+            owner = next((name for name, id_ in upstream.backing.accounts().items() if id_ == object_id), owner)
         names = (owner, snapshot.database, snapshot.table)
         rows.append((unique, snapshot.name, snapshot.ts, snapshot.level, *names, object_id, "user"))
-    return _answer(MO_SNAPSHOTS, rows)
-
-
-def _answer(columns: dict[str, int], rows: Sequence[tuple[Cell, ...]]) -> CatalogAnswer:
-    cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return CatalogAnswer(tuple(columns), tuple(columns.values()), cells)
+    return CatalogAnswer.of(MO_SNAPSHOTS, rows)
 
 
 def _holds(cell: Cell, condition: Condition) -> bool:
-    """NULL satisfies nothing but `is null`. A number compares with a text that spells it, and texts byte by byte."""
+    """Whether a cell satisfies a condition; NULL satisfies only `is null`. Numbers are compared with the number in a
+    text, texts byte by byte."""
     if condition.test == "is null":
         return cell is None
     if condition.test == "is not null":

@@ -1,11 +1,11 @@
-"""Faults that a test can ask of the emulator, as plain data.
+"""Faults that a test can inject into the emulator, as plain values.
 
-Give them to `inject` of an emulator; or as text to `ccpr emulator --fault` and to ``SET EMULATOR FAULT = '…'`` on the
-wire: the class's name in small letters and its fields, e.g. ``'cut_object after_bytes=1000'``, ``'delay
+Pass them to `inject` of an emulator; or as text to `ccpr emulator --fault` and to ``SET EMULATOR FAULT = '…'`` on the
+wire: the class's name in lower case and its fields, e.g. ``'cut_object after_bytes=1000'``, ``'delay
 kind=object_list seconds=2 times=0'``, ``'crash kind=get_object'`` (see `parse_fault`); ``'none'`` clears all. A fault
-strikes `times` times (0 = always) and then is spent. Faults that name an object or a statement strike only there; an
-empty name means any. To take a snapshot away behind the client's back use `RecordedUpstream.drop_snapshot`; to break
-every connection `disconnect_all`.
+strikes `times` times (0 = always). A fault that names an object or a kind of statement strikes only there; an empty
+name means any. To remove a snapshot without the client use `RecordedUpstream.drop_snapshot`; to break every connection
+`disconnect_all`.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class CutObject:
-    """The connection breaks after this many bytes of a chunk's row on the wire (chunks shorter than that pass whole)."""
+    """The connection breaks after this many bytes of a chunk's row on the wire; shorter chunks are sent whole."""
 
     after_bytes: int
     object_name: str = ""
@@ -28,8 +28,8 @@ class CutObject:
 
 @dataclass(frozen=True, slots=True)
 class CutObjectList:
-    """The connection breaks in the middle of the row after `after_rows` rows of an object list (shorter lists pass
-    whole)."""
+    """The connection breaks in the middle of a row, after `after_rows` rows of an object list; shorter lists are sent
+    whole."""
 
     after_rows: int
     times: int = 1
@@ -37,7 +37,7 @@ class CutObjectList:
 
 @dataclass(frozen=True, slots=True)
 class WrongTotalSize:
-    """`total_size` of every chunk, the metadata chunk 0 included, is off by `difference` bytes."""
+    """`total_size` of every chunk, including the metadata chunk 0, is wrong by `difference` bytes."""
 
     difference: int
     object_name: str = ""
@@ -46,7 +46,7 @@ class WrongTotalSize:
 
 @dataclass(frozen=True, slots=True)
 class WrongTotalChunks:
-    """`total_chunks` is off by `difference`."""
+    """`total_chunks` is wrong by `difference`."""
 
     difference: int
     object_name: str = ""
@@ -64,7 +64,7 @@ class WrongChunkLength:
 
 @dataclass(frozen=True, slots=True)
 class DamagedByte:
-    """The byte at `offset` of a chunk's data is flipped; lengths stay right."""
+    """The byte at `offset` of a chunk's data is inverted; lengths stay correct."""
 
     offset: int
     object_name: str = ""
@@ -81,10 +81,10 @@ class MissingObject:
 
 @dataclass(frozen=True, slots=True)
 class FailStatement:
-    """A statement of this kind (see `Status.statements`, e.g. `object_list`, `create_snapshot`) gets this error
-    instead of its answer.
+    """A statement of this kind (see `Status.statements`, e.g. `object_list`, `create_snapshot`) is answered with this
+    error.
 
-    With `after_effect` the statement does its work first: the client cannot know its outcome.
+    With `after_effect` the statement is executed first: the client cannot know its outcome.
     """
 
     kind: str
@@ -96,8 +96,8 @@ class FailStatement:
 
 @dataclass(frozen=True, slots=True)
 class CutStatement:
-    """The connection breaks instead of the answer to a statement of this kind; with `after_effect` the statement did
-    its work before."""
+    """The connection breaks instead of the answer to a statement of this kind; with `after_effect` the statement is
+    executed before."""
 
     kind: str
     after_effect: bool = False
@@ -106,7 +106,7 @@ class CutStatement:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A statement of this kind is answered `seconds` later."""
+    """A statement of this kind is executed and answered `seconds` later."""
 
     kind: str
     seconds: float
@@ -115,8 +115,8 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class CutAnswer:
-    """The connection breaks after this many bytes of the rows of an answer to a statement of this kind; a shorter
-    answer breaks at its end, and one without rows before it begins."""
+    """The connection breaks after this many bytes of the rows of an answer to a statement of this kind; at the end of
+    a shorter answer, and before an answer without rows."""
 
     after_bytes: int
     kind: str = ""
@@ -125,7 +125,8 @@ class CutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StaleRead:
-    """An object list against an older snapshot answers 22101: the upstream's history no longer reaches back so far."""
+    """An object list against an older snapshot is answered with 22101: the upstream's history no longer reaches back
+    to it."""
 
     times: int = 1
 
@@ -140,7 +141,7 @@ class SnapshotCollected:
 
 @dataclass(frozen=True, slots=True)
 class RefuseLogins:
-    """New logins get 1040 for `seconds` from now on."""
+    """New logins are refused with 1040 for `seconds` from now on."""
 
     seconds: float
     times: int = 0
@@ -148,8 +149,8 @@ class RefuseLogins:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The server stops at once, all connections with it, when a statement of this kind arrives (`after_effect`: when
-    it has worked)."""
+    """The server stops and breaks all connections when a statement of this kind arrives (`after_effect`: when it has
+    been executed)."""
 
     kind: str = ""
     after_effect: bool = False
@@ -185,7 +186,7 @@ _CONVERTERS: Final[dict[Any, Callable[[str], Any]]] = {
 
 
 def parse_fault(text: str) -> Fault | None:
-    """A fault from text: its name and ``field=value`` words, values with blanks in quotes. None for ``none``. Raises
+    """A fault from text: its name and ``field=value`` pairs, values with blanks in quotes. None for ``none``. Raises
     ValueError."""
     words = shlex.split(text)
     if words == ["none"]:
@@ -207,11 +208,11 @@ def parse_fault(text: str) -> Fault | None:
 
 
 class FaultBox:
-    """The faults still to strike. Thread-safe."""
+    """The faults that can still strike. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._left: list[tuple[Fault, int]] = []  # a fault and how often it may still strike; -1 = always
+        self._left: list[tuple[Fault, int]] = []  # a fault and how many times it will still strike; -1 = always
         self._cleared = threading.Event()
         self._refusing_until = 0.0
 
@@ -227,7 +228,7 @@ class FaultBox:
             return time.monotonic() < self._refusing_until
 
     def clear(self) -> None:
-        """None strikes any more, and what is being delayed goes on at once."""
+        """Remove all faults; delayed statements continue at once."""
         with self._lock:
             self._left.clear()
             self._refusing_until = 0.0
@@ -235,11 +236,11 @@ class FaultBox:
             self._cleared = threading.Event()
 
     def delay(self, seconds: float) -> None:
-        """Wait so long, or until the faults are cleared."""
+        """Wait for `seconds`, or until the faults are cleared."""
         self._cleared.wait(seconds)
 
     def strike(self, applies: Callable[[Fault], bool]) -> list[Fault]:
-        """The faults that apply here, in the order they were put; each counts as having struck once."""
+        """The faults that apply, in the order in which they were put; each of them has struck once more."""
         with self._lock:
             struck = [fault for fault, _ in self._left if applies(fault)]
             self._left = [

@@ -1,13 +1,14 @@
-"""The `__++__internal_*` commands (spec/upstream-interface.md 5): told by their first byte, split at white space,
-nothing quoted."""
+"""The `__++__internal_*` commands (docs/upstream.md 5): recognised by their prefix, split at white space, without
+quoting."""
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from wire import faults
 from wire.access import Login, require_publication, require_sys
-from wire.backing import ServedCatalog, Snapshot, internal
+from wire.backing import ServedCatalog, Snapshot, internal, snapshot_not_found
 from wire.server import (
     BIGINT,
     BLOB_TEXT,
@@ -24,7 +25,7 @@ from wire.server import (
 from wire.upstream import Upstream
 
 PREFIX: Final = "__++__internal_"
-# Command and the words that must follow it, as the error text names them.
+# The command and the words that must follow it, as its error text shows them.
 COMMANDS: Final = {
     "get_snapshot_ts": "<snapshot> <publisher> <publication>",
     "get_databases": "<snapshot> <publisher> <publication> <level> <database> <table>",
@@ -52,7 +53,7 @@ OBJECT_COLUMNS: Final = (
 
 
 def command_of(text: str) -> tuple[str, list[str]] | None:
-    """The command and its words; None if the text is none of these commands."""
+    """The command and its words; None if the text is not one of these commands."""
     if text[: len(PREFIX)].lower() != PREFIX:
         return None
     word, *rest = text[len(PREFIX) :].split()[:64] or [""]
@@ -60,7 +61,7 @@ def command_of(text: str) -> tuple[str, list[str]] | None:
 
 
 def answer(upstream: Upstream, login: Login, session: int, command: str, words: list[str]) -> ResultSet:
-    """The answer to a command of `COMMANDS`; `session` is the number that counters know this login by."""
+    """The answer to a command of `COMMANDS`; `session` is the number of this login in the counters."""
     expected = COMMANDS[command]
     if len(words) != len(expected.split()):
         raise internal(f"invalid {command} command format, expected {PREFIX}{command} {expected}")
@@ -85,16 +86,14 @@ def _named(expected: str, words: list[str], name: str) -> str:
 
 
 def _catalog(upstream: Upstream, publisher: str, word: str) -> ServedCatalog:
-    """The catalog at the snapshot that a word names; `-` is the present."""
+    """The catalog at the snapshot of this name; `-` is the present."""
     snapshot = None if word == "-" else _find(upstream, publisher, word)
     return upstream.backing.catalog(publisher, snapshot)
 
 
 def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
     if upstream.faults.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
-        raise internal(
-            f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1"
-        )
+        raise snapshot_not_found(name)
     return upstream.backing.find_snapshot(publisher, name)
 
 
@@ -166,56 +165,78 @@ def _resolve(upstream: Upstream, publisher: str, word: str, role: str) -> Snapsh
         raise internal(f"failed to resolve {role} '{word}': {error.text}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What `get_object` answers about an object. Chunk 0 has the sizes only and no data."""
+
+    number: int
+    size: int
+    chunks: int
+    data: bytes | memoryview = b""
+    missing: bool = False
+    cut: Cut | None = None
+
+
 def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) -> ResultSet:
     if re.fullmatch(r"-?[0-9]{1,9}", chunk_word) is None:
         raise internal(f"invalid chunkIndex: {chunk_word}")
-    chunk = int(chunk_word)
-    if chunk < 0:
+    number = int(chunk_word)
+    if number < 0:
         raise StatementError(20301, "invalid input: invalid chunk_index: must be >= 0")
-
-    def about_this(fault: faults.Fault) -> bool:
-        if isinstance(fault, faults.MissingObject | faults.WrongTotalSize | faults.WrongTotalChunks):
-            return fault.object_name in ("", name)
-        if isinstance(fault, faults.CutObject | faults.WrongChunkLength | faults.DamagedByte):
-            if fault.object_name not in ("", name) or chunk == 0:
-                return False
-            least = (
-                fault.after_bytes
-                if isinstance(fault, faults.CutObject)
-                else fault.offset
-                if isinstance(fault, faults.DamagedByte)
-                else -1
-            )
-            return least < len(data)
-        return False
-
-    stored = upstream.backing.object_size(name)
-    size = stored or 0
-    chunks = max(1, -(-size // upstream.chunk_bytes))
-    data: bytes | memoryview = b""
-    if stored is not None and chunk:
-        if chunk > chunks:
-            raise StatementError(
-                20301, f"invalid input: invalid chunk_index: {chunk}, file has only {chunks} data chunks"
-            )
-        data = upstream.backing.read_object(name, (chunk - 1) * upstream.chunk_bytes, upstream.chunk_bytes)
-    cut = None
-    shown_size, shown_chunks = size, chunks
-    for fault in upstream.faults.strike(about_this):
-        if isinstance(fault, faults.MissingObject):
-            stored = None
-        elif isinstance(fault, faults.WrongTotalSize):
-            shown_size += fault.difference
-        elif isinstance(fault, faults.WrongTotalChunks):
-            shown_chunks += fault.difference
-        elif isinstance(fault, faults.CutObject):
-            cut = Cut(0, fault.after_bytes)
-        elif isinstance(fault, faults.WrongChunkLength):
-            data = bytes(data[: max(0, len(data) + fault.difference)]) + bytes(max(0, fault.difference))
-        elif isinstance(fault, faults.DamagedByte):
-            data = b"".join((data[: fault.offset], bytes((data[fault.offset] ^ 0xFF,)), data[fault.offset + 1 :]))
-    if stored is None:
+    chunk = stored = _read_chunk(upstream, name, number)
+    for fault in upstream.faults.strike(lambda fault: _applies(fault, name, stored)):
+        chunk = _struck(chunk, fault)
+    if chunk.missing:
         raise StatementError(20405, f"file {name} is not found")
-    if chunk:
-        upstream.counters.object_served(session, name, len(data))
-    return ResultSet(OBJECT_COLUMNS, ((data, shown_size, chunk, shown_chunks, int(chunk == chunks)),), cut)
+    if number:
+        upstream.counters.object_served(session, name, len(chunk.data))
+    row = (chunk.data, chunk.size, number, chunk.chunks, int(number == stored.chunks))
+    return ResultSet(OBJECT_COLUMNS, (row,), chunk.cut)
+
+
+def _read_chunk(upstream: Upstream, name: str, number: int) -> _Chunk:
+    size = upstream.backing.object_size(name)
+    chunks = max(1, -(-(size or 0) // upstream.chunk_bytes))
+    if size is None or number == 0:
+        return _Chunk(number, size or 0, chunks, missing=size is None)
+    if number > chunks:
+        raise StatementError(20301, f"invalid input: invalid chunk_index: {number}, file has only {chunks} data chunks")
+    start = (number - 1) * upstream.chunk_bytes
+    return _Chunk(number, size, chunks, upstream.backing.read_object(name, start, upstream.chunk_bytes))
+
+
+def _applies(fault: faults.Fault, name: str, chunk: _Chunk) -> bool:
+    """Whether a fault strikes this chunk of an object. Those of the data need a byte beyond the place where they
+    strike."""
+    match fault:
+        case faults.MissingObject() | faults.WrongTotalSize() | faults.WrongTotalChunks():
+            return fault.object_name in ("", name)
+        case faults.CutObject():
+            place = fault.after_bytes
+        case faults.DamagedByte():
+            place = fault.offset
+        case faults.WrongChunkLength():
+            place = -1
+        case _:
+            return False
+    return fault.object_name in ("", name) and chunk.number > 0 and place < len(chunk.data)
+
+
+def _struck(chunk: _Chunk, fault: faults.Fault) -> _Chunk:
+    match fault:
+        case faults.MissingObject():
+            return replace(chunk, missing=True)
+        case faults.WrongTotalSize():
+            return replace(chunk, size=chunk.size + fault.difference)
+        case faults.WrongTotalChunks():
+            return replace(chunk, chunks=chunk.chunks + fault.difference)
+        case faults.CutObject():
+            return replace(chunk, cut=Cut(0, fault.after_bytes))
+        case faults.WrongChunkLength():
+            kept = bytes(chunk.data[: max(0, len(chunk.data) + fault.difference)])
+            return replace(chunk, data=kept + bytes(max(0, fault.difference)))
+        case faults.DamagedByte():
+            damaged = bytearray(chunk.data)
+            damaged[fault.offset] ^= 0xFF
+            return replace(chunk, data=bytes(damaged))
+    return chunk

@@ -1,6 +1,6 @@
 """MySQL packets on a socket: framing, sequence numbers, and the values inside a payload.
 
-A payload of 0xFFFFFF bytes or more travels in several frames; one of exactly n * 0xFFFFFF bytes ends with an empty
+A payload of 0xFFFFFF bytes or more is sent in several frames; one of exactly n * 0xFFFFFF bytes ends with an empty
 frame. Sequence numbers count frames, modulo 256, and start at 0 with every command.
 """
 
@@ -22,16 +22,16 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Hangup(ConnectionError):
-    """The peer closed the connection between two packets, or inside one."""
+    """The peer closed the connection, between two packets or inside one."""
 
 
 class CutByFault(ConnectionError):
-    """A fault asked for the connection to break at this byte."""
+    """An injected fault breaks the connection at this byte."""
 
 
 class ProtocolError(Exception):
-    """The peer's bytes are not the MySQL protocol, or more than is taken. `number` and `state` go to the peer, then
-    the connection ends."""
+    """The peer's bytes are not the MySQL protocol, or more than is accepted. `number` and `state` are sent to the peer,
+    then the connection ends."""
 
     def __init__(self, number: int, state: str, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class Channel:
     ----------
     sock : the connected socket, plain or TLS.
     vectored : whether `sendmsg` may be used (TLS sockets have none).
-    allowance : bytes that may still be sent before `CutByFault`; None = no limit. Set it only right after `flush`.
+    allowance : bytes that may still be sent before `CutByFault`; None = no limit. To be set directly after `flush`.
     """
 
     sock: socket.socket
@@ -59,8 +59,8 @@ class Channel:
     _pending_bytes: int = 0
 
     def read(self, limit: int) -> bytes:
-        """The next payload, its frames joined. `limit` in bytes: more is a `ProtocolError`, found before it is
-        received."""
+        """The next payload, its frames joined. More than `limit` bytes are a `ProtocolError`, which is raised before
+        they are received."""
         payload = bytearray()
         while True:
             header = self._receive(4)
@@ -77,7 +77,7 @@ class Channel:
                 return bytes(payload)
 
     def _receive(self, size: int) -> bytes:
-        # Memory grows with what really arrives, never with what a header claims.
+        # Memory grows with the bytes that arrive, never with the length in a header.
         first = self.sock.recv(min(size, RECEIVE_BYTES)) if size else b""
         if len(first) == size:
             return first
@@ -90,8 +90,7 @@ class Channel:
         return bytes(received)
 
     def write(self, *parts: Buffer) -> None:
-        """Queue one payload, given in parts that are not copied. What is queued leaves with `flush`, or earlier when
-        it is much."""
+        """Queue one payload, in parts that are not copied. It is sent by `flush`, or earlier if much is queued."""
         size = sum(len(part) for part in parts)
         if size < MAX_FRAME:
             self._frame(size, parts)
@@ -155,8 +154,7 @@ def _take(views: deque[memoryview], size: int) -> Iterable[memoryview]:
 
 
 class Fields:
-    """Reads the values of a payload one after the other. Every length is checked against what is there; too short is
-    `ProtocolError`."""
+    """Reads the values of a payload one after the other. Raises `ProtocolError` for a length beyond its end."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload

@@ -1,9 +1,9 @@
 """The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection, loopback only.
 
-`Server(engine)` serves any `Engine`: an engine opens a session per login, and a session answers statements with a
-`ResultSet`, with None (OK without rows) or by raising `StatementError`. Nothing here knows MatrixOne. Text protocol only;
-prepared statements get a clean error, as MatrixOne's internal statements cannot be prepared anyway
-(spec/upstream-interface.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
+`Server(engine)` serves any `Engine`: an engine opens a session for each login, and a session answers statements with a
+`ResultSet`, with None (OK without rows) or by raising `StatementError`. Nothing here depends on MatrixOne. Only the
+text protocol is served: prepared statements are an error, since MatrixOne's internal statements cannot be prepared
+anyway (docs/upstream.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
 """
 
 import hashlib
@@ -29,27 +29,32 @@ FAREWELL_BYTES: Final = 1024 * 1024
 JOIN_SECONDS: Final = 5.0
 ACCEPT_PAUSE_SECONDS: Final = 0.05
 
-# capability bits
+# Capability bits.
+LONG_PASSWORD: Final = 1 << 0
+FOUND_ROWS: Final = 1 << 1
+LONG_FLAG: Final = 1 << 2
 CONNECT_WITH_DB: Final = 1 << 3
 PROTOCOL_41: Final = 1 << 9
 SSL: Final = 1 << 11
+TRANSACTIONS: Final = 1 << 13
 SECURE_CONNECTION: Final = 1 << 15
+MULTI_STATEMENTS: Final = 1 << 16  # MatrixOne advertises it, and answers several statements with a syntax error
+MULTI_RESULTS: Final = 1 << 17
 PLUGIN_AUTH: Final = 1 << 19
+CONNECT_ATTRS: Final = 1 << 20
 LENENC_AUTH: Final = 1 << 21
-# LONG_PASSWORD, FOUND_ROWS, LONG_FLAG, TRANSACTIONS, MULTI_STATEMENTS (advertised by the real one, answered with a
-# syntax error), MULTI_RESULTS, CONNECT_ATTRS
 OFFERED: Final = (
-    1
-    | 2
-    | 4
+    LONG_PASSWORD
+    | FOUND_ROWS
+    | LONG_FLAG
     | CONNECT_WITH_DB
     | PROTOCOL_41
-    | 1 << 13
+    | TRANSACTIONS
     | SECURE_CONNECTION
-    | 1 << 16
-    | 1 << 17
+    | MULTI_STATEMENTS
+    | MULTI_RESULTS
     | PLUGIN_AUTH
-    | 1 << 20
+    | CONNECT_ATTRS
     | LENENC_AUTH
 )
 
@@ -58,18 +63,8 @@ AUTOCOMMIT: Final = 2
 OK: Final = b"\x00\x00\x00" + AUTOCOMMIT.to_bytes(2, "little") + b"\x00\x00"
 EOF: Final = b"\xfe\x00\x00" + AUTOCOMMIT.to_bytes(2, "little")
 
-QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS, PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = (
-    1,
-    2,
-    3,
-    4,
-    9,
-    14,
-    22,
-    25,
-    27,
-    31,
-)
+QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS = 1, 2, 3, 4, 9
+PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = 14, 22, 25, 27, 31
 
 TINY, SMALL, INT, TIMESTAMP, BIGINT, VARCHAR, BLOB_TEXT, VAR_STRING, STRING = 1, 2, 3, 7, 8, 15, 252, 253, 254
 _DISPLAY_LENGTH = {TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
@@ -78,7 +73,7 @@ Cell: TypeAlias = bytes | memoryview | str | int | None
 
 
 class StatementError(Exception):
-    """A statement's error as it goes over the wire: any number, five letters of SQLSTATE, a text."""
+    """A statement's error as it is sent: any number, five letters of SQLSTATE, a text."""
 
     def __init__(self, number: int, text: str, state: str = "HY000") -> None:
         super().__init__(number, text)
@@ -89,8 +84,8 @@ class StatementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """One result column: its name, MySQL type code and character set (0 as MatrixOne's internal statements send it, 33
-    = UTF-8 text, 63 = binary)."""
+    """One result column: its name, MySQL type code and character set (0 for MatrixOne's internal statements, 33 = UTF-8
+    text, 63 = binary)."""
 
     name: str
     type: int
@@ -99,8 +94,7 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where an answer breaks off on purpose: after `rows` whole rows and `bytes` bytes of the next one, counted on the
-    wire."""
+    """Where a fault ends an answer: after `rows` whole rows and `bytes` bytes of the next one, counted on the wire."""
 
     rows: int
     bytes: int
@@ -117,7 +111,7 @@ class ResultSet:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of a statement without rows: how many rows it changed, and in what state the session is after it."""
+    """The answer to a statement without rows: how many rows it changed, and the session's state after it."""
 
     affected: int = 0
     autocommit: bool = True
@@ -134,19 +128,19 @@ class ServerSession(Protocol):
 
 class Engine(Protocol):
     def open(self, user: str, connection_id: int) -> ServerSession:
-        """A session for a login whose password was right. Raises `StatementError` to refuse it."""
+        """A session for a login with the right password. Raises `StatementError` to refuse it."""
         ...
 
 
 class Server:
-    """Listens on 127.0.0.1 from construction on; `start` serves, `stop` ends every connection and joins the threads.
+    """Listens on 127.0.0.1 when it is constructed; `start` serves, `stop` ends every connection and joins the threads.
 
     Parameters
     ----------
-    engine : what answers.
-    port : 0 takes a free one; see `port` afterwards.
-    password : what every login must know; None admits any password.
-    tls : a server-side context; TLS is then offered, and taken by clients that ask for it.
+    engine : answers the statements.
+    port : 0 for a free one, which is then in `port`.
+    password : of every login; None admits any password.
+    tls : a server-side context with which TLS is offered to clients.
     max_packet_bytes : of one incoming statement.
     """
 
@@ -189,7 +183,7 @@ class Server:
             sock.close()
 
     def crash(self) -> None:
-        """Stop without a farewell and without waiting: connections break, new ones are refused. `stop` does the rest."""
+        """Stop at once without closing cleanly: connections break, new ones are refused. `stop` does the rest."""
         self._stopping = True
         self._alarm.send(b"x")
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -202,7 +196,7 @@ class Server:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # it ended by itself
+                continue  # it has ended already
         return len(connections)
 
     @property
@@ -210,7 +204,7 @@ class Server:
         return len(self._connections())
 
     def replace_socket(self, connection_id: int, sock: socket.socket) -> None:
-        """The connection goes on over TLS: `stop` must break the new socket, the old one has given up its descriptor."""
+        """The connection continues over TLS: `stop` must break the new socket, since the old one has no descriptor."""
         with self._lock:
             self._open[connection_id] = (sock, self._open[connection_id][1])
 
@@ -227,7 +221,7 @@ class Server:
                     continue
                 try:
                     sock, _ = self._listener.accept()
-                except OSError:  # the client went away before it was accepted, or no descriptor is left
+                except OSError:  # the client hung up before it was accepted, or there are no free descriptors
                     time.sleep(ACCEPT_PAUSE_SECONDS)
                     continue
                 self._take(sock)
@@ -243,7 +237,7 @@ class Server:
             self._open[connection_id] = (sock, thread)
         try:
             thread.start()
-        except RuntimeError:  # the system has no thread left
+        except RuntimeError:  # the system cannot start another thread
             with self._lock:
                 del self._open[connection_id]
             sock.close()
@@ -253,8 +247,8 @@ class Server:
         try:
             connection.run()
         except OSError:
-            # the client is gone (`Hangup`, a reset, a TLS alert), or a fault wanted it so (`CutByFault`): only this
-            # thread ends
+            # The client hung up (`Hangup`, a reset, a TLS alert), or a fault breaks the connection (`CutByFault`): only
+            # this thread ends.
             return
         finally:
             with self._lock:
@@ -267,7 +261,7 @@ class _Connection:
         self.server = server
         self.id = connection_id
         self.channel = Channel(sock)
-        # Not a byte of the salt may be 0: clients read it as text.
+        # No byte of the salt may be 0: clients read it as text.
         self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
 
     def run(self) -> None:
@@ -285,7 +279,7 @@ class _Connection:
             session.close()
 
     def _part(self, number: int, state: str, text: str) -> None:
-        """Say why, then close so that the peer can still read it: a close with unread bytes would reset the connection
+        """Send the error, then close so that the peer can read it: closing with unread bytes would reset the connection
         and lose the text."""
         self._error(number, state, text)
         sock = self.channel.sock
@@ -303,19 +297,7 @@ class _Connection:
         channel.sock.settimeout(LOGIN_SECONDS)
         if self.server.open_connections > self.server.max_connections:
             raise StatementError(1040, "too many connections", "08004")
-        capabilities = OFFERED | (SSL if self.server.tls else 0)
-        channel.write(
-            b"\x0a" + SERVER_VERSION.encode() + b"\0" + self.id.to_bytes(4, "little") + self.salt[:8] + b"\0",
-            (capabilities & 0xFFFF).to_bytes(2, "little") + b"\x2d" + AUTOCOMMIT.to_bytes(2, "little"),
-            (capabilities >> 16).to_bytes(2, "little")
-            + b"\x15"
-            + bytes(10)
-            + self.salt[8:]
-            + b"\0"
-            + NATIVE_PASSWORD
-            + b"\0",
-        )
-        channel.flush()
+        self._greet()
         payload = channel.read(LOGIN_LIMIT_BYTES)
         fields = Fields(payload)
         flags = fields.number(4)
@@ -329,12 +311,7 @@ class _Connection:
             flags = fields.number(4)
         fields.take(4 + 1 + 23)
         user = fields.until_zero().decode("utf-8", "replace")
-        if flags & LENENC_AUTH:
-            proof = fields.length_encoded()
-        elif flags & SECURE_CONNECTION:
-            proof = fields.take(fields.number(1))
-        else:
-            proof = fields.until_zero()
+        proof = _proof(fields, flags)
         database = fields.until_zero().decode("utf-8", "replace") if flags & CONNECT_WITH_DB and fields.left else ""
         plugin = fields.until_zero() if flags & PLUGIN_AUTH and fields.left else NATIVE_PASSWORD
         if plugin != NATIVE_PASSWORD:
@@ -353,8 +330,18 @@ class _Connection:
         channel.flush()
         return session
 
+    def _greet(self) -> None:
+        capabilities = OFFERED | (SSL if self.server.tls else 0)
+        self.channel.write(
+            b"\x0a" + SERVER_VERSION.encode() + b"\0" + self.id.to_bytes(4, "little") + self.salt[:8] + b"\0",
+            (capabilities & 0xFFFF).to_bytes(2, "little") + b"\x2d" + AUTOCOMMIT.to_bytes(2, "little"),
+            (capabilities >> 16).to_bytes(2, "little") + b"\x15" + bytes(10),
+            self.salt[8:] + b"\0" + NATIVE_PASSWORD + b"\0",
+        )
+        self.channel.flush()
+
     def _encrypt(self, context: ssl.SSLContext) -> None:
-        # The handshake packet was read to the byte, so the TLS hello is still unread in the socket.
+        # No byte after the handshake packet was read, so the client's TLS hello is still in the socket.
         self.channel.sock = context.wrap_socket(self.channel.sock, server_side=True)
         self.channel.vectored = False
         self.server.replace_socket(self.id, self.channel.sock)
@@ -435,13 +422,22 @@ class _Connection:
         self.channel.flush()
 
 
+def _proof(fields: Fields, flags: int) -> bytes:
+    """What a login sends to prove that it knows the password."""
+    if flags & LENENC_AUTH:
+        return fields.length_encoded()
+    if flags & SECURE_CONNECTION:
+        return fields.take(fields.number(1))
+    return fields.until_zero()
+
+
 def _ok(done: Done) -> bytes:
     state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction
     return b"\x00" + length_prefix(done.affected) + b"\x00" + state.to_bytes(2, "little") + b"\x00\x00"
 
 
 def native_scramble(password: bytes, salt: bytes) -> bytes:
-    """What mysql_native_password sends: SHA1(password) XOR SHA1(salt + SHA1(SHA1(password)))."""
+    """The proof of mysql_native_password: SHA1(password) XOR SHA1(salt + SHA1(SHA1(password)))."""
     once = hashlib.sha1(password).digest()
     mask = hashlib.sha1(salt + hashlib.sha1(once).digest()).digest()
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))

@@ -1,10 +1,11 @@
-"""What every served upstream can be asked and told, whatever stands behind it."""
+"""An upstream that is served on a port: starting, stopping, counters and faults."""
 
 import ssl
 import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
+from typing import Self
 
 from wire.faults import Fault
 from wire.server import Server
@@ -14,10 +15,10 @@ from wire.upstream import Upstream
 
 
 class Served:
-    """A server for an upstream, on 127.0.0.1. A context manager (see the subclasses); or call `start` and `stop`.
+    """A server for an upstream, on 127.0.0.1. Use it as a context manager, or call `start` and `stop`.
 
-    `crashed` is set when the fault `Crash` has stopped it; `stop` and `restart` bring it back. Raises OSError if the
-    port is taken.
+    `crashed` is set when the fault `Crash` has stopped it; call `stop` and `restart` then. Raises OSError if the port
+    is in use.
     """
 
     def __init__(self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None) -> None:
@@ -43,15 +44,19 @@ class Served:
         self._server.start()
 
     def stop(self) -> None:
-        """Clears the faults, ends every connection and waits for the threads."""
+        """Clear the faults, end every connection and wait for the threads."""
         self._upstream.faults.clear()
         self._server.stop()
 
     def restart(self) -> None:
-        """After `stop`: the same upstream at the same port, with its snapshots and what was flushed."""
+        """Serve the same upstream again at the same port, after `stop`. Its snapshots and flushed tables stay."""
         self.crashed.clear()
         self._server = self._serve(port=self.port)
         self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -72,5 +77,5 @@ class Served:
         self._upstream.faults.clear()
 
     def disconnect_all(self) -> int:
-        """Break every open connection; returns how many. New ones are served."""
+        """Break every open connection; returns how many. New connections are served."""
         return self._server.disconnect_all()

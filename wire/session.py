@@ -1,4 +1,4 @@
-"""One login on an upstream: what kind a statement is, and who answers it."""
+"""One login on an upstream: finds the kind of a statement, and answers it."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from typing import Final
 
 from wire import catalog, faults, internal
 from wire.access import Login, parse_login, require_admin, require_publication
+from wire.backing import SYSTEM_DATABASES
 from wire.backing import internal as internal_error
 from wire.packets import CutByFault
 from wire.server import (
@@ -40,16 +41,7 @@ from wire.statements import (
 )
 from wire.upstream import Upstream
 
-SYSTEM_DATABASES: Final = (
-    "information_schema",
-    "mo_catalog",
-    "mo_debug",
-    "mo_task",
-    "mysql",
-    "system",
-    "system_metrics",
-)
-# What clients read when they connect.
+# The variables that clients read when they connect.
 VARIABLES: Final[dict[str, str | int]] = {
     "auto_increment_increment": 1,
     "autocommit": 1,
@@ -78,6 +70,16 @@ VARIABLES: Final[dict[str, str | int]] = {
     "version": SERVER_VERSION,
     "version_comment": "emulator of MatrixOne",
     "wait_timeout": 28800,
+}
+PUBLICATION_COLUMNS: Final = {
+    "publication": VARCHAR,
+    "database": VARCHAR,
+    "tables": BLOB_TEXT,
+    "sub_account": BLOB_TEXT,
+    "subscribed_accounts": BLOB_TEXT,
+    "create_time": TIMESTAMP,
+    "update_time": TIMESTAMP,
+    "comments": BLOB_TEXT,
 }
 _BAD_NAME = re.compile(r"[\s'\"`]")
 
@@ -144,7 +146,8 @@ class UpstreamSession:
         self.upstream.counters.statement(self.number, f"{self.login.account}:{self.login.user}", kind, text)
 
     def _faults_before(self, kind: str) -> list[faults.StatementFault]:
-        """Delays, and raises what strikes before the statement works; returns what strikes after it."""
+        """Delay the statement and raise the faults that strike before it is executed; returns those that strike
+        after."""
         after: list[faults.StatementFault] = []
         for fault in self.upstream.faults.strike(
             lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)
@@ -204,7 +207,7 @@ class UpstreamSession:
         return None
 
     def _may_change_snapshots(self, publisher: str, publication: str) -> str:
-        """The account whose snapshots are meant."""
+        """The account that owns the snapshots of the statement. Raises 20101 if the login may not change them."""
         if self.in_transaction or (self.sql is not None and self.sql.in_transaction):
             raise internal_error("a snapshot cannot be created or dropped in an open transaction")
         require_admin(self.login)
@@ -266,25 +269,21 @@ class UpstreamSession:
                     "42000",
                 )
             cell = calls[value.name]
-        number = isinstance(cell, int)
-        return ResultColumn(
-            value.shown_as, BIGINT if number else VAR_STRING, catalog.BINARY if number else catalog.UTF8
-        ), cell
+        kind, charset = (BIGINT, catalog.BINARY) if isinstance(cell, int) else (VAR_STRING, catalog.UTF8)
+        return ResultColumn(value.shown_as, kind, charset), cell
 
     def _mo_ctl(self, arguments: list[str]) -> str:
-        """flush and checkpoint of 'dn' (spec 5.6 and "Checked on live clusters"): one JSON text. Closed to all but sys
+        """mo_ctl('dn', …), one JSON text (docs/upstream.md 5.6 and "Checked on live clusters"). Only for account sys
         with its admin role."""
         if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
             raise internal_error("do not have privilege to execute the statement")
         known = ("flush", "checkpoint", "diskcleaner")
         if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in known:
             raise internal_error(
-                "invalid operation: the emulator knows mo_ctl('dn', …) of flush, checkpoint and diskcleaner force_gc only"
+                "invalid operation: the emulator knows only mo_ctl('dn', …) of flush, checkpoint and diskcleaner "
+                "force_gc"
             )
         method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
-        tables = {
-            account: backing.catalog(account).tables for account in backing.accounts() if backing.owns_data(account)
-        }
         if method == "checkpoint":
             backing.checkpoint()
         elif method == "diskcleaner":
@@ -294,18 +293,23 @@ class UpstreamSession:
         elif target.isdecimal() and int(target[:20]) in backing.flushable():
             backing.flush({int(target)})
         else:
-            names: dict[str, int] = {}
-            for account, entries in tables.items():
-                for table in entries:
-                    name = f"{table.database.decode()}.{table.name.decode()}"
-                    names[f"{name}.{backing.accounts()[account]}"] = table.id
-                    if account == self.login.account:
-                        names[name] = table.id
-            if target not in names:
-                raise internal_error(f"no such table {target}")
-            backing.flush({names[target]})
+            backing.flush({self._table_id(target)})
         shown = {"diskcleaner": "DiskCleaner"}.get(method, method.capitalize())
         return json.dumps({"method": shown, "result": [{"ReturnStr": "OK"}]}, indent=2)
+
+    def _table_id(self, target: str) -> int:
+        """The id of `database.table` in the login's account, or of `database.table.<account id>` in any account."""
+        backing, ids = self.upstream.backing, {}
+        for account, number in backing.accounts().items():
+            if backing.owns_data(account):
+                for table in backing.catalog(account).tables:
+                    name = f"{table.database.decode()}.{table.name.decode()}"
+                    ids[f"{name}.{number}"] = table.id
+                    if account == self.login.account:
+                        ids[name] = table.id
+        if target not in ids:
+            raise internal_error(f"no such table {target}")
+        return ids[target]
 
     def _show(self, statement: Show) -> ResultSet:
         match statement.what:
@@ -347,37 +351,15 @@ class UpstreamSession:
         pattern = catalog.like_pattern("%" if like is None else like)
         rows: list[tuple[Cell, ...]] = []
         found = self.upstream.backing.publications()
-        for publisher, publication in (
-            reversed(found) if like is None else sorted(found, key=lambda one: one[1].name)
-        ):  # spec 3.3
+        # Newest first; with LIKE by name (docs/upstream.md 3.3).
+        for publisher, publication in reversed(found) if like is None else sorted(found, key=lambda one: one[1].name):
             if publisher != self.login.account or re.fullmatch(pattern, publication.name) is None:
                 continue
             accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
             tables = ",".join(publication.tables) or "*"
-            rows.append(
-                (
-                    publication.name,
-                    publication.database,
-                    tables,
-                    accounts,
-                    "",
-                    catalog.CREATED,
-                    None,
-                    publication.comment,
-                )
-            )
-        names = (
-            "publication",
-            "database",
-            "tables",
-            "sub_account",
-            "subscribed_accounts",
-            "create_time",
-            "update_time",
-            "comments",
-        )
-        types = (VARCHAR, VARCHAR, BLOB_TEXT, BLOB_TEXT, BLOB_TEXT, TIMESTAMP, TIMESTAMP, BLOB_TEXT)
-        return ResultSet(tuple(ResultColumn(name, kind) for name, kind in zip(names, types, strict=True)), rows)
+            offer = (publication.name, publication.database, tables, accounts)
+            rows.append((*offer, "", catalog.CREATED, None, publication.comment))
+        return ResultSet(tuple(ResultColumn(name, kind) for name, kind in PUBLICATION_COLUMNS.items()), rows)
 
     def _show_create_publication(self, name: str) -> ResultSet:
         publication = self.upstream.backing.publication(self.login.account, name)
@@ -389,7 +371,8 @@ class UpstreamSession:
         return _texts(("Publication", "Create Publication"), [(name, text)])
 
     def _show_snapshots(self) -> ResultSet:
-        """The account's own, newest first, without those of the upstream's own replication (spec 4.3)."""
+        """The account's snapshots, newest first, without those of the upstream's own replication (docs/upstream.md
+        4.3)."""
         rows: list[tuple[Cell, ...]] = []
         for snapshot in reversed(self.upstream.backing.snapshots(self.login.account)):
             if not snapshot.name.startswith("ccpr_"):
@@ -403,7 +386,7 @@ class UpstreamSession:
         )
 
     def _show_coverage(self, name: str) -> ResultSet:
-        """Searched by name only, over all accounts (spec 3.3)."""
+        """The publication is searched by name only, in all accounts (docs/upstream.md 3.3)."""
         backing = self.upstream.backing
         publisher, publication = next(
             ((p, found) for p, found in backing.publications((name,)) if found.name == name), ("", None)
@@ -442,7 +425,7 @@ def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str
 
 
 def _kind(statement: Statement | None) -> str:
-    """The name under which a statement is counted and faults find it."""
+    """The name under which a statement is counted, and by which faults name it."""
     match statement:
         case CreateSnapshot():
             return "create_snapshot"

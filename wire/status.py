@@ -1,4 +1,4 @@
-"""What an emulator counts, for tests and people."""
+"""What an emulator counts: statements, sessions, fetched objects."""
 
 import threading
 from collections import Counter, deque
@@ -10,8 +10,8 @@ LOG_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """One statement that arrived: the session's number (from 1), the account and user, the kind, the text (cut after
-    2,000 characters)."""
+    """A statement that arrived: the session's number (from 1), account and user, the kind, the text (at most 2,000
+    characters)."""
 
     session: int
     login: str
@@ -21,18 +21,18 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A reading of the counters.
+    """The counters at one moment.
 
     Attributes
     ----------
-    statements : how many of each kind arrived, e.g. ``{"object_list": 2, "get_object": 8, "create_snapshot": 1,
-    "select_mo_tables": 3}``; refused ones count.
-    errors : how many statements got an error.
-    sessions_opened, sessions_open : logins so far, and those still there.
-    sessions_that_fetched : logins that got data of an object (chunk 1 or later).
-    objects_fetched : different objects of which data was served.
-    object_bytes : bytes of object data served.
-    snapshots_created : new snapshots so far (the recording's position).
+    statements : how many of each kind arrived, including refused ones, e.g. ``{"object_list": 2, "get_object": 8,
+        "create_snapshot": 1, "select_mo_tables": 3}``.
+    errors : how many statements were answered with an error.
+    sessions_opened, sessions_open : all logins, and those that are still open.
+    sessions_that_fetched : logins that fetched data of an object (chunk 1 or later).
+    objects_fetched : distinct objects of which data was fetched.
+    object_bytes : bytes of object data that were fetched.
+    snapshots_created : how many snapshots were created (the recording's position).
     snapshots : names of those that exist.
     """
 
@@ -47,7 +47,7 @@ class Status:
     snapshots: tuple[str, ...]
 
     def rows(self) -> list[tuple[str, str]]:
-        """(name, value) pairs, as SHOW EMULATOR STATUS shows them."""
+        """(name, value) pairs of SHOW EMULATOR STATUS."""
         rows = [
             ("errors", str(self.errors)),
             ("sessions_opened", str(self.sessions_opened)),

@@ -1,4 +1,4 @@
-"""What the answering modules share: one upstream with its options."""
+"""One served upstream with its options, which the modules that answer statements share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class UserSql(Protocol):
     def in_transaction(self) -> bool: ...
 
     def knows(self, text: str) -> str | None:
-        """The kind under which a statement is counted, if it is answered by `run`."""
+        """The kind under which a statement is counted; None if `run` does not answer it."""
         ...
 
     def run(self, text: str, database: str) -> ResultSet | Done: ...
@@ -41,10 +41,10 @@ class Upstream:
 
     Attributes
     ----------
-    chunk_bytes : of get_object; the real one's is fixed at 100 MiB.
-    may_flush : whether mo_ctl is allowed.
-    on_crash : what a crash stops.
-    sql : makes what answers a login's statements on tables of its own; None where there are none.
+    chunk_bytes : of get_object; 100 MiB in MatrixOne.
+    may_flush : whether mo_ctl is permitted.
+    sql : opens what answers a login's statements on user tables; None if user tables are not served.
+    on_crash : called when the fault `Crash` strikes.
     """
 
     backing: Backing
@@ -56,7 +56,7 @@ class Upstream:
     on_crash: list[Callable[[], object]] = field(default_factory=list)
 
     def crash(self) -> None:
-        """What is served stops at once: the fault `Crash`."""
+        """Stop serving at once: the fault `Crash`."""
         for act in self.on_crash:
             act()
 

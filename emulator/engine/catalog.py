@@ -1,11 +1,10 @@
-"""The catalog rows of a simulated upstream at a tick, in the columns and types that recorded catalogs have."""
+"""The catalog rows of a simulated upstream at a tick, with the columns and types of recorded catalogs."""
 
 import struct
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from emulator.engine.definitions import Definition, create_table
-from emulator.engine.entries import INDEX, TableEntry
+from emulator.engine.entries import INDEX, DatabaseEntry, TableEntry
 from emulator.engine.storage import Storage
 from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
@@ -74,7 +73,6 @@ MO_COLUMNS = {
 }
 DDL = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
 _TYPE = struct.Struct(">HHHHIII")
-_BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GEOMETRY))
 _NULL_DEFAULT = b"\x18\x01"
 
 
@@ -85,22 +83,17 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
         (entry, entry.definition_at(tick)) for entry in storage.tables if account in (None, entry.database.account)
     ]
     tables = [(entry, definition) for entry, definition in shown if definition is not None]
-    database_rows: list[tuple[Cell, ...]] = []
-    for entry in databases:
-        created = _time(storage, entry.created)
-        number = storage.accounts[entry.account]
-        database_rows.append(
-            (entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, number, "")
-        )
+    database_rows = [_database_row(storage, entry) for entry in databases]
+    ddl_rows = [_ddl_row(entry, definition) for entry, definition in tables if entry.kind != INDEX]
+    table_rows = [_table_row(storage, entry, definition) for entry, definition in tables]
+    column_rows = [row for entry, definition in tables for row in _column_rows(storage, entry, definition)]
     return ServedCatalog(
-        databases=_answer({"datname": VARCHAR}, [(entry.name,) for entry in databases]),
-        ddl=_answer(DDL, [_ddl_row(entry, definition) for entry, definition in tables if entry.kind != INDEX]),
+        databases=CatalogAnswer.of({"datname": VARCHAR}, [(entry.name,) for entry in databases]),
+        ddl=CatalogAnswer.of(DDL, ddl_rows),
         indexes={entry.id: _index_answer(entry, definition) for entry, definition in tables},
-        mo_database=_answer(MO_DATABASE, database_rows),
-        mo_tables=_answer(MO_TABLES, [_table_row(storage, entry, definition) for entry, definition in tables]),
-        mo_columns=_answer(
-            MO_COLUMNS, [row for entry, definition in tables for row in _column_rows(storage, entry, definition)]
-        ),
+        mo_database=CatalogAnswer.of(MO_DATABASE, database_rows),
+        mo_tables=CatalogAnswer.of(MO_TABLES, table_rows),
+        mo_columns=CatalogAnswer.of(MO_COLUMNS, column_rows),
         tables=tuple(
             CatalogTable(
                 entry.id, entry.logical_id, definition.database.encode(), definition.name.encode(), entry.kind.encode()
@@ -112,7 +105,7 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
 
 def encode_type(type_: SqlType) -> bytes:
     """`atttyp`: the inverse of `matrixone.upstream.catalog.decode_type`."""
-    charset = int(type_.oid in _BINARY_CHARSET)
+    charset = int(type_.oid in types.BINARY_CHARSET)
     return _TYPE.pack(type_.oid, charset, 0, 0, *map(_zigzag, (types.SLOT_SIZES[type_.oid], type_.width, type_.scale)))
 
 
@@ -120,13 +113,13 @@ def _zigzag(number: int) -> int:
     return number << 1 if number >= 0 else (-number << 1) - 1
 
 
-def _answer(columns: dict[str, int], rows: Sequence[Sequence[Cell]]) -> CatalogAnswer:
-    cells = tuple(tuple(cell.encode() if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return CatalogAnswer(tuple(columns), tuple(columns.values()), cells)
-
-
 def _time(storage: Storage, tick: int) -> str:
     return datetime.fromtimestamp(storage.clock.time(tick).physical // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _database_row(storage: Storage, entry: DatabaseEntry) -> tuple[Cell, ...]:
+    created, account = _time(storage, entry.created), storage.accounts[entry.account]
+    return entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, account, ""
 
 
 def _ddl_row(entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
@@ -134,13 +127,13 @@ def _ddl_row(entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
 
 
 def _index_answer(entry: TableEntry, definition: Definition) -> CatalogAnswer:
-    """A row for each indexed column; that of a secondary index counts the key that is appended to it."""
+    """One row for each indexed column; a secondary index has one more for the key that is appended to it."""
     rows: list[tuple[Cell, ...]] = []
     for index in definition.indexes:
         rows += [(entry.id, index.name, "", index.table)] * (len(index.columns) + (not index.unique))
     if entry.kind != INDEX:
         rows += [(entry.id, "PRIMARY", "", "")] * len(definition.primary_key)
-    return _answer({column.name: column.type for column in INDEX_COLUMNS}, rows)
+    return CatalogAnswer.of({column.name: column.type for column in INDEX_COLUMNS}, rows)
 
 
 def _table_row(storage: Storage, entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:

@@ -1,4 +1,4 @@
-"""The simulated upstream's clock: every event gets a tick, 1, 2, 3 …, and each tick a timestamp. Both grow strictly.
+"""The simulated upstream's clock: every event has a tick, 1, 2, 3 …, and each tick a timestamp. Both always increase.
 
 Inside the engine time is counted in ticks, which compare as plain integers; files and answers show timestamps.
 """
@@ -15,9 +15,9 @@ _FIRST = 1024
 
 
 class Clock:
-    """Timestamps of ticks. Not thread-safe: the engine's lock guards it.
+    """Timestamps of ticks. Not thread-safe: the engine's lock protects it.
 
-    `now` gives nanoseconds since 1970. Where it has not moved on since the last event, the logical part grows instead.
+    `now` returns nanoseconds since 1970. If it has not advanced since the last event, the logical part increases.
     """
 
     def __init__(self, now: Callable[[], int] = time.time_ns) -> None:
@@ -31,7 +31,7 @@ class Clock:
         return len(self._times) - 1
 
     def next(self, *, whole: bool = False) -> int:
-        """A new tick. `whole` gives it a logical part of 0, as snapshots have."""
+        """A new tick; with `whole` its logical part is 0, as that of snapshots."""
         last, physical = self._times[-1], self._now()
         if physical > last.physical:
             at = Timestamp(physical)
@@ -52,5 +52,5 @@ class Clock:
         return self._stored[ticks]
 
     def tick(self, at: Timestamp) -> int:
-        """The newest tick that is not after a time."""
+        """The latest tick at or before a time."""
         return bisect_right(self._times, at) - 1

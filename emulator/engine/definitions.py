@@ -1,6 +1,6 @@
-"""A table's definition as SQL writes it: columns from type texts, hidden key columns, CREATE TABLE text.
+"""A table's definition as in SQL: columns from type texts, hidden key columns, CREATE TABLE text.
 
-Widths, scales and hidden columns are those of recorded catalogs (spec/object-format.md 3.1, 5.1; upstream-interface.md
+Widths, scales and hidden columns are those of recorded catalogs (docs/format/object-file.md 3.1, 5.1; docs/upstream.md
 5.4).
 """
 
@@ -46,7 +46,7 @@ _PLAIN = {
     "set": types.UINT64,
 }
 _PACKED = SqlType(types.VARCHAR, 65535, 0)
-# Other words for the same, as the upstream takes them; it prints the second.
+# Other names of types that the upstream accepts, and the names that it prints.
 _ALIASES = {
     "tinytext": "text",
     "mediumtext": "text",
@@ -77,15 +77,15 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a table is called and what it consists of, at a time.
+    """A table's names, columns and keys at a time.
 
     Attributes
     ----------
     columns : stored columns, the user's first; seqnums are permanent.
-    type_texts : of each user column, as DDL prints it.
-    primary_key, cluster_by : names of user columns; at most one of both is not empty.
-    create_sql : what `rel_createsql` shows.
-    version : grows with every change in place.
+    type_texts : the type of each user column, as DDL prints it.
+    primary_key, cluster_by : names of user columns; at most one of the two is not empty.
+    create_sql : the text of `rel_createsql`.
+    version : increases with every change in place.
     """
 
     database: str
@@ -113,7 +113,7 @@ class Definition:
 
     @property
     def sort_key(self) -> Column | None:
-        """The column that merged objects are sorted by; None where there is neither a primary nor a cluster key."""
+        """The column that merged objects are sorted by; None if there is neither a primary nor a cluster key."""
         if self.primary_key:
             return self.key
         if len(self.cluster_by) == 1:
@@ -132,8 +132,7 @@ def cluster_key(names: Sequence[str]) -> str:
 
 
 def parse_type(text: str) -> tuple[SqlType, tuple[str, ...], str]:
-    """A type and its labels from SQL text such as ``decimal(10,2)`` or ``enum('a','b')``; what follows the type is
-    returned, too."""
+    """A type, its labels and the text after it, from SQL such as ``decimal(10,2)`` or ``enum('a','b') not null``."""
     found = _TYPE.fullmatch(text)
     if found is None:
         raise BadDefinition(f"not a column type: {text[:60]!r}")
@@ -186,7 +185,7 @@ def define(
     indexes: Sequence[Index] = (),
     comment: str = "",
 ) -> Definition:
-    """A new table's definition: `columns` maps names to type texts, with ``not null`` behind the type where it applies.
+    """A new table's definition: `columns` maps names to type texts, with ``not null`` after the type if it applies.
 
     Raises `BadDefinition`.
     """
@@ -227,15 +226,12 @@ def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) ->
 
 
 def create_table(definition: Definition, *, published: bool = False) -> str:
-    """CREATE TABLE as `get_ddl` prints it; `published` adds the clause that it puts in."""
+    """CREATE TABLE as `get_ddl` prints it; `published` adds the clause that `get_ddl` adds for publications."""
     lines = []
     for column in definition.user_columns:
-        text = definition.type_texts[column.name]
-        nullable = (
-            ("NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL")
-            if column.nullable
-            else "NOT NULL"
-        )
+        text, nullable = definition.type_texts[column.name], "NOT NULL"
+        if column.nullable:
+            nullable = "NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL"
         lines.append(f"  {in_backquotes(column.name)} {text} {nullable}")
     if definition.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(definition.primary_key)})")

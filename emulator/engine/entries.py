@@ -1,4 +1,4 @@
-"""What a simulated upstream's catalog holds: databases, tables with all their definitions, publications, snapshots."""
+"""The entries of a simulated upstream's catalog: databases, and tables with all their definitions."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ TABLE, INDEX = "r", "i"  # relkind
 
 @dataclass(slots=True, eq=False)
 class DatabaseEntry:
-    """`created` and `dropped` are ticks; `dropped` is `ALIVE` while the database is there."""
+    """`created` and `dropped` are ticks; `dropped` is `ALIVE` while the database exists."""
 
     id: int
     account: str
@@ -37,10 +37,11 @@ class TableEntry:
     ----------
     id, logical_id : `rel_id`, `rel_logical_id`.
     kind : relkind, `r` or `i`.
-    definitions : (tick, definition), oldest first: what the table was called and had from that tick on.
+    definitions : (tick, definition), oldest first: the definition from that tick on.
     stored : its rows and objects.
-    indexes : hidden tables by index name; `index_rows` says which row of theirs belongs to which of ours.
-    next_seqnum, next_fake_key : never given twice.
+    indexes : hidden tables by index name.
+    index_rows : by index name, for each row of this table the number of its row in the index table, or `NO_ROW`.
+    next_seqnum, next_fake_key : never assigned twice.
     """
 
     id: int
@@ -61,13 +62,13 @@ class TableEntry:
         return self.definitions[-1][1]
 
     def definition_at(self, tick: int) -> Definition | None:
-        """None where the table did not exist."""
+        """None if the table did not exist."""
         if not self.created <= tick < self.dropped:
             return None
         return next(definition for since, definition in reversed(self.definitions) if since <= tick)
 
     def with_hidden_columns(self, rows: pa.Table, keys: pa.Array | None = None) -> pa.Table:
-        """User columns completed by the key columns that the server adds; `keys` are fake keys that rows keep (an
+        """User columns plus the key columns that the server adds; `keys` are the fake keys of rows that keep theirs (an
         update)."""
         definition = self.definition
         arrays = dict(zip(rows.column_names, [whole(column) for column in rows.columns], strict=True))
@@ -92,13 +93,13 @@ class TableEntry:
         return pa.Array.from_buffers(pa.decimal128(20, 0), count, [None, pa.py_buffer(numbers)])
 
     def insert(self, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
-        """Rows with all stored columns, and the rows of the index tables."""
+        """Insert rows with all stored columns, and the rows of the index tables."""
         numbers = self.stored.insert(self.definition, rows, tick, by_cn=by_cn)
         for index in self.definition.indexes:
             self.fill_index(index, numbers, rows, tick, by_cn=by_cn)
 
     def fill_index(self, index: Index, numbers: np.ndarray, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
-        """Insert what belongs to these rows (their numbers, their stored columns) into the index's table."""
+        """Insert the index rows of these rows (their numbers, their stored columns) into the index's table."""
         entry = self.indexes[index.name]
         values = index_values(self.definition, index, entry.definition, rows)
         filled = np.flatnonzero(values.column(0).is_valid().to_numpy())
@@ -119,8 +120,8 @@ class TableEntry:
 
 
 def index_definition(definition: Definition, index: Index) -> Definition:
-    """The hidden table of an index: the indexed value, packed unless it is one column of a unique index, and the row's
-    key."""
+    """The hidden table of an index: the indexed value, packed unless the index is unique and has one column, and the
+    row's key."""
     key = definition.key
     single = definition.column(index.columns[0])
     packed = SqlType(types.VARCHAR, 65535, 0)
@@ -132,7 +133,7 @@ def index_definition(definition: Definition, index: Index) -> Definition:
 
 
 def index_values(definition: Definition, index: Index, hidden: Definition, rows: pa.Table) -> pa.Table:
-    """Rows of the index table for rows of the table. A unique index leaves rows with a null out: their value is null
+    """Rows of the index table for rows of the table. A unique index has no row for a row with a null: the value is null
     here."""
     parts = [definition.column(name) for name in index.columns]
     arrays = [whole(rows.column(name)) for name in index.columns]

@@ -1,4 +1,4 @@
-"""Where a simulated upstream keeps its object files: it names them, has them written, counts who lists them."""
+"""The object files of a simulated upstream: names and writes them, and counts how many tables list each."""
 
 import random
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Written:
 
 
 class ObjectFiles:
-    """Object files by name. Not thread-safe: the engine's lock guards it.
+    """Object files by name. Not thread-safe: the engine's lock protects it.
 
     Parameters
     ----------
-    clock : gives segment ids their time, and rows their commit timestamps.
-    object_rows : rows that one object of a merge holds at most; a multiple of a block's.
+    clock : for the time in segment ids, and the commit timestamps of rows.
+    object_rows : the most rows of one object of a merge; a multiple of a block's.
     """
 
     def __init__(self, clock: Clock, seed: int, object_rows: int) -> None:
@@ -60,17 +60,17 @@ class ObjectFiles:
         return self._files.get(name)
 
     def share(self, written: Written) -> None:
-        """One more table lists the object."""
+        """Note that one more table lists the object."""
         self._references[written.name] += 1
 
     def release(self, written: Written) -> None:
-        """One table less lists it; the file goes with the last."""
+        """Note that one table less lists the object; without any the file is removed."""
         self._references[written.name] -= 1
         if not self._references[written.name]:
             del self._files[written.name], self._references[written.name]
 
     def lose(self, name: str) -> None:
-        """Take a file away although it is listed (a fault)."""
+        """Remove a file although it is listed (a fault)."""
         self._files.pop(name, None)
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class ObjectFiles:
         appendable: bool,
         by_cn: bool = False,
     ) -> Written:
-        """A data object in blocks of 8,192 rows, in the order given."""
+        """A data object in blocks of 8,192 rows, in the given order."""
         made = writer.write_data(
             Table(0, 0, definition.database, definition.name, Kind.TABLE, definition.columns),
             writer.cut_blocks(rows),
@@ -111,7 +111,7 @@ class ObjectFiles:
         appendable: bool,
         by_cn: bool,
     ) -> Written:
-        """A tombstone object; rowids (ROWID_DTYPE) are sorted already."""
+        """A tombstone object; rowids (ROWID_DTYPE) must be sorted."""
         raw = pa.Array.from_buffers(
             pa.binary(ROWID_SIZE), len(rowids), [None, pa.py_buffer(np.ascontiguousarray(rowids))]
         )

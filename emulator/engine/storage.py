@@ -1,5 +1,5 @@
-"""A small storage engine that behaves like the upstream's: an upstream to which anything can happen, and whose truth
-is known.
+"""A small storage engine that behaves like the upstream's: every history of a table can be simulated, and its rows at
+any time are known.
 
 Use::
 
@@ -9,14 +9,14 @@ Use::
     with storage.begin() as txn:
         txn.insert("shop", "orders", {"id": [1, 2], "note": ["a", None]})
     storage.flush("shop", "orders")
-    storage.rows_at("shop", "orders", storage.now)      # the truth, at any time since the table exists
+    storage.rows_at("shop", "orders", storage.now)      # the true rows, at any time since the table exists
     storage.create_publication("p", "shop")             # then serve it: `emulator.simulated_upstream`
 
-How it behaves is taken from recordings of a real upstream (spec/object-format.md, upstream-interface.md). Rows of a
-commit lie in memory until a flush; larger inserts and deletes become objects of a compute node at once (see
-`emulator.engine.stored_table`). What exists, and DDL, is `emulator.engine.tables`. What it does not have: views,
-sequences, foreign keys, fulltext and vector indexes, partitions, defaults and auto-increment. Truth is kept for ever,
-so a long life costs memory: the rows once, and the files that are not yet collected.
+Its behaviour is that of recordings of a real upstream (docs/format/object-file.md, docs/upstream.md). Rows of a commit
+are in memory until a flush; larger inserts and deletes become objects of a compute node at once (see
+`emulator.engine.stored_table`). Databases, tables and DDL are in `emulator.engine.tables`. There are no views,
+sequences, foreign keys, fulltext and vector indexes, partitions, defaults and auto-increment. All rows are kept for
+ever, so a long history needs memory: for each row once, and for the files that are not collected yet.
 """
 
 import time
@@ -39,8 +39,8 @@ CN_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """`protects` is the `obj_id` that garbage collection goes by (upstream-interface.md 4.3); `tick` is the state that
-    it shows."""
+    """`protects` is the `obj_id` that garbage collection looks at (docs/upstream.md 4.3); `tick` is the state that the
+    snapshot shows."""
 
     name: str
     account: str
@@ -53,7 +53,7 @@ class TakenSnapshot:
 
 @dataclass(eq=False)
 class Merge:
-    """A merge under way: it sees the rows as of its start. `commit` puts its objects in the place of the old ones."""
+    """A merge in progress, which sees the rows as of its start. `commit` replaces the old objects with the new ones."""
 
     storage: "Storage"
     entry: TableEntry
@@ -62,7 +62,7 @@ class Merge:
     by_cn: bool
 
     def commit(self) -> None:
-        """Raises MergeConflict if another merge, or the table's end, was first."""
+        """Raises MergeConflict if the objects were merged, or the table dropped, meanwhile."""
         with self.storage.lock:
             if self.entry.dropped != ALIVE:
                 raise MergeConflict("the table is gone")
@@ -77,10 +77,11 @@ class Storage(Tables):
     ----------
     now : the clock, nanoseconds since 1970.
     seed : of object and index names.
-    cn_rows : inserts and deletes of so many rows in one transaction are written as objects by the compute node.
-    flush_rows : a table with so many rows and deletes in memory is flushed after a commit.
-    flush_after : seconds (of `now`) after which what is in memory is flushed by `flush_due`; None = only when asked.
-    object_rows : rows that an object of a merge holds at most.
+    cn_rows : inserts and deletes of at least so many rows in one transaction are written as objects by the compute
+        node.
+    flush_rows : a table with at least so many rows and deletes in memory is flushed after a commit.
+    flush_after : seconds (of `now`) after which `flush_due` flushes what is in memory; None = only on request.
+    object_rows : the most rows of one object of a merge.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class Storage(Tables):
         self.checkpointed = 0  # tick
         self._now = now
 
-    # ---- transactions and truth
+    # ---- transactions and true rows
 
     def begin(self, account: str = SYS) -> Transaction:
         with self.lock:
             return Transaction(self, account)
 
     def rows_at(self, database: str, table: str, at: Timestamp, *, account: str = SYS) -> pa.Table:
-        """The truth: the user columns of the rows that were there at a time. The names are those of that time.
+        """The true rows of a table at a time, user columns only. The names are those of that time.
 
         Raises StatementError 1146 if there was no such table.
         """
@@ -138,8 +139,8 @@ class Storage(Tables):
             return any(flushed)
 
     def checkpoint(self) -> None:
-        """Flush all. Differences of object lists that begin before it are served from the checkpoint up to here, and
-        from memory after."""
+        """Flush all tables. A difference of object lists that starts before the checkpoint has two parts: up to the
+        checkpoint, and after it."""
         with self.lock:
             self.flush_ids([entry.id for entry in self.tables])
             self.checkpointed = self.clock.next()
@@ -156,7 +157,7 @@ class Storage(Tables):
                     self._flush(entry)
 
     def flush_full(self, entries: Iterable[TableEntry]) -> None:
-        """Flush those that have too much in memory."""
+        """Flush the tables that have too much in memory."""
         for entry in entries:
             for part in (entry, *entry.indexes.values()):
                 if part.stored.in_memory >= self.flush_rows:
@@ -165,8 +166,8 @@ class Storage(Tables):
     def start_merge(
         self, database: str, table: str, *, by_cn: bool = False, newest: int | None = None, account: str = SYS
     ) -> Merge | None:
-        """Begin to merge the table's data objects (or only the newest few); None if there are none. Commits may come
-        in between."""
+        """Start to merge the table's data objects (or only the `newest` ones); None if there are none. Other commits
+        are possible before its own."""
         with self.lock:
             entry = self.table(database, table, account=account)
             sources = entry.stored.mergeable()
@@ -189,8 +190,8 @@ class Storage(Tables):
             return entry.stored.merge_tombstones(entry.definition, self.clock.next())
 
     def collect(self) -> int:
-        """Garbage collection: forget deleted objects, and those of dropped tables, that no snapshot protects. Returns
-        how many."""
+        """Garbage collection: remove deleted objects, and those of dropped tables, that no snapshot protects. Returns
+        their number."""
         with self.lock:
             return sum(self._collect(entry) for entry in self.tables)
 
@@ -204,8 +205,8 @@ class Storage(Tables):
         return entry.stored.collect(is_needed)
 
     def _protects(self, snapshot: TakenSnapshot, entry: TableEntry) -> bool:
-        """By level and number, as upstream-interface.md 4.3 has it: an account snapshot protects the account that took
-        it, a table snapshot the database of the table whose *physical* id is the recorded logical one."""
+        """By level and number, as in docs/upstream.md 4.3: an account snapshot protects the account that took it, a
+        table snapshot the database of the table whose *physical* id is the recorded logical one."""
         if snapshot.level == "cluster":
             return True
         if snapshot.level == "account":
@@ -226,7 +227,7 @@ class Storage(Tables):
         account: str = SYS,
         caller: str | None = None,
     ) -> TakenSnapshot:
-        """`caller` is the account that asks, if it is another (through a publication). Raises 20101."""
+        """`caller` is the account that runs the statement, if it is another (through a publication). Raises 20101."""
         with self.lock:
             if (account, name) in self.snapshots:
                 raise internal(f"snapshot {name} already exists")
@@ -251,5 +252,6 @@ class Storage(Tables):
                 raise internal(f"snapshot {name} does not exist")
 
     def _flush(self, entry: TableEntry) -> bool:
-        """A dropped table, too: a snapshot may see its rows, and what is flushed stays for as long as that one."""
+        """Also flushes a dropped table: a snapshot may see its rows, and what is flushed stays as long as the
+        snapshot."""
         return bool(entry.stored.in_memory) and entry.stored.flush(entry.definition, self.clock.next())

@@ -1,14 +1,14 @@
-"""A table's rows and its objects: what was committed when, and where it lies.
+"""A table's rows and its objects: what was committed when, and where it is stored.
 
-Each row has a number for life. Beside the values stand the ticks (see `emulator.engine.clock`) at which it was born
-and died, and its place: the object that holds it now, and the position in it. Flushes and merges move rows to other
-places and change neither values nor ticks.
+Each row has a permanent number. With its values are kept the ticks (see `emulator.engine.clock`) at which it was
+inserted (born) and deleted (died), and its place: the object that has it now, and the position in it. Flushes and
+merges move rows to other places and change neither values nor ticks.
 
-Life of an object, as recorded upstreams show it (spec/object-format.md 5, 6, 9): rows lie in memory, in objects of one
-block that have an id already. A flush writes each as an appendable object, created at its oldest commit and deleted at
-the flush, and all rows that are alive into merged objects, created at the flush. Deletes go the same way as tombstone
-objects. Larger inserts and deletes are written by the compute node at their commit. Merges of data leave tombstones as
-they are; merges of tombstones leave out those whose object is gone.
+The life of an object, as in recordings of an upstream (docs/format/object-file.md 5, 6, 9): rows are in memory, in
+objects of one block that have an id already. A flush writes each as an appendable object, created at its oldest commit
+and deleted at the flush, and all rows that are alive into merged objects, created at the flush. Deletes are written in
+the same way as tombstone objects. Larger inserts and deletes are written by the compute node at their commit. Merges of
+data do not change tombstones; merges of tombstones leave out those whose object is gone.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,19 +25,19 @@ from matrixone.objects import types
 from matrixone.objects.identifiers import ROWID_DTYPE, rowid_order
 from matrixone.schema import Column
 
-ALIVE: Final = int(np.iinfo(np.int64).max)  # the tick of what has not died, or was not deleted
+ALIVE: Final = int(np.iinfo(np.int64).max)  # the tick of death of a live row, and of deletion of a live object
 NO_ROW: Final = -1
 _STATE = np.dtype([("born", "<i8"), ("died", "<i8"), ("place", "<i4"), ("position", "<i4")])
 _FIRST_ROWS = 1024
 
 
 class MergeConflict(Exception):
-    """An object that is being merged was replaced by another merge meanwhile."""
+    """An object that is being merged was replaced by another merge, or its table was dropped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tombstones:
-    """Deleted rows: the place and position they had, their keys and the ticks of the deletes. Arrays of one length."""
+    """Deleted rows: their place and position, their keys and the ticks of the deletes. Arrays of one length."""
 
     places: np.ndarray
     positions: np.ndarray
@@ -59,16 +59,16 @@ class Tombstones:
 
 @dataclass(slots=True, eq=False)
 class StoredObject:
-    """An object of this table, as its object list shows it.
+    """An object of this table, as the object list shows it.
 
     Attributes
     ----------
     written : stats and file, see `emulator.engine.object_files.Written`.
     created, deleted : ticks; `deleted` is `ALIVE` while it is live.
     place : its number among the table's places (data objects).
-    rows : the row at each position (data objects); `NO_ROW` where the table never had it (a clone).
-    ticks : commit ticks as the file has them; None if it has none.
-    tombstones : what a tombstone object holds; None for data.
+    rows : the row at each position (data objects); `NO_ROW` if the table never had it (a clone).
+    ticks : commit ticks in the file; None if it has none.
+    tombstones : the rows of a tombstone object; None for data.
     """
 
     written: Written
@@ -88,14 +88,14 @@ class StoredObject:
         return self.deleted == ALIVE
 
     def known_ticks(self) -> np.ndarray:
-        """Commit ticks as a merge knows them: where the file has none, all rows count as committed when it was created."""
+        """Commit ticks as a merge reads them: if the file has none, all rows are committed when it was created."""
         count = len(self.rows) if self.tombstones is None else len(self.tombstones.ticks)
         return np.full(count, self.created, np.int64) if self.ticks is None else self.ticks
 
 
 @dataclass(slots=True, eq=False)
 class _Growing:
-    """An object in memory. It takes rows until its block is full or the table's columns change."""
+    """An object in memory. It receives rows until its block is full or the table's columns change."""
 
     place: int
     columns: tuple[Column, ...]
@@ -108,7 +108,7 @@ class _Growing:
 
 
 class StoredTable:
-    """See the module. Not thread-safe: the engine's lock guards it."""
+    """See the module. Not thread-safe: the engine's lock protects it."""
 
     def __init__(self, files: ObjectFiles) -> None:
         self._files = files
@@ -120,7 +120,7 @@ class StoredTable:
         self._growing: list[_Growing] = []
         self._deletes: list[Tombstones] = []
 
-    # ---- what there is
+    # ---- reading
 
     def visible(self, tick: int) -> np.ndarray:
         """Numbers of the rows that exist at a tick."""
@@ -131,7 +131,7 @@ class StoredTable:
         return self._state["died"][rows] == ALIVE
 
     def values(self, rows: np.ndarray, columns: Sequence[Column]) -> pa.Table:
-        """The rows' values, a column a name; null where a row is older than the column."""
+        """The values of rows in these columns; null if a row is older than the column."""
         stored = self._combined()
         arrays = []
         for column in columns:
@@ -154,11 +154,11 @@ class StoredTable:
 
     @property
     def in_memory(self) -> int:
-        """Rows and deletes that are in no object yet."""
+        """The number of rows and deletes that are not in an object yet."""
         return sum(part.count for part in self._growing) + sum(len(part.ticks) for part in self._deletes)
 
     def oldest_in_memory(self) -> int:
-        """The tick of the oldest commit that is in no object yet; `ALIVE` if there is none."""
+        """The tick of the oldest commit that is not in an object yet; `ALIVE` if there is none."""
         ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing] + [
             int(part.ticks[0]) for part in self._deletes
         ]
@@ -185,7 +185,7 @@ class StoredTable:
         return numbers
 
     def delete(self, definition: Definition, rows: np.ndarray, tick: int, *, by_cn: bool) -> None:
-        """Rows that are alive die at a tick."""
+        """Delete rows that are alive, at a tick."""
         self._state["died"][rows] = tick
         tombstones = self._tombstones(definition, rows, tick)
         if by_cn:
@@ -261,8 +261,9 @@ class StoredTable:
     ) -> None:
         """Rewrite data objects as of the tick `started` into new ones, created at `tick`.
 
-        Rows that died in between are deleted once more at their new places, by tombstones of this tick (spec 9.4).
-        Objects of a compute node's merge have no commit times. Raises `MergeConflict`.
+        Rows that died in between are deleted again at their new places, by tombstones of this tick
+        (docs/format/object-file.md 9.4). Objects of a compute node's merge have no commit times. Raises
+        `MergeConflict`.
         """
         if not all(entry.live for entry in sources):
             raise MergeConflict("another merge was first")
@@ -278,7 +279,7 @@ class StoredTable:
             self._deletes.append(self._tombstones(definition, late, tick))
 
     def merge_tombstones(self, definition: Definition, tick: int) -> bool:
-        """Rewrite the tombstone objects into one, without what names objects that are gone; False if there is none."""
+        """Rewrite the tombstone objects into one, without rows of objects that are gone; False if there is none."""
         sources = [entry for entry in self.objects if entry.tombstones is not None and entry.live]
         if not sources:
             return False
@@ -299,7 +300,7 @@ class StoredTable:
     def _write_merged(
         self, definition: Definition, rows: np.ndarray, ticks: np.ndarray | None, tick: int, *, by_cn: bool
     ) -> None:
-        """Objects of one segment, sorted over all of them, and the rows' new places."""
+        """Write rows into objects of one segment, sorted over all of them, and set the rows' new places."""
         if not len(rows):
             return
         if definition.sort_key is not None:
@@ -327,10 +328,9 @@ class StoredTable:
         appendable: bool,
         by_cn: bool,
     ) -> StoredObject:
-        ranks = np.empty(len(self._places), np.int64)
-        ranks[sorted(range(len(self._places)), key=lambda place: rowid_order(self._places[place]))] = np.arange(
-            len(self._places)
-        )
+        places = range(len(self._places))
+        ranks = np.empty(len(places), np.int64)
+        ranks[sorted(places, key=lambda place: rowid_order(self._places[place]))] = np.arange(len(places))
         tombstones = tombstones.take(np.lexsort((tombstones.positions, ranks[tombstones.places])))
         ticks = tombstones.ticks if with_ticks else None
         object_id = self._files.new_ids(1)[0]
@@ -351,18 +351,15 @@ class StoredTable:
     # ---- copies
 
     def clone(self, tick: int) -> "StoredTable":
-        """The table's rows as a new table of the same objects, which stand in both from now on. Nothing may be in
+        """The table's rows as a new table of the same objects, which both tables list from now on. Nothing may be in
         memory."""
         other = StoredTable(self._files)
         rows = self.visible(tick)
         renumbered = np.full(max(1, self.count), NO_ROW, np.int64)
         renumbered[rows] = np.arange(len(rows))
         stored = self._combined()
-        other._chunks = [
-            pa.Table.from_arrays(
-                [column.chunk(0).take(pa.array(rows)) for column in stored.columns], stored.column_names
-            )
-        ]
+        columns = [column.chunk(0).take(pa.array(rows)) for column in stored.columns]
+        other._chunks = [pa.Table.from_arrays(columns, stored.column_names)]
         other.count = len(rows)
         other._state = np.zeros(max(_FIRST_ROWS, len(rows)), _STATE)
         other._state[: len(rows)] = self._state[rows]
@@ -371,20 +368,19 @@ class StoredTable:
         for entry in self.objects:
             if entry.live:
                 self._files.share(entry.written)
-                numbers = (
-                    np.where(entry.rows == NO_ROW, NO_ROW, renumbered[entry.rows]) if len(entry.rows) else entry.rows
-                )
+                numbers = entry.rows
+                if len(numbers):
+                    numbers = np.where(numbers == NO_ROW, NO_ROW, renumbered[numbers])
                 other.objects.append(replace(entry, created=tick, rows=numbers))
         return other
 
     def collect(self, is_needed: Callable[[StoredObject], bool]) -> int:
-        """Forget objects that nobody needs, with their files; returns how many."""
-        kept = [entry for entry in self.objects if is_needed(entry)]
-        gone = [entry for entry in self.objects if not is_needed(entry)]
-        for entry in gone:
+        """Remove objects that are not needed, with their files; returns their number."""
+        removed = [entry for entry in self.objects if not is_needed(entry)]
+        self.objects = [entry for entry in self.objects if is_needed(entry)]
+        for entry in removed:
             self._files.release(entry.written)
-        self.objects = kept
-        return len(gone)
+        return len(removed)
 
 
 def _stored_name(column: Column) -> str:

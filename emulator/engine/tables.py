@@ -1,6 +1,7 @@
-"""What exists in a simulated upstream: accounts, databases, publications, tables, and how definitions of tables
-change. Ids follow architecture 6; DDL is a transaction of its own. What lies in the tables is
-`emulator.engine.storage`'s.
+"""The accounts, databases, publications and tables of a simulated upstream, and the DDL that changes them.
+
+Ids change and stay as in MatrixOne (decision identity-by-id); each DDL statement is its own transaction. The rows of
+the tables are in `emulator.engine.storage`.
 """
 
 import threading
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from emulator.engine.clock import Clock
@@ -18,24 +20,25 @@ from emulator.engine.stored_table import ALIVE, StoredTable
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import CHAR, VARCHAR, arrow_type
-from wire.backing import ServedPublication, internal
+from wire.backing import SYSTEM_DATABASES, ServedPublication, internal
 from wire.server import StatementError
 
 SYS = "sys"
 FIRST_ID = 300_000
 WIDENED_IN_PLACE = (CHAR, VARCHAR)
-SYSTEM_DATABASES = ("information_schema", "mo_catalog", "mo_debug", "mo_task", "mysql", "system", "system_metrics")
 
 
 class Tables:
-    """Accounts, databases, publications and tables. Thread-safe; a name is `database`, `table` and an account.
+    """Accounts, databases, publications and tables. Thread-safe; a table is named by `database`, `table` and an
+    account.
 
     Parameters
     ----------
     now : the clock, nanoseconds since 1970.
     seed : of object and index names.
-    cn_rows : inserts and deletes of so many rows in one transaction are written as objects by the compute node.
-    object_rows : rows that an object of a merge holds at most.
+    cn_rows : inserts and deletes of at least so many rows in one transaction are written as objects by the compute
+        node.
+    object_rows : the most rows of one object of a merge.
     """
 
     def __init__(self, now: Callable[[], int], seed: int, cn_rows: int, object_rows: int) -> None:
@@ -58,7 +61,7 @@ class Tables:
     def tables_at(
         self, at: Timestamp, *, account: str = SYS, kinds: Iterable[str] = (TABLE,)
     ) -> list[tuple[TableEntry, Definition]]:
-        """The tables that there were at a time."""
+        """The tables that existed at a time."""
         with self.lock:
             tick = self.clock.tick(at)
             found = [
@@ -101,7 +104,7 @@ class Tables:
             return entry
 
     def drop_database(self, name: str, *, account: str = SYS) -> None:
-        """Raises 20101 while the database is published, 1049 if it is not there."""
+        """Raises 20101 while the database is published, 1049 if it does not exist."""
         with self.lock:
             database = self.database(name, account=account)
             if any(publisher == account and p.database == name for (publisher, _), p in self.publications.items()):
@@ -128,8 +131,8 @@ class Tables:
         comment: str = "",
         account: str = SYS,
     ) -> None:
-        """`database` may be `*`. Any account may admit all here, as with the upstream's setting `pub-all-accounts`.
-        Raises 1062, 20101."""
+        """`database` may be `*`. Every account may publish to all accounts, as with the upstream's setting
+        `pub-all-accounts`. Raises 1062, 20101."""
         with self.lock:
             if (account, name.lower()) in self.publications:
                 raise StatementError(
@@ -149,7 +152,7 @@ class Tables:
         comment: str | None = None,
         account: str = SYS,
     ) -> None:
-        """Change what is given. Raises 20101."""
+        """Change the given parts. Raises 20101."""
         with self.lock:
             old = self.publications.get((account, name.lower()))
             if old is None:
@@ -207,10 +210,10 @@ class Tables:
         comment: str = "",
         account: str = SYS,
     ) -> TableEntry:
-        """`columns` maps names to type texts, with ``not null`` behind them; `indexes` and `unique` map index names to
+        """`columns` maps names to type texts, with ``not null`` after them; `indexes` and `unique` map index names to
         columns.
 
-        Raises 1050 if the name is taken, `BadDefinition` for a type or a column that is not known.
+        Raises 1050 if the name exists, `BadDefinition` for an unknown type or column.
         """
         with self.lock:
             owner = self.database(database, account=account)
@@ -227,19 +230,18 @@ class Tables:
             return self._new_table(owner, definition, self.clock.next())
 
     def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
-        """A publication of single tables loses it for good: a new table of the name is not published
-        (upstream-interface.md 3.2)."""
+        """A publication of single tables no longer has the table: a new table of the name is not published
+        (docs/upstream.md 3.2)."""
         with self.lock:
             self._drop(self.table(database, table, account=account), self.clock.next())
             for key, publication in self.publications.items():
                 if key[0] == account and publication.database == database and table in publication.tables:
-                    kept = tuple(name for name in publication.tables if name != table) or (
-                        "",
-                    )  # none at all would be the whole database
-                    self.publications[key] = replace(publication, tables=kept)
+                    kept = tuple(name for name in publication.tables if name != table)
+                    # No table at all would mean the whole database.
+                    self.publications[key] = replace(publication, tables=kept or ("",))
 
     def truncate(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
-        """A new id, the old logical id."""
+        """The table has a new id and the same logical id."""
         with self.lock:
             old = self.table(database, table, account=account)
             tick = self.clock.next()
@@ -247,14 +249,14 @@ class Tables:
             return self._new_table(old.database, old.definition, tick, predecessor=old)
 
     def rename_table(self, database: str, table: str, name: str, *, account: str = SYS) -> None:
-        """The id stays, and so do the objects."""
+        """The table keeps its id and its objects."""
         with self.lock:
             if self._exists(database, name, account):
                 raise StatementError(1050, f"table {name} already exists", "42S01")
             self._redefine(self.table(database, table, account=account), lambda old: replace(old, name=name))
 
     def rename_column(self, database: str, table: str, column: str, name: str, *, account: str = SYS) -> None:
-        """In place; columns of keys and indexes cannot be renamed here."""
+        """In place. Columns of keys and indexes cannot be renamed here."""
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
@@ -270,8 +272,8 @@ class Tables:
     def add_column(
         self, database: str, table: str, column: str, type_text: str, *, in_place: bool = False, account: str = SYS
     ) -> TableEntry:
-        """As SQL does it now, the table is copied to a new id; `in_place` it keeps its id, and the column takes a new
-        seqnum. Old rows read as null.
+        """The table is copied to a new id, as MatrixOne's SQL does it; with `in_place` it keeps its id, and the column
+        has a new seqnum. Old rows are null in it.
         """
         with self.lock:
             entry = self.table(database, table, account=account)
@@ -304,11 +306,11 @@ class Tables:
     def modify_column(
         self, database: str, table: str, column: str, type_text: str, *, account: str = SYS
     ) -> TableEntry:
-        """A CHAR or VARCHAR that only becomes wider stays in place; else the table is copied to a new id, its values
-        cast.
+        """A CHAR or VARCHAR that only becomes wider is changed in place; otherwise the table is copied to a new id and
+        its values are cast.
 
-        Columns of keys and indexes cannot be modified here. Raises BadDefinition for values that the new type cannot
-        hold, too.
+        Columns of keys and indexes cannot be modified here. Also raises BadDefinition for values that the new type
+        cannot hold.
         """
         with self.lock:
             entry = self.table(database, table, account=account)
@@ -331,8 +333,8 @@ class Tables:
     def create_index(
         self, database: str, table: str, name: str, columns: Sequence[str], *, unique: bool = False, account: str = SYS
     ) -> None:
-        """In place: a new index table, filled with what the table has. Raises 1061, and 1062 where values of a unique
-        index repeat."""
+        """In place: a new index table, filled from the table's rows. Raises 1061, and 1062 if values of a unique index
+        repeat."""
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
@@ -366,7 +368,7 @@ class Tables:
             entry.index_rows.pop(name, None)
 
     def clone_table(self, database: str, table: str, name: str, *, account: str = SYS) -> TableEntry:
-        """A new table of the same objects, which from then on are listed under both."""
+        """A new table of the same objects, which both tables list from then on."""
         with self.lock:
             source = self.table(database, table, account=account)
             if source.definition.indexes:
@@ -380,7 +382,7 @@ class Tables:
             entry.next_seqnum, entry.next_fake_key = source.next_seqnum, source.next_fake_key
             return entry
 
-    # ----
+    # ---- entries
 
     def _databases(self, account: str) -> list[DatabaseEntry]:
         return [entry for entry in self.databases if entry.account == account and entry.dropped == ALIVE]
@@ -440,20 +442,8 @@ class Tables:
             entry.next_seqnum = max(entry.next_seqnum, max(column.seqnum for column in new.columns) + 1)
             self._redefine(entry, lambda _: new)
             return entry
-        known = {column.seqnum: column for column in entry.definition.columns}
         visible = entry.stored.visible(self.clock.last)
-        arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
-        for column in new.columns:
-            old = known.get(column.seqnum)
-            nulls = pa.nulls(len(visible), arrow_type(column))
-            arrays[column.name] = nulls if old is None else entry.stored.values(visible, [old]).column(0)
-        values = pa.table(arrays)
-        try:
-            cast = as_rows(new, values.select([column.name for column in new.user_columns]))
-        except pa.ArrowException as error:
-            raise BadDefinition(f"table {new.name}: {error}") from error
-        for column in cast.column_names:
-            values = values.set_column(values.column_names.index(column), column, cast.column(column))
+        values = _cast(entry, visible, new)
         copied = replace(
             new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0
         )
@@ -467,3 +457,22 @@ class Tables:
                 values.select([column.name for column in copied.columns]), tick, by_cn=len(visible) >= self.cn_rows
             )
         return made
+
+
+def _cast(entry: TableEntry, rows: np.ndarray, new: Definition) -> pa.Table:
+    """The stored columns of some rows in the types of a new definition. Raises BadDefinition for values that do not
+    fit."""
+    known = {column.seqnum: column for column in entry.definition.columns}
+    arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for column in new.columns:
+        old = known.get(column.seqnum)
+        nulls = pa.nulls(len(rows), arrow_type(column))
+        arrays[column.name] = nulls if old is None else entry.stored.values(rows, [old]).column(0)
+    values = pa.table(arrays)
+    try:
+        cast = as_rows(new, values.select([column.name for column in new.user_columns]))
+    except pa.ArrowException as error:
+        raise BadDefinition(f"table {new.name}: {error}") from error
+    for column in cast.column_names:
+        values = values.set_column(values.column_names.index(column), column, cast.column(column))
+    return values

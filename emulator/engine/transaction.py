@@ -33,13 +33,12 @@ class WriteConflict(StatementError):
     is rolled back."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(
-            20619, f"w-w conflict: {text}"
-        )  # the number is of the source's error table, not seen on the wire
+        # The number is from MatrixOne's error table; no recording has it.
+        super().__init__(20619, f"w-w conflict: {text}")
 
 
 class DuplicateEntry(StatementError):
-    """A key that the transaction sees already. The statement has no effect; the transaction goes on."""
+    """A key that exists already in the transaction's view. The statement has no effect; the transaction continues."""
 
     def __init__(self, table: str, key: str) -> None:
         super().__init__(1062, f"Duplicate entry for key '{key}' of table {table}", "23000")
@@ -47,8 +46,8 @@ class DuplicateEntry(StatementError):
 
 @dataclass(eq=False)
 class _Workspace:
-    """What a transaction did to one table: `rows` with all stored columns, where `kept` they still count; numbers of
-    deleted rows."""
+    """What a transaction changed in one table: added `rows` with all stored columns, which of them are `kept` (not
+    deleted again), and the numbers of `deleted` rows."""
 
     definition: Definition
     rows: list[pa.Table] = field(default_factory=list)
@@ -64,11 +63,11 @@ class _Workspace:
 
 
 class TransactionTables(Protocol):
-    """The tables that a transaction works on, and what it shares with others: the storage, seen from below.
+    """What a transaction needs of the storage, which depends on this module.
 
     Attributes
     ----------
-    cn_rows : from so many rows on, what a transaction writes becomes an object of a compute node at once.
+    cn_rows : a transaction that inserts or deletes at least so many rows writes them as objects of a compute node.
     """
 
     clock: Clock
@@ -78,12 +77,12 @@ class TransactionTables(Protocol):
     def table(self, database: str, table: str, *, account: str) -> TableEntry: ...
 
     def flush_full(self, entries: Iterable[TableEntry]) -> None:
-        """Flush those that have too much in memory; the caller holds the lock."""
+        """Flush the tables that have too much in memory; the caller holds the lock."""
         ...
 
 
 class Transaction:
-    """Made by `Storage.begin`. A context manager: it commits at the end, and rolls back if an error leaves the block."""
+    """Started by `Storage.begin`. A context manager: it commits at the end, and rolls back after an exception."""
 
     def __init__(self, tables: TransactionTables, account: str) -> None:
         self._tables = tables
@@ -109,9 +108,10 @@ class Transaction:
             return seen.select([column.name for column in workspace.definition.user_columns])
 
     def insert(self, database: str, table: str, rows: Rows) -> int:
-        """Add rows: an Arrow table, columns by name, or one mapping a row; what is not named is null. Returns how many.
+        """Insert rows: an Arrow table, columns by name, or one mapping a row; missing columns are null. Returns their
+        number.
 
-        Raises DuplicateEntry, and StatementError 1048 for a null where none is allowed.
+        Raises DuplicateEntry, and StatementError 1048 for a null in a column that allows none.
         """
         with self._tables.lock:
             entry, workspace = self._of(database, table)
@@ -120,7 +120,7 @@ class Transaction:
             return added.num_rows
 
     def delete(self, database: str, table: str, where: Expression | None = None) -> int:
-        """Delete what the expression over the columns selects (None: all). Returns how many."""
+        """Delete the rows that the expression selects (None: all). Returns their number."""
         with self._tables.lock:
             entry, workspace = self._of(database, table)
             _, numbers = self._seen(entry, workspace, where)
@@ -128,10 +128,10 @@ class Transaction:
             return len(numbers)
 
     def update(self, database: str, table: str, values: Mapping[str, Any], where: Expression | None = None) -> int:
-        """Set columns to a value each: a Python value, or a function from the selected rows to an array. Returns how
-        many rows.
+        """Set columns to a Python value, or to the array that a function returns for the selected rows. Returns the
+        number of rows.
 
-        An update is a delete of the old row and an insert of the new one, with its hidden key kept.
+        An update is a delete of the old row and an insert of the new one, which keeps a fake key.
         """
         with self._tables.lock:
             entry, workspace = self._of(database, table)
@@ -158,8 +158,8 @@ class Transaction:
             return len(numbers)
 
     def commit(self) -> int:
-        """Make the changes visible, all at one tick, which is returned (0 if there were none). Raises WriteConflict;
-        then nothing is."""
+        """Make all changes visible at one tick, which is returned (0 if there are none). Raises WriteConflict; then no
+        change is made."""
         self._end()
         with self._tables.lock:
             changed = {
@@ -199,8 +199,8 @@ class Transaction:
         return entry, workspace
 
     def _seen(self, entry: TableEntry, workspace: _Workspace, where: Expression | None) -> tuple[pa.Table, np.ndarray]:
-        """Stored columns of the rows that are seen and selected, and their numbers; our own uncommitted rows count
-        from -1 down."""
+        """Stored columns of the selected rows in the transaction's view, and their numbers; its own uncommitted rows
+        have the numbers -1, -2, …"""
         visible = entry.stored.visible(self.started)
         visible = visible[~np.isin(visible, workspace.deleted)]
         rows, numbers = entry.stored.values(visible, workspace.definition.columns), visible
@@ -246,8 +246,8 @@ class Transaction:
 
 
 def as_rows(definition: Definition, rows: Rows) -> pa.Table:
-    """Rows as an Arrow table of the user columns, in order and of their types. Raises StatementError for unknown
-    columns and nulls."""
+    """Rows as an Arrow table of the user columns, in their order and types. Raises StatementError for unknown columns,
+    nulls that are not allowed, and values that cannot be written."""
     if isinstance(rows, Sequence):
         names = dict.fromkeys(name for row in rows for name in row)
         rows = {name: [row.get(name) for row in rows] for name in names}
@@ -275,7 +275,7 @@ def as_rows(definition: Definition, rows: Rows) -> pa.Table:
             raise StatementError(1048, f"Column '{column.name}' cannot be null", "23000")
         try:
             array = _as_read(whole(array) if isinstance(array, pa.ChunkedArray) else array, column)
-            encode(array, column)  # what cannot be written is told now: a flush must not fail on it later
+            encode(array, column)  # raises now for a value that a later flush could not write
         except (NotWritable, pa.ArrowException) as error:
             raise StatementError(20301, f"invalid input: column {column.name}: {error}") from error
         arrays.append(array)
@@ -283,14 +283,14 @@ def as_rows(definition: Definition, rows: Rows) -> pa.Table:
 
 
 def _as_read(values: pa.Array, column: Column) -> pa.Array:
-    """Values of types that are texts here in the form in which they are read: JSON, decimals beyond 38 digits, sets."""
+    """Values in the form in which they will be read, for types that are texts in Arrow: JSON, decimals beyond 38
+    digits, sets."""
     if column.type.oid == types.JSON:
         return json_text(json_binary(values, subject=column.name), subject=column.name)
     if column.type.oid == types.DECIMAL256:
-        numbers = values.cast(pa.decimal256(column.type.width, column.type.scale)).cast(
-            pa.decimal256(76, column.type.scale)
-        )
-        return decimal_text(numbers.view(pa.decimal256(76, 0)), column.type.scale)
+        precision, scale = column.type.width, column.type.scale
+        numbers = values.cast(pa.decimal256(precision, scale)).cast(pa.decimal256(76, scale))
+        return decimal_text(numbers.view(pa.decimal256(76, 0)), scale)
     if types.is_set(column):
         given = pc.unique(values.drop_null())
         ordered = [",".join(label for label in column.labels if label in text.split(",")) for text in given.to_pylist()]
@@ -300,7 +300,7 @@ def _as_read(values: pa.Array, column: Column) -> pa.Array:
 
 
 def unique_keys(entry: TableEntry) -> list[tuple[str, Callable[[pa.Table], pa.Array]]]:
-    """(name, function from stored rows to the keys that may not repeat) of the primary key and the unique indexes."""
+    """The name of the primary key and of each unique index, with a function from stored rows to their keys."""
     definition = entry.definition
     unique: list[tuple[str, Callable[[pa.Table], pa.Array]]] = [
         (index.name, partial(_indexed, definition=definition, index=index, hidden=entry.indexes[index.name].definition))
@@ -315,5 +315,5 @@ def _column(rows: pa.Table, *, name: str) -> pa.Array:
 
 
 def _indexed(rows: pa.Table, *, definition: Definition, index: Index, hidden: Definition) -> pa.Array:
-    """Without nulls, which may repeat."""
+    """The keys of a unique index, without nulls, which may repeat."""
     return index_values(definition, index, hidden, rows).column(0).drop_null()

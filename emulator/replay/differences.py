@@ -1,23 +1,22 @@
 """Object lists between recorded snapshots: composed from the recorded differences, by table id.
 
-A recorded list names tables as they were called at its snapshot. Over several snapshots names lie: a rename moves one
-to another table, a truncate or a drop gives it a new table. So rows are carried by table id and get their names at the
-target; objects of tables that are gone there vanish, as the upstream's own difference has it
-(spec/upstream-interface.md 5.7).
+A recorded list has the names of tables at its snapshot. Over several snapshots a name can mean different tables: after
+a rename, a truncate, or a drop and a create. So rows are kept by table id, and have the names at the target snapshot;
+objects of tables that do not exist there are left out, as in the upstream's own difference (docs/upstream.md 5.7).
 """
 
 from collections.abc import Sequence
 
 from emulator.replay.recording import RecordedSnapshot
+from matrixone.objects.identifiers import OBJECT_ID_SIZE
 from wire.server import Cell
 
-OBJECT_ID_BYTES = 18
 Row = tuple[Cell, ...]
 
 
 def full_list(snapshots: Sequence[RecordedSnapshot], shown: int, target: int) -> list[Row]:
-    """What is live at `target` of what was on storage at `shown` (<= target; -1 = nothing). Equal to the recorded list
-    when both are the same."""
+    """The objects on storage at `shown` (<= target; -1 = none), with the names at `target`. Equal to the recorded list
+    if both are the same."""
     if shown < 0:
         return []
     recorded = snapshots[shown].object_list
@@ -29,11 +28,11 @@ def full_list(snapshots: Sequence[RecordedSnapshot], shown: int, target: int) ->
 
 
 def difference(snapshots: Sequence[RecordedSnapshot], base: int, shown: int, target: int) -> list[Row]:
-    """What came and went after snapshot `base` up to `shown`, with names as of `target`. Empty when `shown` is not
-    after `base`.
+    """The objects created or deleted after snapshot `base` up to `shown`, with the names at `target`. Empty if `shown`
+    is not after `base`.
 
-    Adjacent snapshots give the recorded rows unchanged. Else an object stands once a table and kind; of several rows
-    the one with a delete wins.
+    Adjacent snapshots give the recorded rows unchanged. Otherwise there is one row for each object of a table and kind;
+    of several rows the one with a delete is used.
     """
     recorded = snapshots[target].against_previous
     if base + 1 == shown == target and recorded is not None:
@@ -55,7 +54,7 @@ def of_tables(rows: Sequence[Row], names: set[tuple[bytes, bytes]]) -> list[Row]
 
 
 def _by_table(snapshot: RecordedSnapshot, rows: Sequence[Row]) -> list[tuple[int, Row]]:
-    """Rows whose name the snapshot's `mo_tables` does not know are left out: no id means no table to carry them to."""
+    """Rows with their table id; without those whose table is not in the snapshot's `mo_tables`."""
     id_of = snapshot.id_of
     return [(id_of[row[0], row[1]], row) for row in rows if (row[0], row[1]) in id_of]  # type: ignore[index]
 
@@ -67,4 +66,4 @@ def _named(snapshot: RecordedSnapshot, rows: Sequence[tuple[int, Row]]) -> list[
 
 def _object_id(row: Row) -> bytes:
     stats = row[2]
-    return bytes(stats[:OBJECT_ID_BYTES]) if isinstance(stats, bytes | memoryview) else b""
+    return bytes(stats[:OBJECT_ID_SIZE]) if isinstance(stats, bytes | memoryview) else b""

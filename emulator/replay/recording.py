@@ -1,9 +1,9 @@
-"""A recording of a real upstream, read from its folder: what was asked at each snapshot, and what came back.
+"""A recording of a real upstream, read from its folder: its answers at each snapshot.
 
-A folder holds `about.json`, `scenario.sql`, `objects/` and `snapshot-001` … with the answers as JSON: `columns`,
+A folder contains `about.json`, `scenario.sql`, `objects/` and `snapshot-001` … with the answers as JSON: `columns`,
 `mysql_types`, `rows`. A cell `{"hex": …}` is binary, a string its UTF-8 bytes, null is NULL. Everything but the
-objects is read and checked when the recording is opened, so that a bad file is named then and not in the middle of a
-statement.
+objects is read and checked when the recording is opened, so that a bad file is reported then and not in the middle of
+a statement.
 """
 
 import json
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from matrixone.errors import Terminal
+from matrixone.objects.stats import OBJECT_NAME
 from wire.backing import CatalogAnswer, CatalogTable, ServedCatalog, ServedPublication
 from wire.server import Cell
 
-OBJECT_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}_[0-9]{5}")
 _PUBLICATION = re.compile(
     r"\s*create\s+publication\s+`?(?P<name>[^\s`]+)`?\s+database\s+`?(?P<database>[^\s`]+)`?"
     r"(?:\s+table\s+(?P<tables>.+?))?\s+account\s+(?P<accounts>[^;]+)",
@@ -32,7 +32,10 @@ class BadRecording(Terminal):
 
     code: ClassVar[str] = "CCPR_EMULATOR_RECORDING"
     about: ClassVar[str] = "file of a recording"
-    default_remedy = "Point --recording at a folder with about.json and snapshot-001; if a file in it is damaged, take the recording again."
+    default_remedy = (
+        "Point --recording at a folder with about.json and snapshot-001; if a file in it is damaged, take the "
+        "recording again."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +46,8 @@ class RecordedSnapshot(ServedCatalog):
     ----------
     index : 0 for snapshot-001.
     ts : nanoseconds since 1970.
-    object_list : None if the upstream answered with an error, then `list_error` is (number, text).
-    against_previous : the difference from the snapshot before; None for the first.
+    object_list : None if the upstream answered with an error; `list_error` is (number, text) then.
+    against_previous : the difference from the previous snapshot; None for the first.
     """
 
     index: int
@@ -66,7 +69,7 @@ class Recording:
     snapshots: tuple[RecordedSnapshot, ...]
 
     def object_path(self, name: str) -> Path | None:
-        """The file of an object; None for a name that is none, and for an object that was not recorded."""
+        """The file of an object; None if it was not recorded, or if the name is not the name of an object."""
         if OBJECT_NAME.fullmatch(name) is None:
             return None
         path = self.objects / name
@@ -100,27 +103,26 @@ def open_recording(folder: Path) -> Recording:
 
 
 def _publication(folder: Path, about: dict[str, Any], first: Path) -> ServedPublication:
-    """From the statement in scenario.sql; else from about.json and the recorded get_snapshot_ts, whose last word is
-    the publication."""
+    """From the statement in scenario.sql; if there is none, from about.json and the recorded get_snapshot_ts, whose
+    last word is the publication."""
     scenario = folder / "scenario.sql"
     if scenario.is_file():
         with scenario.open(encoding="utf-8") as lines:
             for line in lines:
                 found = _PUBLICATION.match(line[:65536])
                 if found is not None:
-                    tables = tuple(
-                        table.strip().strip("`") for table in (found["tables"] or "").split(",") if table.strip()
-                    )
-                    accounts = tuple(
-                        account.strip().strip("`").lower()
-                        for account in re.sub(r"\s+comment\s.*", "", found["accounts"]).split(",")
-                    )
-                    return ServedPublication(found["name"].lower(), found["database"], tables, accounts)
+                    accounts = re.sub(r"\s+comment\s.*", "", found["accounts"]).lower()
+                    tables = _names(found["tables"] or "")
+                    return ServedPublication(found["name"].lower(), found["database"], tables, _names(accounts))
     words = str(_json(first / "snapshot_ts.json").get("statement", "")).split()
     table = about.get("table")
-    return ServedPublication(
-        words[-1] if words else "pub", str(about.get("database") or "*"), (str(table),) if table else (), ("all",)
-    )
+    tables = (str(table),) if table else ()
+    return ServedPublication(words[-1] if words else "pub", str(about.get("database") or "*"), tables, ("all",))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names separated by commas, with or without backquotes."""
+    return tuple(name.strip().strip("`") for name in text.split(",") if name.strip())
 
 
 def _snapshot(path: Path, index: int) -> RecordedSnapshot:
@@ -156,7 +158,7 @@ def _snapshot(path: Path, index: int) -> RecordedSnapshot:
 
 
 def _list_error(path: Path) -> tuple[int, str]:
-    """`object_list_error.txt`, beside the snapshot's answers or beside the snapshots: `number: text`."""
+    """`object_list_error.txt` in the snapshot's folder or in the recording's: `number: text`."""
     for place in (path / "object_list_error.txt", path.parent / "object_list_error.txt"):
         if place.is_file():
             number, colon, text = place.read_text(encoding="utf-8").strip().partition(": ")
@@ -172,9 +174,9 @@ def _tables(answer: CatalogAnswer, path: Path) -> tuple[CatalogTable, ...]:
     for row in answer.rows:
         id_, logical_id, database, name, kind = (row[place] for place in places)
         if not isinstance(id_, int) or not isinstance(logical_id, int):
-            raise BadRecording("a table id is no number", subject=str(path))
+            raise BadRecording("a table id is not a number", subject=str(path))
         if not isinstance(database, bytes) or not isinstance(name, bytes) or not isinstance(kind, bytes):
-            raise BadRecording("a name is no text", subject=str(path))
+            raise BadRecording("a name is not text", subject=str(path))
         tables.append(CatalogTable(id_, logical_id, database, name, kind))
     return tuple(tables)
 
@@ -196,7 +198,7 @@ def _answer(path: Path, *needed: str) -> CatalogAnswer:
 
 
 def _parse(value: Any, path: Path, *needed: str) -> CatalogAnswer:
-    """`needed`: columns that serving looks at."""
+    """Raises BadRecording if the value is not an answer, or a column of `needed` is missing."""
     try:
         columns = tuple(str(name) for name in value["columns"])
         types = tuple(int(kind) for kind in value["mysql_types"])
@@ -212,8 +214,10 @@ def _parse(value: Any, path: Path, *needed: str) -> CatalogAnswer:
 
 
 def _cell(value: Any) -> Cell:
-    if value is None or isinstance(value, int):
-        return int(value) if value is not None else None
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, float):

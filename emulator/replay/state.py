@@ -1,9 +1,8 @@
-"""A replayed upstream's state: its snapshots, how far the recording has been played, and what was flushed. See
-`wire.backing.Backing`.
+"""The state of an upstream that plays a recording: its snapshots, its position in the recording, and what was flushed.
+See `wire.backing.Backing`.
 
-The n-th new snapshot shows the n-th recorded one; after the last, further snapshots show the last again, one second
-later each. The recording moves on with every new snapshot, whoever takes it: two subscriptions on one emulator share
-its time.
+The n-th new snapshot shows the n-th recorded one; after the last one further snapshots show the last state, each one
+second later. Every new snapshot advances the recording: two subscriptions on one emulator share its position.
 """
 
 import mmap
@@ -15,22 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from emulator.replay import differences
 from emulator.replay.recording import RecordedSnapshot, Recording
 from wire.access import can_be_publication
-from wire.backing import ServedPublication, Snapshot, internal
+from wire.backing import ServedPublication, Snapshot, internal, snapshot_not_found
 from wire.server import Cell, StatementError
 
 SECOND_NS = 1_000_000_000
-# Tables whose rows lie in memory until they are flushed. Others (views, partition children, fulltext entries) are not
-# waited for.
+# Tables whose rows are in memory until they are flushed. A snapshot does not wait for others (views, partition
+# children, fulltext entries).
 FLUSHED_KINDS = frozenset({b"r", b"i"})
 
 
 class ReplayState:
     """Thread-safe. `clock` is in seconds and never goes back.
 
-    A table's rows at recorded snapshot i are on storage once the table was flushed while the recording stood at i or
-    later, or `flush_after` seconds after it got there. Unless `strict_publication`, every publication name that can
-    exist is taken as the recorded one: a name with a capital, a quote or a semicolon cannot, and shows a client that
-    quotes or ends its commands wrongly.
+    A table's rows at recorded snapshot i are on storage when the table was flushed at position i or later, or
+    `flush_after` seconds after the recording reached i. Unless `strict_publication`, every valid publication name is
+    accepted as the recorded one. A name with a capital, a quote or a semicolon is not valid, so that a client that
+    quotes or ends its commands wrongly fails.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class ReplayState:
 
     @property
     def now(self) -> int:
-        """The index where the recording stands; 0 (the first snapshot's state) before any was taken."""
+        """The position in the recording: a snapshot's index, 0 before any was taken."""
         return max(0, min(self.snapshots_created, len(self.recording.snapshots)) - 1)
 
     # ---- accounts and publications
@@ -74,14 +73,12 @@ class ReplayState:
         return account == self.recording.publisher
 
     def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
-        """The recorded publication. Where any name is accepted, a name that is asked for is there as well: a client
-        that looks its publication up must find what the other statements take."""
+        """The recorded publication. If any name is accepted, the names in `asked` are returned as well: a client that
+        looks its publication up must find the name that the other statements accept."""
         recorded = self.recording.publication
-        names = (
-            [recorded.name]
-            if self.strict_publication
-            else list(dict.fromkeys(filter(can_be_publication, [recorded.name, *asked])))
-        )
+        names = [recorded.name]
+        if not self.strict_publication:
+            names = list(dict.fromkeys(filter(can_be_publication, [recorded.name, *asked])))
         return [
             (self.recording.publisher, ServedPublication(name, recorded.database, recorded.tables, recorded.accounts))
             for name in names
@@ -98,7 +95,7 @@ class ReplayState:
         return self.recording.snapshots[self.now if snapshot is None else snapshot.index]
 
     def catalog_at(self, account: str | None, ts: int | None) -> RecordedSnapshot | None:
-        """The newest recorded snapshot whose timestamp is not after the one asked for."""
+        """The newest recorded snapshot at or before a time."""
         if account is not None and not self.owns_data(account):
             return None
         if ts is None:
@@ -141,9 +138,7 @@ class ReplayState:
         with self._lock:
             snapshot = self._snapshots.get(name)
         if snapshot is None:
-            raise internal(
-                f"failed to query snapshot: internal error: find 0 snapshot records by name({name}), expect only 1"
-            )
+            raise snapshot_not_found(name)
         return snapshot
 
     # ---- flushing and objects
@@ -151,7 +146,7 @@ class ReplayState:
     def flush(self, table_ids: set[int]) -> None:
         with self._lock:
             if not self._created:
-                return  # nothing has happened yet that could be in memory
+                return  # there is nothing in memory before the first snapshot
             index = min(self._created, len(self.recording.snapshots)) - 1
             self._flushed_at.update(dict.fromkeys(table_ids, index))
 
@@ -173,10 +168,9 @@ class ReplayState:
         return self._is_flushed(snapshot.index, ids)
 
     def _is_flushed(self, index: int, table_ids: set[int] | None = None) -> bool:
-        """Whether the rows at recorded snapshot `index` are on storage: of all tables, or of those of `table_ids` that
-        are flushed at all.
+        """Whether the rows at recorded snapshot `index` are on storage: of all tables, or of those in `table_ids`.
 
-        A table that is gone where the recording stands now cannot be flushed any more and is not waited for.
+        A table that does not exist at the present position cannot be flushed any more, and is not waited for.
         """
         alive = {table.id for table in self.recording.snapshots[self.now].tables}
         with self._lock:
@@ -190,8 +184,8 @@ class ReplayState:
             )
 
     def _shown(self, index: int) -> int:
-        """The latest recorded snapshot up to `index` whose rows are on storage; -1 for none. What came later is in
-        memory and in no object."""
+        """The latest recorded snapshot up to `index` whose rows are on storage; -1 for none. Later rows are in memory
+        and in no object."""
         return next((i for i in range(index, -1, -1) if self._is_flushed(i)), -1)
 
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
@@ -212,8 +206,8 @@ class ReplayState:
         return None if path is None else path.stat().st_size
 
     def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview:
-        """A part of a file, mapped: a hundred MiB go to the socket without a copy in this process. A recording's files
-        do not change while it is served."""
+        """A part of a memory-mapped file, so that 100 MiB can be sent without a copy in this process. A recording's
+        files do not change while it is served."""
         path = self.recording.object_path(name)
         if path is None:
             return b""

@@ -26,7 +26,6 @@ _U32_MAX = 2**32 - 1
 _INLINE_MAX = 23
 _OUTSIDE = 0xFFFFFFFF
 _SLOT, _WORDS = np.dtype(f"V{VARLENA_SIZE}"), VARLENA_SIZE // 8
-_BINARY_CHARSET = frozenset((types.BLOB, types.BINARY, types.VARBINARY, types.GEOMETRY))
 
 # For each length of an inline value a mask of its bytes in the slot, as three words. The first byte, the length itself,
 # is not part of the mask.
@@ -64,7 +63,7 @@ class EncodedColumn:
     def entry(self) -> bytes:
         """The entry before compression."""
         nulls, area, oid = null_bitmap(self.null), memoryview(self.area), self.type.oid
-        kind = (oid, int(oid in _BINARY_CHARSET), 0, 0, types.SLOT_SIZES[oid], self.type.width, self.type.scale)
+        kind = (oid, int(oid in types.BINARY_CHARSET), 0, 0, types.SLOT_SIZES[oid], self.type.width, self.type.scale)
         head = _HEAD.pack(COLUMN_ENTRY, ENTRY_VERSION, _FLAT, *kind, self.rows)
         parts: list[Any] = [head]
         for part in (self.slots.data, area, nulls):
