@@ -5,8 +5,7 @@ An error has a *code* (stable, for scripts), a *subject* (the table, object, sta
 `Terminal` (a person has to act), `Unknown` (the outcome is not known: look it up before anything is repeated). Source:
 docs/architecture.md, "What bad input gets".
 
-The docstring of each class with a code is what `ccpr explain CODE` and docs/errors.md give as its meaning: sentences
-for people.
+`ccpr explain CODE` and docs/reference/errors.md show the docstring of each class with a code as its meaning.
 """
 
 from typing import ClassVar
