@@ -1,18 +1,19 @@
-"""How far each table has come, and all of them together (requirements, section C).
+"""How far each table has come, and all tables together. Source: docs/requirements.md C; decisions
+points-move-on-acknowledgement, global-point-waits, finished-when-acknowledged, skip-by-flushed-points.
 
-Every point has a *saved* value, in memory, and a *flushed* one, stored. The iteration saves, does the work, and
-flushes with the list of the tables whose work was acknowledged. Only what is on that list moves, and only with the
-transaction that carries the work.
+Every point has a *saved* value in memory and a *flushed* value in the database. The iteration saves, does the work,
+and flushes with the list of the tables whose work was acknowledged. Only the points of these tables move, in the
+transaction of the work. It always holds:
 
-    flushed <= saved, but for a global point that was set back by force and not flushed yet
+    flushed <= saved, except for a global point that was set back by force and not flushed yet
     the flushed global point <= the point of every unfinished table
     a table has reached max(its own flushed point, the flushed global point)
 
-The last line is why only changed and unfinished tables have rows of their own to move: a table that has finished goes
-along with the global point. A table is *unfinished* from the flush on that did not have its acknowledgement, and this
-is stored with it, until it is deleted or an acknowledgement brings it up to the global point that is to be flushed. An
-unfinished table holds the global point back, whatever process comes next; finished tables move on in rows of their own
-meanwhile.
+Because of the last line only changed and unfinished tables have a point of their own to move; a finished table moves
+with the global point. A table becomes *unfinished* by a flush without its acknowledgement, which is stored with its
+point. It stays so, in later processes too, until it is deleted, or is acknowledged at the global point to be flushed or
+later. The global point does not move past the point of an unfinished table; finished tables move on by points of
+their own.
 """
 
 import threading
@@ -36,18 +37,18 @@ from replication.checkpoint.store import (
 )
 from replication.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
 
-Extra = sa.Executable | Callable[[sa.Connection], None]
+ExtraSql = sa.Executable | Callable[[sa.Connection], None]
 
 
 class SchemaTracker(Protocol):
-    """Something that has to know each table as it is at its point."""
+    """Is called with each table as it is at its point."""
 
     def track(self, table_id: int, table: Table) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table's names and its description (JSON), without a location."""
+    """A table's names and description (JSON), without a location."""
 
     table_id: int
     schema: str
@@ -57,6 +58,8 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Frozen:
+    """The saved points at the time of a `snapshot`."""
+
     tables: dict[int, TableCheckpoint]
     all_tables: GlobalCheckpoint
 
@@ -65,20 +68,20 @@ class Checkpoint:
     """The points of one id. Threads may share it: each method holds a lock, which is freed however the method ends
     (C10).
 
-    `load` comes first, and again after CheckpointUnknown; until it has succeeded the others raise CheckpointNotLoaded.
-    Where the store fails they raise StateUnavailable or StateUnreadable, and memory is as it was; CheckpointUnknown
-    where the failure leaves open whether the store has it.
+    `load` has to be called first, and again after CheckpointUnknown; until then the other methods raise
+    CheckpointNotLoaded. If the database fails they raise StateUnavailable or StateUnreadable, and memory is unchanged;
+    or CheckpointUnknown, if it is not known whether the database has committed.
 
     Parameters
     ----------
-    bind : an engine; or a connection without an open transaction, for a session that holds a lock of its database.
-    id : whose points; a task id.
+    bind : an engine; or a connection without an open transaction, if its session holds a lock of the database.
+    id : the task id of the subscription.
     clock : seconds since 1970.
     """
 
     def __init__(self, bind: sa.Engine | sa.Connection, id: str, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = CheckpointStore(bind, id, clock), clock
-        self._lock = threading.RLock()  # what runs inside a flush may look at the points
+        self._lock = threading.RLock()  # re-entrant: `extra_sql` of a flush may read the points
         self._loaded = False
         self._start = NOWHERE
         self._last_flush: float | None = None
@@ -88,8 +91,8 @@ class Checkpoint:
     # ---- load (C8)
 
     def load(self) -> None:
-        """Take what is stored; it is preferred to a configured start. What was saved and not flushed, or frozen, is
-        forgotten: a flush that was interrupted is one that never was.
+        """Read what is stored, which takes precedence over a configured start. Points that were saved or frozen and not
+        flushed are forgotten: an interrupted flush counts as one that never happened.
         """
         with self._lock:
             stored = self._store.load()
@@ -100,7 +103,7 @@ class Checkpoint:
             self._loaded = True
 
     def load_meta(self, start: Location) -> None:
-        """Where to start when the store has no global point, as the configuration says. Before `load` or after it."""
+        """Set the configured start, used if no global point is stored. May be called before or after `load`."""
         with self._lock:
             before, self._start = self._start, start
             if self._loaded and self._flushed_all.location == before and self._saved_all == self._flushed_all:
@@ -111,19 +114,19 @@ class Checkpoint:
     def save_table_point(
         self, table_id: int, location: Location, *, schema: str, name: str, info: Mapping[str, Any] | None = None
     ) -> None:
-        """Say that the table's work up to a location is being done. Nothing is stored, nothing counts as done.
+        """The table's work up to a location has begun. Nothing is stored yet, and nothing counts as done.
 
         Parameters
         ----------
-        info : the table as it is at the location, `Table.to_json` and whatever else has to be kept with it; None keeps
-            what was saved last.
+        info : the table as it is at the location: `Table.to_json` and whatever else has to be stored with it. None
+            keeps what was saved last.
 
         Raises PointTooOld for a location before the table's saved point or, unless the table is unfinished, before the
-        global one; an equal one is accepted.
+        global point; an equal location is accepted.
         """
         if table_id <= 0:
-            raise ValueError(f"{table_id} is no table id")
-        with self._needed():
+            raise ValueError(f"{table_id} is not a table id")
+        with self._loaded_points():
             known = self._saved.get(table_id)
             reached = (
                 self._flushed_all.location
@@ -138,9 +141,11 @@ class Checkpoint:
             self._touched.add(table_id)
 
     def save_global_point(self, location: Location) -> None:
-        """Say that all tables' work up to a location is being done. Raises PointTooOld for one before the saved one;
-        equal is accepted."""
-        with self._needed():
+        """The work of all tables up to a location has begun.
+
+        Raises PointTooOld for a location before the saved one; an equal location is accepted.
+        """
+        with self._loaded_points():
             if location < self._saved_all.location:
                 raise PointTooOld(
                     f"{location} is before {self._saved_all.location}", subject=f"global point of {self._store.id}"
@@ -148,20 +153,20 @@ class Checkpoint:
             self._saved_all = replace(self._saved_all, location=location)
 
     def save_global_point_forced(self, location: Location) -> None:
-        """The one way to go back: finished tables without a later point of their own go back with it, once it is
-        flushed. What was frozen before is discarded.
+        """Set the global point back, which nothing else does. With the next flush, finished tables without a later
+        point of their own go back, too. Discards frozen points.
         """
-        with self._needed():
+        with self._loaded_points():
             self._pending = {}
             self._saved_all = replace(self._saved_all, location=location)
 
     # ---- snapshot and flush (C3)
 
     def snapshot(self, *, forced: bool = False) -> int | None:
-        """Freeze what has changed since the last flush, under an id. None if nothing has, unless `forced`. What is
-        saved later is not part of it.
+        """Freeze the points that have changed since the last flush, and return an id for `flush`. None if nothing has
+        changed, unless `forced`. What is saved later is not part of it.
         """
-        with self._needed():
+        with self._loaded_points():
             tables = {table_id: point for table_id, point in self._saved.items() if self._has_changed(table_id, point)}
             if not (tables or forced or self._saved_all != self._flushed_all):
                 return None
@@ -170,44 +175,44 @@ class Checkpoint:
             return self._last_id
 
     def flush(
-        self, snapshot_id: int, acks: Collection[int], extra_sql: Sequence[Extra] = (), *, gone: Collection[int] = ()
+        self,
+        snapshot_id: int,
+        acks: Collection[int],
+        extra_sql: Sequence[ExtraSql] = (),
+        *,
+        gone: Collection[int] = (),
     ) -> Location:
-        """Store a snapshot in one transaction: `extra_sql` in its order, table points in batches of 100, the global
-        point last. Flushed values move when the transaction has committed, and not otherwise. Returns the global point
-        that was stored.
+        """Store frozen points in one transaction: `extra_sql` in its order, table points in batches of 100, the global
+        point last. Flushed values move if the transaction commits. Returns the global point that was stored.
 
         A table that is not in `acks` stays where it is, gets a row that says so, and is unfinished from now on. The
-        global point is stored as far as the unfinished tables let it: the least of their points, if that is before the
-        frozen one. So nothing is refused for one table's sake, and nothing is claimed for it.
+        global point is stored at the frozen location, or at the least point of the unfinished tables if that is before.
+        So one table without acknowledgement does not stop the others, and does not count as done.
 
         Parameters
         ----------
-        acks : ids of the tables whose work was acknowledged; a table that is not in the snapshot may be in it, and
+        acks : ids of the tables whose work was acknowledged. A table that has no frozen point may be among them; it
             does not move.
-        extra_sql : what has to be in the same transaction: statements, and functions of the connection. One that
-            raises undoes all; what it raises is passed on, and the snapshot can be flushed again.
-        gone : ids of tables that are no more at the frozen location; their points are deleted in the same transaction.
+        extra_sql : statements, and functions of the connection, for the same transaction. If one raises, everything is
+            rolled back, the error is passed on, and the same points can be flushed again.
+        gone : ids of tables that do not exist any more at the frozen location. Their points are deleted.
 
         Raises CheckpointSnapshotMissing for an id that is unknown, or older than one that was flushed.
         """
-        with self._needed():
+        with self._loaded_points():
             frozen = self._pending.get(snapshot_id)
             if frozen is None:
                 raise CheckpointSnapshotMissing(
                     "there is no such snapshot", subject=f"checkpoint {self._store.id}, snapshot {snapshot_id}"
                 )
-            written, unfinished = self._settle(frozen, set(acks), set(gone))
+            written, unfinished = self._outcome(frozen, set(acks), set(gone))
             flushed = {
                 table_id: point for table_id, point in {**self._flushed, **written}.items() if table_id not in gone
             }
             location = min([frozen.all_tables.location, *(flushed[table_id].location for table_id in unfinished)])
             all_tables = _safe_mode_until(replace(frozen.all_tables, location=location), location)
             with self._writing() as connection:
-                for extra in extra_sql:
-                    if isinstance(extra, sa.Executable):
-                        connection.execute(extra)
-                    else:
-                        extra(connection)
+                _run(connection, extra_sql)
                 self._store.delete(connection, gone)
                 self._store.write_tables(connection, written, unfinished)
                 self._store.write_global(connection, all_tables)
@@ -220,9 +225,9 @@ class Checkpoint:
             return location
 
     def flush_table_schemas(self, tables: Iterable[TableInfo]) -> None:
-        """Store tables' names and descriptions, and move no location. One without a point gets that which it has
-        reached."""
-        with self._needed():
+        """Store names and descriptions of tables without moving a location. A table without a point gets one at the
+        location that it has reached."""
+        with self._loaded_points():
             written = {}
             for table in tables:
                 known = self._flushed.get(table.table_id)
@@ -239,96 +244,99 @@ class Checkpoint:
                 self._saved.setdefault(table_id, point)
 
     def discard_pending_snapshots(self) -> None:
-        """Forget what was frozen and not flushed; what was saved stays."""
+        """Forget what was frozen and not flushed. What was saved stays."""
         with self._lock:
             self._pending = {}
 
     def last_flush_outdated(self, interval_seconds: float) -> bool:
-        """Has this object not flushed for so long? Also when it never has, and when the clock was set back before the
-        last flush."""
+        """Whether the last flush is longer ago, there was none, or the clock has been set back behind it."""
         with self._lock:
             return self._last_flush is None or not 0 <= self._clock() - self._last_flush <= interval_seconds
 
     # ---- rollback (C4)
 
     def rollback(self) -> None:
-        """Every saved point, name and description is again what is flushed; points that never were flushed go, and so
-        do snapshots."""
-        with self._needed():
+        """Reset saved points, names and descriptions to what is flushed. Removes points that were never flushed, and
+        discards frozen ones."""
+        with self._loaded_points():
             self._set(self._flushed, self._unfinished, self._flushed_all)
 
     # ---- what is known (C5, C8)
 
     def is_older_than_table_point(self, table_id: int, location: Location) -> bool:
-        """Does the table have everything up to this location, so that it can be skipped? True for the very location
-        that it has reached.
+        """Whether the table has everything up to and including this location, so that work for it can be skipped.
 
-        Flushed points count, not saved ones: what was begun and not acknowledged is not skipped.
+        Flushed points count, not saved ones: work that was begun and not acknowledged is not skipped.
         """
         return location <= self.reached(table_id)
 
     def reached(self, table_id: int) -> Location:
-        """Up to where the table's work is done: its own flushed point or the global one, whichever is later (C2)."""
-        with self._needed():
+        """Up to where the table's work is done: the later of its own flushed point and the global one (C2)."""
+        with self._loaded_points():
             point = self._flushed.get(table_id)
             return max(point.location, self._flushed_all.location) if point else self._flushed_all.location
 
     def global_point(self) -> Location:
-        """As saved; NOWHERE before the first."""
-        with self._needed():
+        """The saved global point; NOWHERE before the first."""
+        with self._loaded_points():
             return self._saved_all.location
 
     def flushed_global_point(self) -> Location:
-        with self._needed():
+        """NOWHERE before the first."""
+        with self._loaded_points():
             return self._flushed_all.location
 
     def table_points(self) -> dict[int, TableCheckpoint]:
-        """By table id, as saved: tables that have a point of their own."""
-        with self._needed():
+        """The saved points, by table id, of the tables that have a point of their own."""
+        with self._loaded_points():
             return dict(self._saved)
 
     def flushed_table_points(self) -> dict[int, TableCheckpoint]:
-        with self._needed():
+        """The flushed points, by table id, of the tables that have a point of their own."""
+        with self._loaded_points():
             return dict(self._flushed)
 
     def unfinished_tables(self) -> frozenset[int]:
-        """Ids of the tables that hold the global point back, by what is flushed."""
-        with self._needed():
+        """Ids of the tables at which the global point waits, by what is flushed."""
+        with self._loaded_points():
             return self._unfinished
 
     def table_schema(self, table_id: int) -> Table | None:
-        """The table as it is at its flushed point; None if that was never said. Raises StateUnreadable."""
-        with self._needed():
+        """The table as it is at its flushed point; None if it is not known. Raises StateUnreadable."""
+        with self._loaded_points():
             point = self._flushed.get(table_id)
         return _table(point) if point else None
 
     def load_into_schema_tracker(self, tracker: SchemaTracker) -> None:
-        """Tell of every table that is known at its flushed point. Raises StateUnreadable, and then nothing was told."""
-        with self._needed():
+        """Call the tracker with every table that is known at its flushed point.
+
+        Raises StateUnreadable before the first call.
+        """
+        with self._loaded_points():
             tables = {table_id: _table(point) for table_id, point in self._flushed.items()}
         for table_id, table in tables.items():
             if table is not None:
                 tracker.track(table_id, table)
 
     def reset_connection(self) -> None:
-        """Let go of connections to the store, which may be broken; the next statement makes a new one."""
+        """Close connections to the database, which may be broken. The next statement opens a new one."""
         with self._lock:
             self._store.reset_connection()
 
-    # ---- delete (C6): memory follows when the store has acknowledged
+    # ---- delete (C6): memory follows when the database has committed
 
     def delete_table_point(self, table_id: int) -> None:
-        """A table that was unfinished no longer holds the global point back."""
+        """Delete the point of a table. If the table was unfinished, the global point no longer waits for it."""
         self._delete({table_id})
 
     def delete_schema_points(self, schema: str) -> None:
-        """Points of the tables which by their saved name are in that schema."""
-        with self._needed():
+        """Delete the points of the tables that are in this schema by their saved names."""
+        with self._loaded_points():
             self._delete({table_id for table_id, point in self._saved.items() if point.schema == schema})
 
     def delete_all_table_points(self) -> None:
-        """The global point stays, for all tables."""
-        with self._needed():
+        """Delete all table points. The global point stays, and counts for all tables."""
+        with self._loaded_points():
             with self._writing() as connection:
                 self._store.delete_tables(connection)
             self._unfinished = frozenset()
@@ -336,8 +344,8 @@ class Checkpoint:
             self._forget(set(self._saved))
 
     def clear(self) -> None:
-        """Everything of this id; it begins again where it is configured to."""
-        with self._needed():
+        """Delete all points of this id. It begins again at the configured start."""
+        with self._loaded_points():
             with self._writing() as connection:
                 self._store.clear(connection)
             self._set({}, frozenset(), GlobalCheckpoint(self._start))
@@ -345,40 +353,42 @@ class Checkpoint:
     # ---- safe mode (C7)
 
     def save_safe_mode_exit_point(self, location: Location | None) -> None:
-        """After an unclean stop: up to here work may have been done that no point tells of, so it is done in a way
-        that can be repeated. Stored with the next flush, and cleared by the flush whose global point reaches it. None,
-        or a location that is reached already, ends safe mode.
+        """Turn on safe mode up to a location: after an unclean stop, work up to there may have been done that no point
+        shows, so it is done in a way that may be repeated.
+
+        Stored with the next flush, and cleared by the flush whose global point reaches it. None, or a location that is
+        already reached, ends safe mode.
         """
-        with self._needed():
+        with self._loaded_points():
             saved = replace(self._saved_all, safe_mode_exit=location)
             self._saved_all = _safe_mode_until(saved, self._flushed_all.location)
 
     def flush_safe_mode_exit_point(self) -> None:
-        """Store it alone, and move no point."""
-        with self._needed():
+        """Store only the end of safe mode; no point moves."""
+        with self._loaded_points():
             written = replace(self._flushed_all, safe_mode_exit=self._saved_all.safe_mode_exit)
             with self._writing() as connection:
                 self._store.write_global(connection, written)
             self._flushed_all = written
 
     def safe_mode_exit_point(self) -> Location | None:
-        """As saved; None = safe mode is off."""
-        with self._needed():
+        """The saved end of safe mode; None = safe mode is off."""
+        with self._loaded_points():
             return self._saved_all.safe_mode_exit
 
     # ---- names (C9)
 
     def check_and_update(self, schemas: Collection[str], tables: Collection[tuple[str, str]]) -> int:
-        """Store names as they are really spelled, where a saved one differs in letter case alone; how many were
-        repaired. See `checkpoint_names`. Points are kept by table id, so that none can be lost by it or taken for
-        another.
+        """Correct names that differ from the real ones in letter case only (see `real_names`). Returns how many.
+
+        The key of a point is the table id, so no point can be lost or confused with another.
 
         Parameters
         ----------
-        schemas : the databases that there are.
-        tables : (database, table) that there are.
+        schemas : the databases that exist.
+        tables : the (database, table) pairs that exist.
         """
-        with self._needed():
+        with self._loaded_points():
             spelled = real_names(
                 {table_id: (point.schema, point.name) for table_id, point in self._saved.items()}, schemas, tables
             )
@@ -404,12 +414,12 @@ class Checkpoint:
     ) -> None:
         self._flushed, self._saved, self._unfinished = dict(flushed), dict(flushed), unfinished
         self._flushed_all = self._saved_all = all_tables
-        self._touched: set[int] = set()  # saved since the last acknowledgement, even if to the same value
+        self._touched: set[int] = set()  # saved since the last acknowledgement, also with the same value
         self._pending: dict[int, _Frozen] = {}
 
     @contextmanager
-    def _needed(self) -> Iterator[None]:
-        """Hold the lock; memory is what the store has, and more."""
+    def _loaded_points(self) -> Iterator[None]:
+        """Holds the lock. Raises CheckpointNotLoaded."""
         with self._lock:
             if not self._loaded:
                 raise CheckpointNotLoaded("what is stored has to be read first", subject=f"checkpoint {self._store.id}")
@@ -419,25 +429,23 @@ class Checkpoint:
     def _writing(self) -> Iterator[sa.Connection]:
         with self._store.transaction() as connection:
             yield connection
-            self._loaded = (
-                False  # during COMMIT nobody knows what is stored, and if it fails nobody will until it is read
-            )
+            self._loaded = False  # if COMMIT fails, what is stored is unknown until it is read again
         self._loaded = True
 
     def _unstored(self) -> list[dict[int, TableCheckpoint]]:
-        """The points that later flushes are made of."""
+        """The points that later flushes will store."""
         return [self._saved, *(frozen.tables for frozen in self._pending.values())]
 
     def _has_changed(self, table_id: int, point: TableCheckpoint) -> bool:
         return point != self._flushed.get(table_id) or (table_id in self._unfinished and table_id in self._touched)
 
-    def _settle(
+    def _outcome(
         self, frozen: _Frozen, acks: set[int], gone: set[int]
     ) -> tuple[dict[int, TableCheckpoint], frozenset[int]]:
-        """The table points to write, and who is unfinished then.
+        """The table points that a flush writes, and the ids of the tables that are unfinished after it.
 
-        A table that was unfinished has finished only if its acknowledged point is not before the frozen global point:
-        nothing tells what it missed in between.
+        An unfinished table has finished only if its acknowledged point is not before the frozen global point: what it
+        missed in between is not known.
         """
         written, unfinished = {}, set(self._unfinished) - gone
         for table_id, point in frozen.tables.items():
@@ -454,7 +462,7 @@ class Checkpoint:
         return written, frozenset(unfinished)
 
     def _delete(self, table_ids: set[int]) -> None:
-        with self._needed():
+        with self._loaded_points():
             with self._writing() as connection:
                 self._store.delete(connection, table_ids)
             self._flushed = {table_id: point for table_id, point in self._flushed.items() if table_id not in table_ids}
@@ -462,15 +470,23 @@ class Checkpoint:
             self._forget(table_ids)
 
     def _forget(self, table_ids: Collection[int]) -> None:
-        """A deleted table is no longer saved, nor frozen: a later flush does not bring it back."""
+        """Remove deleted tables from saved and frozen points, so that a later flush does not store them again."""
         for table_id in table_ids:
             self._touched.discard(table_id)
             for points in self._unstored():
                 points.pop(table_id, None)
 
 
+def _run(connection: sa.Connection, extra_sql: Sequence[ExtraSql]) -> None:
+    for extra in extra_sql:
+        if isinstance(extra, sa.Executable):
+            connection.execute(extra)
+        else:
+            extra(connection)
+
+
 def _safe_mode_until(point: GlobalCheckpoint, reached: Location) -> GlobalCheckpoint:
-    """The point, out of safe mode if the end of that is reached."""
+    """The point, without safe mode if its end is reached."""
     leaves = point.safe_mode_exit
     return replace(point, safe_mode_exit=leaves if leaves and leaves > reached else None)
 

@@ -1,5 +1,5 @@
-"""Names in checkpoints whose letter case is not the real one, as after a change of a server's `lower_case_table_names`
-(requirement C9)."""
+"""Names in checkpoints whose letter case is not the real one, as after a change of a server's
+`lower_case_table_names`. Source: docs/requirements.md C9."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -10,10 +10,10 @@ from replication.checkpoint.store import TableCheckpoint, json_text
 def real_names(
     points: Mapping[int, tuple[str, str]], schemas: Collection[str], tables: Collection[tuple[str, str]]
 ) -> dict[int, tuple[str, str]]:
-    """The (database, table) of those points, by table id, that have to be spelled otherwise.
+    """By table id the right (database, table) of those points whose names have to be corrected.
 
-    A name stays as it is when it exists, when more than one that exists could be meant, and when another point has the
-    right one already.
+    A name stays as it is if it exists, if several existing names could be meant, and if another point already has the
+    right one.
     """
     taken, spelled = set(points.values()), {}
     for table_id, old in sorted(points.items()):
@@ -26,7 +26,7 @@ def real_names(
 
 
 def renamed(point: TableCheckpoint, schema: str, name: str) -> TableCheckpoint:
-    """The point under another name, in its description, too."""
+    """The point under another name, also in its description."""
     info = point.info
     if info is not None and (info.get("database"), info.get("name")) == (point.schema, point.name):
         info = {**info, "database": schema, "name": name}
@@ -34,6 +34,7 @@ def renamed(point: TableCheckpoint, schema: str, name: str) -> TableCheckpoint:
 
 
 def _real(name: str, names: Collection[str]) -> str:
+    """The one of `names` that differs from the name in letter case only; else the name."""
     if name in names:
         return name
     found = [other for other in names if other.casefold() == name.casefold()]

@@ -1,8 +1,8 @@
-"""Where checkpoints are stored: the table `ccpr_checkpoints`, in the database that also gets the data or names it
-(section C).
+"""The table `ccpr_checkpoints`, in which checkpoints are stored. Source: docs/requirements.md C.
 
-Nothing here knows of subscriptions or leases, so that the same table serves the mirror, in the catalog database, and a
-destination that is a database, in that database. `checkpoints.create(engine, checkfirst=True)` makes the table alone.
+It is in the same database as what the checkpoint is about, so that both are committed together: for the mirror in the
+catalog database, for a target in the target's database. Nothing here depends on subscriptions or leases.
+`checkpoints.create(engine, checkfirst=True)` creates this table only.
 """
 
 import json
@@ -18,14 +18,14 @@ from sqlalchemy.dialects import mysql, sqlite
 
 from matrixone.errors import CcprError
 from replication.errors import CheckpointUnknown, StateUnreadable
-from replication.state.database import fetch, repeatable, transaction, typed
+from replication.state.database import batches, fetch, repeatable, stored_time, transaction, typed
 from replication.state.tables import checkpoints
 
-BATCH = 100  # table points a statement (requirement C3)
+BATCH = 100  # table points in one statement (C3)
 _GLOBAL = 0  # no table of MatrixOne has this id
 
 _KEPT = ("id", "table_id", "is_global", "create_time")
-_WRITTEN_AGAIN = [column.name for column in checkpoints.columns if column.name not in _KEPT]
+_UPDATED = [column.name for column in checkpoints.columns if column.name not in _KEPT]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,8 +34,8 @@ class Location:
 
     Attributes
     ----------
-    lsn : the iteration's number.
-    snapshot_ts : its snapshot's time on the upstream's clock, nanoseconds.
+    lsn : number of the iteration.
+    snapshot_ts : time of its snapshot in nanoseconds, by the upstream's clock.
     """
 
     lsn: int
@@ -47,12 +47,12 @@ NOWHERE = Location(-1, 0)  # before the first iteration
 
 @dataclass(frozen=True, slots=True)
 class TableCheckpoint:
-    """A table point: a location and the table as it is there.
+    """A table point of a checkpoint: a location, and the table as it is there.
 
     Attributes
     ----------
-    schema, name : the database's name and the table's. Names only; the id is the key.
-    info_text : the table's description as JSON, None if it was not said.
+    schema, name : names of the database and the table. They are not the key; the table id is.
+    info_text : the table's description as JSON; None if it is not known.
     """
 
     location: Location
@@ -62,7 +62,7 @@ class TableCheckpoint:
 
     @property
     def info(self) -> dict[str, Any] | None:
-        """As it was saved. Raises StateUnreadable."""
+        """The description as it was saved. Raises StateUnreadable."""
         if self.info_text is None:
             return None
         try:
@@ -77,7 +77,12 @@ class TableCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class GlobalCheckpoint:
-    """The global point. `safe_mode_exit` is where safe mode ends, None when it is off (requirement C7)."""
+    """The global point of a checkpoint: the location that every finished table has reached.
+
+    Attributes
+    ----------
+    safe_mode_exit : where safe mode ends; None if it is off (C7).
+    """
 
     location: Location
     safe_mode_exit: Location | None = None
@@ -85,7 +90,14 @@ class GlobalCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoints:
-    """What the store has of one id. `unfinished` are the ids of tables for which changes up to a later location wait."""
+    """The stored points of one id.
+
+    Attributes
+    ----------
+    all_tables : the global point; None if it was never stored.
+    tables : table points by table id.
+    unfinished : ids of the tables for which changes up to a later location are pending.
+    """
 
     all_tables: GlobalCheckpoint | None
     tables: dict[int, TableCheckpoint]
@@ -93,12 +105,12 @@ class StoredCheckpoints:
 
 
 class CheckpointStore:
-    """The rows of one id.
+    """Reads and writes the rows of one id.
 
     Parameters
     ----------
-    bind : an engine; or a connection without an open transaction, where the rows have to be written by the session
-        that holds a lock.
+    bind : an engine; or a connection without an open transaction, if the rows have to be written by the session that
+        holds a lock.
     clock : seconds since 1970.
     """
 
@@ -108,8 +120,8 @@ class CheckpointStore:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """All or nothing. Raises what the block raises, StateUnavailable or StateUnreadable if the database fails
-        before the end of the block, and CheckpointUnknown if it fails after: then it may have committed.
+        """A transaction. Raises what the block raises; StateUnavailable or StateUnreadable if the database fails before
+        the end of the block; CheckpointUnknown if it fails after that, since it may then have committed.
         """
         at_commit = False
         try:
@@ -125,6 +137,7 @@ class CheckpointStore:
 
     @repeatable
     def load(self) -> StoredCheckpoints:
+        """Raises StateUnavailable, StateUnreadable."""
         with self._begin() as connection:
             rows = fetch(connection, sa.select(checkpoints).where(checkpoints.c.id == self.id))
         all_tables, tables, unfinished = None, {}, set()
@@ -142,7 +155,7 @@ class CheckpointStore:
     def write_tables(
         self, connection: sa.Connection, tables: Mapping[int, TableCheckpoint], unfinished: Collection[int]
     ) -> None:
-        """In the order of the ids, a batch a statement."""
+        """Write table points in the order of their ids, a batch in one statement."""
         rows = [
             self._row(
                 table_id,
@@ -154,8 +167,8 @@ class CheckpointStore:
             )
             for table_id, point in sorted(tables.items())
         ]
-        for start in range(0, len(rows), BATCH):
-            connection.execute(self._upsert(), rows[start : start + BATCH])
+        for batch in batches(rows, BATCH):
+            connection.execute(self._upsert(), batch)
 
     def write_global(self, connection: sa.Connection, point: GlobalCheckpoint) -> None:
         leaves = point.safe_mode_exit
@@ -163,21 +176,22 @@ class CheckpointStore:
         connection.execute(self._upsert(), self._row(_GLOBAL, point.location, **exit_safe))
 
     def delete(self, connection: sa.Connection, table_ids: Iterable[int]) -> None:
-        ids = sorted(table_ids)
-        for start in range(0, len(ids), BATCH):
-            of_id = (checkpoints.c.id == self.id, checkpoints.c.table_id.in_(ids[start : start + BATCH]))
+        """Delete table points."""
+        for batch in batches(sorted(table_ids), BATCH):
+            of_id = (checkpoints.c.id == self.id, checkpoints.c.table_id.in_(batch))
             connection.execute(checkpoints.delete().where(*of_id))
 
     def delete_tables(self, connection: sa.Connection) -> None:
-        """Every row but the global one."""
+        """Delete all table points; the global point stays."""
         connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id, checkpoints.c.table_id != _GLOBAL))
 
     def clear(self, connection: sa.Connection) -> None:
+        """Delete all points."""
         connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id))
 
     def reset_connection(self) -> None:
-        """The next statement goes over a new connection. A database in memory, which lives as long as its connection,
-        is lost by it."""
+        """Close the connection; the next statement uses a new one. A database in memory, which exists as long as its
+        connection, is lost."""
         if isinstance(self._bind, sa.Engine):
             self._bind.dispose()
         else:
@@ -193,7 +207,7 @@ class CheckpointStore:
             yield self._bind
 
     def _row(self, table_id: int, location: Location, **values: object) -> dict[str, object]:
-        now = datetime.fromtimestamp(self._clock(), UTC).replace(tzinfo=None)
+        now = stored_time(datetime.fromtimestamp(self._clock(), UTC))
         return {
             "table_schema": "",
             "table_name": "",
@@ -212,15 +226,15 @@ class CheckpointStore:
         }
 
     def _upsert(self) -> sa.Executable:
-        """An INSERT that keeps `create_time` where the row is there already."""
+        """An INSERT that updates a row that exists, but for `create_time`."""
         if self._bind.dialect.name == "sqlite":
             insert = sqlite.insert(checkpoints)
-            again = {name: insert.excluded[name] for name in _WRITTEN_AGAIN}
-            return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=again)
+            updated = {name: insert.excluded[name] for name in _UPDATED}
+            return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=updated)
         insert = mysql.insert(checkpoints)
-        return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _WRITTEN_AGAIN})
+        return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _UPDATED})
 
 
 def json_text(info: Mapping[str, Any]) -> str:
-    """As a description is stored: equal ones give equal texts."""
+    """A description as it is stored. Equal descriptions give equal texts."""
     return json.dumps(info, ensure_ascii=False, sort_keys=True)

@@ -1,30 +1,36 @@
-"""Which points stay readable, and what is deleted when one goes: recorded in one transaction first, deleted an hour
-later (architecture 6).
+"""Which points stay readable, and which files are deleted when a point expires. The files are recorded in one
+transaction and deleted an hour later (decision files-go-an-hour-later).
 
-A crash in between loses nothing: what is recorded as garbage is deleted by the next sweep, and nothing else ever is.
+After a crash in between, the next sweep deletes them. A file that is not recorded is never deleted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
-from replication.state.database import transaction
+from replication.state.database import batches, transaction
 from replication.state.history import GlobalPoint, PointHistory
 from replication.state.ledger import Ledger
 from replication.state.quarantine import Quarantine
 from replication.state.targets import needed_points
 
 GRACE_SECONDS = 3600
-_CONFIRMED_FILES = 50  # deleted at a time, well within a lease
+_CONFIRMED_FILES = 50  # files deleted between two checks of the lease
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A point stays if it is among the newest `points`, or if it showed the replica at some time of the last
-    `seconds`: so the newest that is older stays, too, however long ago it was made. 0 means that this rule keeps
-    nothing, both 0 that all points stay. The newest point always stays, and so do the newest that shows a table which
-    is behind, and those from which a target goes on.
+    """Which points stay.
+
+    A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`;
+    so the newest of the older ones stays, too. The newest point always stays, and all points since the newest one that
+    shows a table which is behind, or since one that a target needs.
+
+    Attributes
+    ----------
+    points, seconds : 0 = no point stays by this rule; if both are 0, all points stay.
     """
 
     points: int = 0
@@ -33,8 +39,15 @@ class Retention:
     def oldest_kept(
         self, points: Sequence[GlobalPoint], now: float, behind: Iterable[LaggingTable] = (), needed: Iterable[int] = ()
     ) -> int | None:
-        """The lsn of the oldest point to keep; None if all stay. `points` oldest first; `behind` of the newest;
-        `needed` by targets."""
+        """The lsn of the oldest point to keep; None if all stay.
+
+        Parameters
+        ----------
+        points : oldest first.
+        now : seconds since 1970.
+        behind : the tables that the newest point does not show.
+        needed : lsn of points that targets need.
+        """
         if not points or not (self.points or self.seconds):
             return None
         newest = points[-max(self.points, 1) :]
@@ -46,7 +59,13 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did: points no longer readable, files deleted, files that wait for the end of their grace."""
+    """What a sweep did.
+
+    Attributes
+    ----------
+    points_dropped : points that are no longer readable.
+    files_waiting : files that are recorded for deletion.
+    """
 
     points_dropped: int
     files_deleted: int
@@ -64,8 +83,9 @@ def sweep(
     confirm: Callable[[], None],
     grace_seconds: int = GRACE_SECONDS,
 ) -> Swept:
-    """Drop points that need not stay, delete files whose grace is over. The caller holds the lease; `confirm` raises
-    if it does not any more, for then a file may be named again by who does.
+    """Drop points that do not have to stay, and delete files that are due.
+
+    The caller holds the lease. `confirm` raises if it has lost it: the new owner may refer to a file again.
     """
     points = history.global_points()
     behind = quarantine.behind(points[-1].lsn).values() if points else ()
@@ -75,15 +95,15 @@ def sweep(
         confirm()
         with transaction(history.engine) as connection:
             paths = history.drop_before(connection, oldest)
-            paths += [f"objects/{name}" for name in ledger.end_references(connection, oldest)]
+            paths += [object_path(name) for name in ledger.end_references(connection, oldest)]
             paths += [point.ledger for point in dropped if point.ledger]
             paths += mirror.points_not_needed(oldest)
             quarantine.drop_before(connection, oldest)
             ledger.schedule_deletion(connection, paths, round(now) + grace_seconds)
     due = ledger.due_garbage(round(now))
-    for start in range(0, len(due), _CONFIRMED_FILES):
+    for batch in batches(due, _CONFIRMED_FILES):
         confirm()
-        for path in due[start : start + _CONFIRMED_FILES]:
+        for path in batch:
             mirror.store.delete(path)
             ledger.forget(path)
     return Swept(len(dropped), len(due), ledger.waiting())

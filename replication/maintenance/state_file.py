@@ -1,19 +1,19 @@
-"""A subscription's state as a document: what the catalog database knows of it, so that a lost one can be made again
-beside its mirror (requirement B11).
+"""Exports and imports the state of a subscription: everything that the catalog database has about it, so that a lost
+catalog database can be created again for an existing mirror. Source: docs/requirements.md B11; decision
+state-file-by-column.
 
 The document is JSON: `format`, `version`, `catalog_version`, `exported_at`, `subscription` (its row of `mo_ccpr_log`,
-without owner and lease), `sealed_password` (as stored: only this key file opens it), and `tables`: for each table of
-the catalog that keeps something of a subscription its `columns` and `rows`. Times are ISO texts (UTC), bytes are
-hexadecimal.
+without owner and lease), `sealed_password` (as stored: only the same key file opens it), and `tables`: `columns` and
+`rows` of each table of the catalog database with rows of subscriptions. Times are ISO texts (UTC), bytes hexadecimal.
 
-A document is read as hostile. Each cell must be of its column's type, and what would become a path, a statement
+A document is read as hostile input. Each cell must be of its column's type, and what would become a path, a statement
 upstream or a file to delete must be what this program itself would have written.
 """
 
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,10 +31,11 @@ from replication.errors import (
     SubscriptionExists,
     SubscriptionMissing,
 )
+from replication.mirror.layout import object_path, point_path
 from replication.mirror.mirror import Mirror
 from replication.state import tables as catalog
 from replication.state.context import Context
-from replication.state.database import fetch, transaction
+from replication.state.database import batches, fetch, stored_time, transaction
 from replication.state.log_rows import LogRow
 from replication.state.migrations import SCHEMA_VERSION
 from replication.state.states import IterationState, State
@@ -44,12 +45,9 @@ from replication.state.tables import METADATA, mo_ccpr_log
 FORMAT = "ccpr-state"
 VERSION = 1
 LARGEST_BYTES = 1 << 30
-_NOT_EXPORTED = {
-    "cn_uuid",
-    "lease_expires_at",
-    "upstream_conn",
-    "drop_at",
-}  # of the log's row: who runs it now, and the password
+_INSERT_ROWS = 1000  # rows of one INSERT
+# Columns of the log's row: the present owner, the password (in `upstream_conn`), and what only dropped ones have.
+_NOT_EXPORTED = {"cn_uuid", "lease_expires_at", "upstream_conn", "drop_at"}
 _INTEGERS = {sa.SmallInteger: 2**15, sa.Integer: 2**31, sa.BigInteger: 2**63}
 _OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
 _MANIFEST = re.compile(r"manifests/([0-9]{1,20})/[0-9]{1,19}-[0-9]{1,19}\.arrow")
@@ -61,13 +59,13 @@ _Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """All that the catalog database knows of one subscription.
+    """Everything that a catalog database has about one subscription.
 
     Attributes
     ----------
-    row : as it will stand in the log; owner and lease are free, the password is not in it.
-    sealed_password : as the catalog it came from had it; its key file opens it.
-    tables : rows by table; names of METADATA.
+    row : its row of the log, without owner, lease and password.
+    sealed_password : as stored; the key file of the exporting catalog opens it.
+    tables : rows by table name.
     """
 
     row: LogRow
@@ -79,17 +77,17 @@ class SubscriptionState:
         return Subscription.from_row(self.row)
 
     def with_mirror(self, url: str) -> "SubscriptionState":
-        """The mirror lies elsewhere than the settings say."""
+        """The same, with the mirror at another place than the settings say."""
         settings = replace(self.subscription.settings, mirror=url)
         return replace(self, row=replace(self.row, sync_config=json.dumps(asdict(settings))))
 
     def of(self, table: sa.Table) -> _Rows:
+        """The rows of one table."""
         return list(self.tables.get(table.name, []))
 
 
 def owner_columns() -> dict[str, sa.Column[Any]]:
-    """By name each table that keeps something of a subscription, with the column that holds its task id; the log
-    itself is none of them."""
+    """By name each table with rows of subscriptions, except for the log: the column that has the task id."""
     found = {
         table.name: table.c.task_id
         for table in METADATA.tables.values()
@@ -98,12 +96,12 @@ def owner_columns() -> dict[str, sa.Column[Any]]:
     return found | {catalog.checkpoints.name: catalog.checkpoints.c.id}
 
 
-# ---- out
+# ---- export
 
 
 def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
-    """The document of one subscription, all of it as of one moment. Raises SubscriptionMissing."""
-    if engine.dialect.name != "sqlite":  # whose transactions are one after another anyway
+    """The document of one subscription, all of it at one moment. Raises SubscriptionMissing."""
+    if engine.dialect.name != "sqlite":  # whose transactions run one after another anyway
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with transaction(engine) as connection:
         query = sa.select(mo_ccpr_log).where(
@@ -146,13 +144,13 @@ def _written(cell: Any) -> Any:
     return cell.hex() if isinstance(cell, bytes) else cell
 
 
-# ---- in
+# ---- read
 
 
 def read_state(content: bytes) -> SubscriptionState:
-    """What `export_state` made, checked. Raises BadStateFile, StateFileNewer."""
+    """The checked state of a document of `export_state`. Raises BadStateFile, StateFileNewer."""
     if len(content) > LARGEST_BYTES:
-        raise BadStateFile(f"{len(content)} bytes are more than a state can have", subject="state file")
+        raise BadStateFile(f"{len(content)} bytes are more than a state file may have", subject="state file")
     try:
         document = json.loads(content)
         return _state(_an_object(document, "the document"))
@@ -167,21 +165,21 @@ def read_state(content: bytes) -> SubscriptionState:
 
 def _state(document: Mapping[str, Any]) -> SubscriptionState:
     if document["format"] != FORMAT:
-        raise ValueError("it is not a state of this program")
+        raise ValueError("it was not exported by this program")
     for key, known in (("version", VERSION), ("catalog_version", SCHEMA_VERSION)):
         if _integer(document[key], 2**31) > known:
             raise StateFileNewer(
-                f"its {key} is {document[key]}, this program knows up to {known}", subject="state file"
+                f"its {key} is {document[key]}, this program knows versions up to {known}", subject="state file"
             )
     row = _log_row(_an_object(document["subscription"], "subscription"))
     sealed = document["sealed_password"]
     if not isinstance(sealed, str) or len(sealed) > 10_000 or not re.fullmatch("[A-Za-z0-9_=-]*", sealed):
-        raise TypeError("sealed_password is none")
+        raise TypeError("sealed_password is not a sealed password")
     columns = owner_columns()
     tables = {}
     for name, value in _an_object(document["tables"], "tables").items():
         if name not in columns:
-            raise ValueError(f"table {name!r:.80} is not one of a subscription")
+            raise ValueError(f"table {name!r:.80} is not a table with rows of subscriptions")
         tables[name] = _rows(METADATA.tables[name], columns[name].name, row.task_id, _an_object(value, name))
     state = SubscriptionState(row, sealed, tables)
     _check_row(state)
@@ -203,7 +201,7 @@ def _log_row(value: Mapping[str, Any]) -> LogRow:
 
 
 def _rows(table: sa.Table, owner: str, task_id: str, value: Mapping[str, Any]) -> _Rows:
-    """The rows of one table, each cell of its column's type, each key once, all of this subscription."""
+    """The rows of one table: each cell of its column's type, each key once, all of this subscription."""
     names = value["columns"]
     if not isinstance(names, list) or len(set(map(str, names))) != len(names) or not set(names) <= set(table.c.keys()):
         raise ValueError(f"columns of {table.name} are unknown or named twice")
@@ -214,7 +212,7 @@ def _rows(table: sa.Table, owner: str, task_id: str, value: Mapping[str, Any]) -
     rows: _Rows = []
     for cells in _a_list(value["rows"], table.name):
         if len(_a_list(cells, table.name)) != len(columns):
-            raise ValueError(f"a row of {table.name} has not {len(columns)} cells")
+            raise ValueError(f"a row of {table.name} does not have {len(columns)} cells")
         row = {column.name: _cell(column, cell) for column, cell in zip(columns, cells, strict=True)}
         rows.append(row | dict.fromkeys((column.name for column in absent), None))
     if any(row[owner] != task_id for row in rows):
@@ -225,7 +223,7 @@ def _rows(table: sa.Table, owner: str, task_id: str, value: Mapping[str, Any]) -
 
 
 def _cell(column: sa.Column[Any], value: Any) -> Any:
-    """The value that the column stores. Raises ValueError or TypeError for one that it could not have stored."""
+    """The value as the column stores it. Raises ValueError or TypeError for a value that the column cannot have."""
     kind = column.type
     if value is None:
         if not column.nullable:
@@ -262,7 +260,7 @@ def _integer(value: Any, bound: int) -> int:
 def _a_text(value: Any, length: int | None) -> str:
     if not isinstance(value, str) or (length is not None and len(value) > length):
         raise TypeError(f"{value!r:.40} is not a text, or too long")
-    value.encode()  # half a surrogate pair, which JSON can write and no database can store, is a ValueError
+    value.encode()  # raises ValueError for half a surrogate pair, which JSON can express and no database can store
     return value
 
 
@@ -278,7 +276,7 @@ def _a_list(value: Any, what: str) -> Sequence[Any]:
     return value
 
 
-# ---- what the parts must say of each other
+# ---- consistency
 
 
 def _check_row(state: SubscriptionState) -> None:
@@ -287,14 +285,14 @@ def _check_row(state: SubscriptionState) -> None:
     if str(uuid.UUID(row.task_id)) != row.task_id:
         raise ValueError("task_id is not a UUID as this program writes it")
     if State(row.state) is State.DROPPED or min(row.iteration_lsn, row.watermark, row.fence, row.account_id) < 0:
-        raise ValueError("the subscription was dropped, or a number of it is negative")
+        raise ValueError("the subscription was dropped, or one of its numbers is negative")
     IterationState(row.iteration_state)
     if row.sync_level not in ("database", "table") or (row.sync_level == "table") != bool(row.table_name):
         raise ValueError("sync_level and table_name contradict each other")
-    uid = state.subscription.uid  # reads the settings, too
+    uid = state.subscription.uid  # parses the settings, too
     context = Context.from_text(row.context)
     foreign = [name for name in context.recorded() if not re.fullmatch(rf"xr_{uid}_[0-9]{{1,19}}_[0-9]{{1,19}}", name)]
-    if foreign:  # recorded names are dropped upstream
+    if foreign:  # recorded snapshots are dropped upstream
         raise ValueError(f"snapshot {foreign[0]!r:.80} is not one of this subscription")
 
 
@@ -319,49 +317,46 @@ def _check_points(state: SubscriptionState) -> None:
 
 
 def _check_files(state: SubscriptionState) -> None:
-    """What is named as garbage will be deleted: nothing that is needed may be among it."""
+    """The files that are recorded as garbage will be deleted, so none of them may be needed."""
     objects = {row["object_name"] for row in state.of(catalog.objects)}
     if not all(re.fullmatch(_OBJECT, name) for name in objects):
-        raise ValueError("an object's name is none")
+        raise ValueError("the name of an object is not valid")
     if any(len(row["sha256"]) != 32 or row["size"] < 0 for row in state.of(catalog.objects)):
-        raise ValueError("a checksum has not 32 bytes, or a size is negative")
+        raise ValueError("a checksum does not have 32 bytes, or a size is negative")
     named = {row["object_name"] for row in state.of(catalog.references)}
     if not named <= objects:
-        raise ValueError("a table names an object that is not in the ledger")
-    needed = {f"objects/{name}" for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
-    needed |= {row["ledger"] for row in state.of(catalog.points)} | {
-        f"points/{row['lsn']:012}.json" for row in state.of(catalog.points)
-    }
+        raise ValueError("a table refers to an object that is not in the ledger")
+    needed = {object_path(name) for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
+    for row in state.of(catalog.points):
+        needed |= {row["ledger"], point_path(row["lsn"])}
     for row in state.of(catalog.garbage):
         if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:
             raise ValueError(f"{row['path']!r:.80} may not be deleted")
 
 
-# ---- beside its mirror, into a database
+# ---- import
 
 
 def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
-    """Whether the mirror is the one that the state is of, no older and no newer. Raises MirrorContradictsState,
-    MirrorDamaged, StoreFailed.
+    """Raises MirrorContradictsState unless the mirror belongs to the state, and is neither older nor newer than it.
 
-    The one difference that is borne: a commit that was not published any more. The next command publishes it.
+    One difference is accepted: the last commit may not have been published. The next command publishes it. Raises
+    MirrorDamaged, StoreFailed.
     """
     row, made = state.row, {point["lsn"]: point for point in state.of(catalog.points)}
     head = mirror.published_head()
     if head is None:
         if row.iteration_lsn:
-            raise _contradicts(mirror, "there is no mirror at this place, and the state is of one")
+            raise _contradicts(mirror, "there is no mirror at this place, but the state has one")
         return
     if head.iteration_lsn > row.iteration_lsn:
-        raise _contradicts(
-            mirror, f"the mirror has come to iteration {head.iteration_lsn}, the state is of {row.iteration_lsn}"
-        )
+        raise _contradicts(mirror, f"the mirror is at iteration {head.iteration_lsn}, the state at {row.iteration_lsn}")
     if head.iteration_lsn == row.iteration_lsn and head.watermark != row.watermark:
         raise _contradicts(mirror, "the mirror has another watermark")
     if head.newest_point is not None:
         known, point = made.get(head.newest_point), mirror.point(head.newest_point)
         if known is None or (point.at.physical, point.snapshot) != (known["snapshot_ts"], known["snapshot"]):
-            raise _contradicts(mirror, f"the state does not know the mirror's point {head.newest_point}")
+            raise _contradicts(mirror, f"the state does not have the mirror's point {head.newest_point}")
     if head.iteration_lsn == row.iteration_lsn and head.newest_point != max(made, default=None):
         raise _contradicts(mirror, "the mirror lacks points of the state")
     there = set(mirror.store.names("manifests"))
@@ -379,10 +374,10 @@ def _contradicts(mirror: Mirror, text: str) -> MirrorContradictsState:
 
 
 def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstream_conn: str, now: datetime) -> LogRow:
-    """Write all of it in one transaction; the row as it stands then. Raises SubscriptionExists.
+    """Write the state in one transaction. Returns the row as written. Raises SubscriptionExists.
 
-    An iteration that was under way counts as ended: it is taken up again from its recorded snapshot. The fence is
-    raised, so that an executor on a catalog that was thought lost cannot go on here.
+    An iteration that was running counts as ended; it is continued from its recorded snapshot. The fence is raised, so
+    that an executor on a catalog database that was believed lost cannot commit here.
     """
     check_subscription_name(name)
     iterating = state.row.iteration_state in (IterationState.PENDING, IterationState.RUNNING)
@@ -392,7 +387,7 @@ def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstrea
         upstream_conn=upstream_conn,
         iteration_state=IterationState.COMPLETE if iterating else state.row.iteration_state,
         fence=state.row.fence + 1,
-        updated_at=now.astimezone(UTC).replace(tzinfo=None),
+        updated_at=stored_time(now),
     )
     try:
         with transaction(engine) as connection:
@@ -402,18 +397,12 @@ def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstrea
                 )
             )
             for table_name, rows in state.tables.items():
-                for batch in _batches(rows):
+                for batch in batches(rows, _INSERT_ROWS):
                     connection.execute(METADATA.tables[table_name].insert(), batch)
     except IntegrityError as error:
-        text = "there is a subscription of that name, or this very one under another"
-        remedy = "Drop it first. If it was dropped here, its record stays in this catalog database: choose another CCPR_HOME."
+        text = "there is a subscription of that name, or this one under another name"
+        remedy = (
+            "Drop it first. If it was dropped here, its record stays in this catalog database: set another CCPR_HOME."
+        )
         raise SubscriptionExists(text, subject=f"subscription {name}", remedy=remedy) from error
     return row
-
-
-def _batches(rows: _Rows, size: int = 1000) -> Iterable[_Rows]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-# Importing their modules is what makes METADATA complete.
-_ALL_TABLES = (catalog.objects, catalog.points, catalog.quarantine, catalog.targets)

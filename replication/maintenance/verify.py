@@ -1,8 +1,5 @@
-"""Is the mirror what was written? Every object against the ledger, every manifest against the points; what is damaged
-is fetched again.
-
-Source: requirement B2, B3; architecture.md, "What bad input gets": what changes after arrival is caught by the
-ledger's checksum.
+"""Verifies a mirror: compares every object with the ledger and every manifest with the points, and fetches damaged
+objects again. Source: docs/requirements.md B2, B3; decision ledger-per-point.
 """
 
 import hashlib
@@ -27,7 +24,7 @@ from replication.state.ledger import Ledger, LedgerEntry
 from replication.state.quarantine import Quarantine
 
 THREADS = 2
-_AHEAD = 64
+_PAGE = 64  # objects that are handed to the threads together
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,8 @@ class Damage:
     Attributes
     ----------
     path : in the mirror's store.
-    reason : in words.
-    repaired : it was fetched again from the upstream and is now what the ledger says.
+    reason : what is wrong, for people.
+    repaired : it was fetched again from the upstream, and is now what the ledger says.
     points : lsn -> tables that cannot be read there because of it; empty if repaired.
     """
 
@@ -50,7 +47,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was looked at, and what was found."""
+    """How many objects, bytes and manifests were verified, and the damages found."""
 
     objects: int
     bytes: int
@@ -59,17 +56,18 @@ class Verified:
 
     @property
     def sound(self) -> bool:
+        """Whether everything is now what was written."""
         return all(damage.repaired for damage in self.damages)
 
 
 def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> str | None:
-    """What is wrong with an object's file, None if nothing is. `deep` decodes every column, too."""
+    """What is wrong with an object's file; None if nothing is. `deep` also decodes every column."""
     try:
         content = mirror.store.read(object_path(stored.name))
         if content.size != stored.size:
             return f"{content.size} bytes instead of {stored.size}"
         if hashlib.sha256(content).digest() != stored.sha256:
-            return "its checksum is another"
+            return "its checksum differs"
         if deep:
             ObjectFile(content, subject=f"object {stored.name}").check(deep=True)
     except MirrorDamaged:
@@ -80,8 +78,9 @@ def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> st
 
 
 def unsound_objects(mirror: Mirror, ledger: Ledger, objects: pa.Table, *, checksums: bool) -> pa.Table:
-    """Those of `objects` (columns `name` and `size` at least) whose file is missing or of another size, or, with
-    `checksums`, is not what the ledger says.
+    """Those of `objects` whose file is missing or has another size, or, with `checksums`, differs from the ledger.
+
+    `objects` has at least the columns `name` and `size`.
     """
     names, sizes = (objects.column(name).to_pylist() for name in ("name", "size"))
     if checksums:
@@ -97,9 +96,9 @@ class Verifier:
 
     Parameters
     ----------
-    connect : opens an upstream session when something has to be fetched again; None repairs nothing.
-    deep : decode every column of every object, too.
-    on_progress : hears of bytes as objects have been read.
+    connect : opens an upstream session to fetch an object again; None = repair nothing.
+    deep : also decode every column of every object.
+    on_progress : is called with the size in bytes of each object that was read.
     """
 
     def __init__(
@@ -118,6 +117,7 @@ class Verifier:
         self._behind = Quarantine(history.engine, history.task_id).behind_by_point()
 
     def run(self) -> Verified:
+        """Verify everything. Raises StoreFailed, StateUnavailable, StateUnreadable."""
         points = self._history.global_points()
         states = list(self._history.states())
         damages = list(self._manifests(states, points))
@@ -127,13 +127,14 @@ class Verifier:
                 objects, size = objects + 1, size + stored.size
                 self._on_progress(stored.size)
                 if problem is not None:
-                    damages.append(self._publish_pending(stored, problem, points))
+                    damages.append(self._repair(stored, problem, points))
         return Verified(objects, size, len(states), tuple(damages))
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
 
-    def _publish_pending(self, stored: LedgerEntry, problem: str, points: list[GlobalPoint]) -> Damage:
+    def _repair(self, stored: LedgerEntry, problem: str, points: list[GlobalPoint]) -> Damage:
+        """Fetch a damaged object again, or find the points and tables that cannot be read without it."""
         path = object_path(stored.name)
         if self._connect is not None and self._fetch_again(stored):
             return Damage(path, problem, repaired=True)
@@ -148,8 +149,7 @@ class Verifier:
         return Damage(path, problem, points=spoiled)
 
     def _fetch_again(self, stored: LedgerEntry) -> bool:
-        """Fetch an object as long as the upstream has it; only the very bytes of the ledger are accepted."""
-
+        """Whether the object could be fetched again, from an upstream that still has it, with the ledger's checksum."""
         digest = hashlib.sha256()
 
         def hashed(chunks: Iterator[memoryview]) -> Iterator[memoryview]:
@@ -176,9 +176,8 @@ class Verifier:
             assert state.ref is not None
             try:
                 manifest = self._mirror.manifest(state.ref)
-                problem = (
-                    None if manifest.objects.num_rows == state.ref.objects else "it names another number of objects"
-                )
+                same = manifest.objects.num_rows == state.ref.objects
+                problem = None if same else "it has another number of objects"
             except MirrorDamaged as error:
                 problem = error.message
             if problem is not None:
@@ -186,7 +185,7 @@ class Verifier:
                 yield Damage(state.ref.manifest, problem, points={lsn: [state.table.qualified_name] for lsn in shown})
 
     def _shows(self, point: GlobalPoint, state: TablePoint) -> bool:
-        """Does the point show the table in this very state?"""
+        """Whether the point shows the table by this very table point."""
         if state.table.id in self._behind.get(point.lsn, {}):
             return False
         shown = self._history.tables(point.lsn).get(state.table.id)
@@ -200,6 +199,6 @@ class Verifier:
 def _ordered(
     pool: ThreadPoolExecutor, work: Callable[[LedgerEntry], str | None], items: Iterator[LedgerEntry]
 ) -> Iterator[tuple[LedgerEntry, str | None]]:
-    """Each item with its result, in order; a bounded number is under way."""
-    while page := list(islice(items, _AHEAD)):
+    """Each item with its result, in order. A bounded number of items is in memory."""
+    while page := list(islice(items, _PAGE)):
         yield from zip(page, pool.map(work, page), strict=True)
