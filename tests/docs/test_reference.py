@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,17 @@ def test_what_monitoring_is_told_to_read_is_in_the_document_of_status() -> None:
     named = re.findall(r"^\| `(\w+)` \|", page, re.M)
     assert len(named) > 4
     assert set(named) <= {field.name for field in fields(SubscriptionStatus)} | {"ok"}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    page = re.split(r"[^\w-]+", (DOCS / "dependencies.md").read_text("utf-8").lower())
+    names = {re.split(r"[\[<>=]", name)[0].lower() for name in wanted} - {project["name"]}
+    assert names - set(page) == set()
 
 
 def test_every_error_code_that_a_page_names_exists() -> None:
