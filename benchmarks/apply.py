@@ -1,22 +1,21 @@
-"""How fast a table of a mirror gets into MariaDB, beside LOAD DATA of a ready CSV by the bare client. `--json` gives
-one object.
+"""How fast a table of a mirror is loaded into MariaDB, compared with LOAD DATA of a ready CSV by the bare client.
+`--json` prints one object.
 
-A million rows of 8 columns stand in a mirror as objects. Ours: decode them, write the text, load it beside, show the
-table; then a change of 1 % scattered over the keys (half of it updates, a quarter each deletes and inserts). Theirs:
-the `mariadb` client loads the same rows from CSV files that were written before, in as many connections, into an empty
-table of the same definition. In turns; a figure is the median of its rounds, in seconds of the wall. The server is a
-private one (tests/support/mariadb.py) with buffers of `--buffers` MB: with fewer than the table has (32 MB say), a
-scattered change is a matter of the disk. It shares the cores with both.
+A mirror holds a million rows of 8 columns as objects. Ours: decode them, write the text, load it into a shadow table,
+rename that; then a change of 1 % scattered over the keys (half of it updates, a quarter each deletes and inserts).
+Theirs: the `mariadb` client loads the same rows from CSV files written before, over as many connections, into an empty
+table of the same definition. Both take turns; a figure is the median of its rounds, in seconds of wall time. The
+server is a private one (tests/support/mariadb.py) with buffers of `--buffers` MB: if they are smaller than the table
+(for example 32 MB), the disk determines the time of a scattered change. It shares the cores with both sides.
 
 Spark's JDBC writer writes the same rows, which it reads from Parquet, in as many tasks. Its driver is MariaDB's,
-fetched by the machine's Maven, or the one that is given (`--jdbc-jar`, or CCPR_JDBC_JAR); where none can be had it
-does not take part. The last line is `ratio=<bare load's time / ours> change=<change's time / initial load's>
-rows_s=<ours>`.
+fetched by the machine's Maven, or the one given with `--jdbc-jar` or CCPR_JDBC_JAR; without one Spark is not measured.
+The last line is `ratio=<bare load's time / ours> change=<change's time / initial load's> rows_s=<ours>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import argparse
 import json
@@ -89,13 +88,12 @@ def main() -> None:
             print(f"{name:<7} {figures[name]:6.2f} s  {rows / figures[name]:>9,.0f} rows/s")
     if "jdbc" not in figures:
         print(f"jdbc    not measured: {missing} (--jdbc-jar)")
-    print(
-        f"ratio={figures['ratio']:.2f} change={figures['change'] / figures['ours']:.3f} rows_s={arguments.rows / figures['ours']:.0f}"
-    )
+    change, rate = figures["change"] / figures["ours"], arguments.rows / figures["ours"]
+    print(f"ratio={figures['ratio']:.2f} change={change:.3f} rows_s={rate:.0f}")
 
 
 def _driver(arguments: argparse.Namespace, folder: Path) -> str:
-    """Fetches one where none is given; why there is none."""
+    """Fetch a driver if none is given. Returns why there is none."""
     if not arguments.jdbc_jar:
         try:
             arguments.jdbc_jar = _DRIVER.fetch(folder)
@@ -202,7 +200,7 @@ def _share(rows: pa.Table, number: int, shares: int) -> pa.Table:
 
 
 def _files(source, rows: pa.Table, scratch: Path, shares: int) -> list[Path]:
-    """The rows as text, ready to be loaded: the same text that we write."""
+    """Files with the text of the rows that we would write, ready to be loaded."""
     create = parse_create_table(target_of(source, Dialect.MARIADB, "x").create)
     columns = load_columns(source, create.columns, "", "")
     files = []
@@ -244,7 +242,8 @@ def _jdbc(place: Place, source, parquet: Path, arguments: argparse.Namespace) ->
     )
     mariadb = "mariadb" in Path(arguments.jdbc_jar).name
     options = {
-        "url": f"jdbc:mysql://{place.server.host}:{place.server.port}/{place.database}?rewriteBatchedStatements=true&permitMysqlScheme",
+        "url": f"jdbc:mysql://{place.server.host}:{place.server.port}/{place.database}"
+        "?rewriteBatchedStatements=true&permitMysqlScheme",
         "driver": "org.mariadb.jdbc.Driver" if mariadb else "com.mysql.cj.jdbc.Driver",
         "dbtable": "t",
         "user": place.server.user,

@@ -1,17 +1,16 @@
-"""How fast objects are copied, beside bare PyMySQL writing the same cells to files. `--json` prints the figures as one
-JSON object.
+"""How fast objects are copied, compared with bare PyMySQL writing the same cells to files. `--json` prints the figures
+as one JSON object.
 
-Both sides read from the same emulator in a process of its own, in turns, with one session each and the same malloc
-setting; a figure is the median of its rounds. Bare PyMySQL writes each cell to a file and fsyncs it; copying also
-hashes, checks the object's structure and renames. The last line is `ratio=<bare time / ours> mb_s=<15 MB objects>
-objects_s=<2 KB objects> memory_mb=<growth over idle>`.
+Both sides read from the same emulator, which is another process; they take turns, with one session each and the same
+malloc setting. A figure is the median of its rounds. Bare PyMySQL writes each cell to a file and fsyncs it; copying
+also hashes, checks the object's structure and renames. The last line is `ratio=<bare time / ours> mb_s=<15 MB objects>
+objects_s=<2 KB objects> memory_mb=<peak of this process>`.
 """
 
 import sys
 
-sys.path[0] = (
-    __file__.rpartition("/")[0] + "/.."
-)  # this file must not be found as the module `copy` of the standard library
+# The repository: in its folder this file would be found as the module `copy` of the standard library.
+sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
 import json
 import os
@@ -47,7 +46,7 @@ def main() -> None:
     arguments = arguments_of(__doc__, _ROUNDS)
     folder = recordings_with("wide_and_large", "many_tables")
     keep_large_blocks()
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on the disk where a mirror would be, not in memory
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on disk like a mirror, not in memory
         work = Path(scratch)
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
         large = _measure(_large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
@@ -64,15 +63,10 @@ def main() -> None:
         print(json.dumps(figures))
         return
     print(f"15 MB objects: copied at {figures['mb_s']:.0f} MB/s, bare PyMySQL {figures['bare_mb_s']:.0f} MB/s")
-    print(
-        f"2 KB objects: copied at {figures['objects_s']:.0f} objects/s, bare PyMySQL {figures['bare_objects_s']:.0f} objects/s"
-    )
-    print(
-        " ".join(
-            f"{name}={figures[name]:.{digits}f}"
-            for name, digits in (("ratio", 2), ("mb_s", 0), ("objects_s", 0), ("memory_mb", 0))
-        )
-    )
+    bare = figures["bare_objects_s"]
+    print(f"2 KB objects: copied at {figures['objects_s']:.0f} objects/s, bare PyMySQL {bare:.0f} objects/s")
+    shown = (("ratio", 2), ("mb_s", 0), ("objects_s", 0), ("memory_mb", 0))
+    print(" ".join(f"{name}={figures[name]:.{digits}f}" for name, digits in shown))
 
 
 def _measure(recording: Path, work: Path, rounds: int) -> dict[str, float]:
@@ -108,7 +102,7 @@ def _objects(recording: Path) -> list[ObjectStats]:
 
 
 def _large_objects(source: Path, target: Path) -> Path:
-    """A recording whose only list holds the source's largest object several times, each under an id of its own."""
+    """A recording whose only list holds the source's largest object several times, each with another id."""
     shutil.copytree(source, target)
     for folder in sorted(target.glob("snapshot-*"))[1:]:
         shutil.rmtree(folder)
@@ -128,8 +122,7 @@ def _large_objects(source: Path, target: Path) -> Path:
 
 
 def _renamed(content: bytes, stats: ObjectStats, number: int) -> tuple[bytes, bytes]:
-    """The file and its stats with another file number: the id stands in the compressed metadata, so that is packed
-    anew."""
+    """The file and its stats with another file number: the metadata, which contains the id, is compressed again."""
     codec, meta = pa.Codec("lz4_raw"), stats.meta
     new_id = stats.object_id[:16] + struct.pack("<H", 100 + number)
     area = codec.decompress(
@@ -151,12 +144,12 @@ def _job(port: int, name: str, work: Path) -> CopyJob:
 
 
 def _copy(job: CopyJob, objects: list[ObjectStats], work: Path) -> float:
-    """Copy all objects into an empty store; returns the seconds of tidying up, which do not count."""
+    """Copy all objects into an empty store. Returns the seconds of cleaning up, which do not count."""
     columns = [[stats.name for stats in objects], [stats.size for stats in objects], [stats.raw for stats in objects]]
     batch = pa.RecordBatch.from_pydict(dict(zip(COPY_INPUT.names, columns, strict=True)), schema=COPY_INPUT)
     done = sum(result.num_rows for result in copy_objects(job, [batch]))
     assert done == len(objects)
-    return _tidy(work / "mirror")
+    return _clean_up(work / "mirror")
 
 
 def _bare(port: int, name: str, objects: list[ObjectStats], work: Path) -> float:
@@ -171,11 +164,11 @@ def _bare(port: int, name: str, objects: list[ObjectStats], work: Path) -> float
             with (work / "bare" / stats.name).open("wb", buffering=0) as file:
                 file.write(data)
                 os.fsync(file.fileno())
-    return _tidy(work / "bare")
+    return _clean_up(work / "bare")
 
 
-def _tidy(folder: Path) -> float:
-    """Remove what was written, and wait until the disk has done with that: else the next side would pay for it.
+def _clean_up(folder: Path) -> float:
+    """Remove what was written and wait until the disk has finished, so that it does not slow down the next side.
     Returns the seconds."""
     started = time.perf_counter()
     shutil.rmtree(folder)

@@ -1,15 +1,15 @@
-"""How fast objects become Arrow, beside pyarrow reading the same rows from Parquet. `--json` prints the figures as one
-JSON object.
+"""How fast objects are decoded to Arrow, compared with pyarrow reading the same rows from Parquet. `--json` prints the
+figures as one JSON object.
 
 Both sides read from memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of
-CPU time. Parquet is LZ4-compressed, without dictionary encoding, in row groups of pyarrow's default size. Text is
-checked to be UTF-8 on our side, which Parquet's reader does not do. The last line is `ratio=<Parquet's time / ours>
-mb_s=<Arrow bytes a second> rows_s=<rows a second>`.
+CPU time. Parquet is LZ4-compressed, without dictionary encoding, in row groups of pyarrow's default size. Our side
+checks that text is UTF-8; Parquet's reader does not. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes
+a second> rows_s=<rows a second>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import json
 import os
@@ -50,14 +50,13 @@ def main() -> None:
         return
     for name, ratio in single.items():
         print(f"column {name:<14} ratio={ratio:.2f}")
-    print(
-        f"json as recorded values_s={figures['json_values_s']:.0f}, in full blocks values_s={figures['json_block_values_s']:.0f}"
-    )
+    recorded, full = figures["json_values_s"], figures["json_block_values_s"]
+    print(f"json as recorded values_s={recorded:.0f}, in full blocks values_s={full:.0f}")
     print(f"ratio={overall['ratio']:.2f} mb_s={overall['mb_s']:.0f} rows_s={overall['rows_s']:.0f}")
 
 
 def _one_core() -> None:
-    # as every process of ours does that moves objects: else page faults are most of what is measured, on both sides
+    # Like every process of ours that moves objects; otherwise page faults dominate the time of both sides.
     keep_large_blocks()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -84,8 +83,8 @@ def _decode(files: Iterable[ObjectFile], columns: tuple[Column, ...]) -> pa.Tabl
 
 
 def _compare(objects: list[pa.Buffer], columns: tuple[Column, ...], rounds: int) -> dict[str, float]:
-    """All columns: both sides open their files, too. One column of several: both have them open, as the metadata is
-    that of all columns."""
+    """Several columns: both sides open their files, too. A single column: both have them open already, because the
+    metadata is that of all columns."""
     files = [ObjectFile(data) for data in objects]
     table = _decode(files, columns)
     sink = pa.BufferOutputStream()
@@ -109,8 +108,8 @@ def _compare(objects: list[pa.Buffer], columns: tuple[Column, ...], rounds: int)
 
 
 def _json_values(folder: Path, rounds: int) -> dict[str, float]:
-    """Values a second, nulls not counted: from the recorded objects (some hundred rows each), and from full blocks of
-    the same values."""
+    """Values a second, without nulls: from the recorded objects (some hundred rows each), and from full blocks of the
+    same values."""
     found: list[tuple[ObjectFile, int, Column]] = []
     raw: list[pa.Array] = []
     for snapshot in map(Snapshot, sorted((folder / "all_types").glob("snapshot-*"))[-1:]):
@@ -135,8 +134,8 @@ def _json_values(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def _in_turns(first: Callable[[], object], second: Callable[[], object], *, rounds: int) -> tuple[float, float]:
-    """Median CPU seconds of both, run alternately so that a slow moment of the machine hits both; of several repeats
-    the fastest counts."""
+    """Median CPU seconds of both. They alternate, so that a slow moment of the machine affects both; the fastest of
+    several repeats counts."""
     repeats = []
     for _ in range(_REPEATS):
         times: tuple[list[float], list[float]] = ([], [])

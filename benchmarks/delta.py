@@ -1,16 +1,17 @@
-"""What a row delta costs beside reading the table at both points. `--json` prints the figures as one JSON object.
+"""What a row delta costs, compared with reading the table at both points. `--json` prints the figures as one JSON
+object.
 
-A million rows of eight columns, which a storage engine of ours (the emulator's) writes as MatrixOne would: objects of
-131,072 rows, sorted by the key. Then one row in a hundred changes, spread over all blocks (updates of one column, some
-deletes, some new rows), which leaves tombstones and a small object; then all is merged. Each figure is the median of
-some rounds in one process, in seconds of wall time; the files are in the page cache. "twice" reads all rows at both
-points, as a comparison of whole tables has to before it compares anything. The last line is `ratio=<twice / the
-change's delta> changed_s=… merged_s=… twice_s=… rows=<changed>`.
+A million rows of eight columns, which the emulator's storage engine writes as MatrixOne would: objects of 131,072
+rows, sorted by the key. Then one row in a hundred changes, spread over all blocks (updates of one column, some
+deletes, some new rows), which leaves tombstones and a small object; then all objects are merged. Each figure is the
+median of some rounds in one process, in seconds of wall time; the files are in the page cache. "twice" reads all rows
+at both points, as a comparison of whole tables has to before it compares anything. The last line is `ratio=<twice /
+the change's delta> changed_s=… merged_s=… twice_s=… rows=<changed>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import argparse
 import json
@@ -50,51 +51,48 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(figures))
         return
-    print(
-        f"{figures['table_rows']:.0f} rows in {figures['objects']:.0f} objects, read at both points in {figures['twice_s']:.3f} s"
-    )
-    print(
-        f"{figures['rows']:.0f} rows changed: {figures['changed_s']:.3f} s; of these {figures['plan_s'] * 1e3:.1f} ms find the objects"
-    )
-    print(
-        f"all merged, nothing changed: {figures['merged_s']:.3f} s; two points of one state: {figures['same_s'] * 1e3:.2f} ms"
-    )
+    rows, objects, twice = figures["table_rows"], figures["objects"], figures["twice_s"]
+    print(f"{rows:.0f} rows in {objects:.0f} objects, read at both points in {twice:.3f} s")
+    changed, took, planned = figures["rows"], figures["changed_s"], figures["plan_s"] * 1e3
+    print(f"{changed:.0f} rows changed: {took:.3f} s, of which finding the objects takes {planned:.1f} ms")
+    merged, same = figures["merged_s"], figures["same_s"] * 1e3
+    print(f"all merged, nothing changed: {merged:.3f} s; two points of one state: {same:.2f} ms")
     names = ("changed_s", "merged_s", "twice_s")
     shown = " ".join(f"{name}={figures[name]:.3f}" for name in names)
     print(f"ratio={figures['twice_s'] / figures['changed_s']:.1f} {shown} rows={figures['rows']:.0f}")
 
 
-def measure(split: Path, rows: int, rounds: int) -> dict[str, float]:
-    living = SimulatedMirror(
+def measure(scratch: Path, rows: int, rounds: int) -> dict[str, float]:
+    simulated = SimulatedMirror(
         Storage(now=iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__, object_rows=_OBJECT_ROWS),
-        split / "mirror",
+        scratch / "mirror",
     )
-    storage, rng = living.storage, np.random.default_rng(1)
+    storage, rng = simulated.storage, np.random.default_rng(1)
     storage.create_database("b")
     storage.create_table("b", "t", dict(_TYPES), primary_key=["id"])
     for start in range(0, rows, _OBJECT_ROWS):
         transaction = storage.begin()
         transaction.insert("b", "t", values(np.arange(start, min(start + _OBJECT_ROWS, rows)) * 2, rng))
         transaction.commit()
-    living.take_points()
+    simulated.take_points()
     change(storage, rows, rng)
-    living.take_points()
+    simulated.take_points()
     storage.merge("b", "t")
-    living.take_points()
-    first, changed, merged = living.points
+    simulated.take_points()
+    first, changed, merged = simulated.points
     (table_id,) = first.tables
-    found = sum(part.rows for part in delta(living.mirror, first, changed, table_id))
+    found = sum(part.rows for part in delta(simulated.mirror, first, changed, table_id))
     assert found, "something changed"
-    assert not delta(living.mirror, changed, merged, table_id), "a merge changes nothing"
+    assert not delta(simulated.mirror, changed, merged, table_id), "a merge changes nothing"
     return {
         "table_rows": rows,
         "objects": first.tables[table_id].objects,
         "rows": found,
-        "plan_s": median(lambda: table_delta(living.mirror, at(first, table_id), at(changed, table_id)), rounds),
-        "changed_s": median(lambda: delta(living.mirror, first, changed, table_id), rounds),
-        "merged_s": median(lambda: delta(living.mirror, changed, merged, table_id), rounds),
-        "same_s": median(lambda: delta(living.mirror, changed, changed, table_id), rounds),
-        "twice_s": median(lambda: [read(living.mirror, point) for point in (first, changed)], rounds),
+        "plan_s": median(lambda: table_delta(simulated.mirror, at(first, table_id), at(changed, table_id)), rounds),
+        "changed_s": median(lambda: delta(simulated.mirror, first, changed, table_id), rounds),
+        "merged_s": median(lambda: delta(simulated.mirror, changed, merged, table_id), rounds),
+        "same_s": median(lambda: delta(simulated.mirror, changed, changed, table_id), rounds),
+        "twice_s": median(lambda: [read(simulated.mirror, point) for point in (first, changed)], rounds),
     }
 
 
@@ -118,7 +116,7 @@ def values(keys: np.ndarray, rng: np.random.Generator) -> pa.Table:
 
 
 def change(storage: Storage, rows: int, rng: np.random.Generator) -> None:
-    """Of the changed rows 8 in 10 are updated, one is deleted, one is new."""
+    """Of ten changed rows eight are updated, one is deleted and one is new."""
     chosen = rng.choice(rows, int(rows * _CHANGED * 0.9), replace=False) * 2
     updated, deleted = np.split(chosen, [len(chosen) * 8 // 9])
     transaction = storage.begin()

@@ -1,20 +1,19 @@
-"""How fast Arrow rows become objects, beside pyarrow writing the same rows as Parquet. `--json` prints the figures as
-one JSON object.
+"""How fast Arrow rows are written as objects, compared with pyarrow writing the same rows as Parquet. `--json` prints
+the figures as one JSON object.
 
 Both sides write to memory, on one core and one thread, in turns; a figure is the median of its rounds, in seconds of
-CPU time. The rows are those of the recording `wide_and_large`, its hidden key column included, sorted by that key; a
-commit time stands beside each row, for Parquet as a column of 12 bytes. Objects have blocks of 8,192 rows, zone maps
-of all columns in each, and in each a filter over the keys, and their writer checks values and order. Parquet is
-LZ4-compressed, without dictionary encoding, in row groups and pages of pyarrow's default size with their statistics.
-`filtered_ratio` is the ratio beside Parquet with row groups of 8,192 rows and a Bloom filter over the key in each (0.4
-% of false answers, as ours): what a reader can skip by is then alike. Single columns have neither filters nor commit
-times. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`; commit
-times are not counted.
+CPU time. The rows are those of the recording `wide_and_large`, with its hidden key column, sorted by that key. Each
+row has a commit time, for Parquet as a column of 12 bytes. Objects have blocks of 8,192 rows, each with zone maps of
+all columns and a filter over the keys, and their writer checks values and order. Parquet is LZ4-compressed, without
+dictionary encoding, in row groups and pages of pyarrow's default size with their statistics. `filtered_ratio` compares
+with Parquet in row groups of 8,192 rows, each with a Bloom filter over the key (0.4 % false positives, like ours): a
+reader can then skip the same. Single columns have neither filters nor commit times. The last line is `ratio=<Parquet's
+time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>`; commit times are not counted.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import json
 from dataclasses import replace
@@ -35,7 +34,7 @@ from matrixone.schema import COMPOSITE_KEY, Table
 from tests.support.recorded import Snapshot
 
 _ROUNDS = 11
-_FALSE_ANSWERS = 1 / 256
+_FALSE_POSITIVES = 1 / 256
 _NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000"
 
 
@@ -63,14 +62,12 @@ def main() -> None:
     for name, ratio in single.items():
         print(f"column {name:<14} ratio={ratio:.2f}")
     print(f"filtered_ratio={overall['filtered_ratio']:.2f}")
-    print(
-        f"object_bytes={overall['object_bytes']:.0f} parquet_bytes={overall['parquet_bytes']:.0f} arrow_bytes={overall['arrow_bytes']:.0f}"
-    )
+    print(" ".join(f"{name}={overall[name]:.0f}" for name in ("object_bytes", "parquet_bytes", "arrow_bytes")))
     print(f"ratio={overall['ratio']:.2f} mb_s={overall['mb_s']:.0f} rows_s={overall['rows_s']:.0f}")
 
 
 def _compare(table: Table, rows: pa.Table, rounds: int, *, key: int | None = None) -> dict[str, float]:
-    """With a key its filter and the commit times are written, too."""
+    """With a key, its filter and the commit times are written, too."""
     blocks = sorted_blocks(table, rows, key)
     sorted_rows = pa.Table.from_batches(blocks).combine_chunks()
     times: list[np.ndarray] | None = None
@@ -101,7 +98,7 @@ def _compare(table: Table, rows: pa.Table, rounds: int, *, key: int | None = Non
         "arrow_bytes": rows.nbytes,
     }
     if key is not None:
-        filters = {COMPOSITE_KEY: {"ndv": BLOCK_ROWS, "fpp": _FALSE_ANSWERS}}
+        filters = {COMPOSITE_KEY: {"ndv": BLOCK_ROWS, "fpp": _FALSE_POSITIVES}}
         filtered = partial(theirs, row_group_size=BLOCK_ROWS, bloom_filter_options=filters)
         our_time, their_time = _in_turns(ours, filtered, rounds=rounds)
         figures |= {"filtered_ratio": their_time / our_time, "filtered_parquet_bytes": filtered().size}

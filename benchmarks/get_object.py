@@ -1,17 +1,16 @@
-"""How fast the emulator serves objects over loopback, and how fast they are taken. `--json` prints the figures as one
-JSON object.
+"""How fast the emulator serves objects over loopback, and how fast clients read them. `--json` prints the figures as
+one JSON object.
 
-An object of 250 MB, made for this, is served by an emulator in a process of its own, in the upstream's chunks of 100
-MiB. Three readers take it in turns, each over one connection: one that only follows the packets and drops what is in
-them, so that the server is what is measured; a session of ours with its checks (`get_object`); and PyMySQL as it
-comes. A figure is that of the best round, by the clock, as both processes share the machine; how many bytes the server
-sends in a second of its own CPU time is told beside. The last line is `gb_s=<served> session_gb_s=<taken by our
-session> ratio=<our session's rate / PyMySQL's>`.
+An emulator in another process serves a generated object of 250 MB in the upstream's chunks of 100 MiB. Three readers
+take turns, each over one connection: one that only follows the packets and drops their content, which measures the
+server; our session with its checks (`get_object`); and unchanged PyMySQL. A figure is that of the best round, in wall
+time, because both processes share the machine. `server_cpu_gb_s` is what the server sends in a second of its own CPU
+time. The last line is `gb_s=<served> session_gb_s=<read by our session> ratio=<our session's rate / PyMySQL's>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import argparse
 import json
@@ -66,9 +65,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(figures))
         return
-    print(
-        f"an object of {size / 1e6:.0f} MB in {-(-size // CHUNK_BYTES)} chunks; one-minute load {os.getloadavg()[0]:.1f}"
-    )
+    chunks, load = -(-size // CHUNK_BYTES), os.getloadavg()[0]
+    print(f"an object of {size / 1e6:.0f} MB in {chunks} chunks; one-minute load {load:.1f}")
     print(f"server_cpu_gb_s={figures['server_cpu_gb_s']:.2f} pymysql_gb_s={figures['pymysql_gb_s']:.2f}")
     print(f"gb_s={figures['gb_s']:.2f} session_gb_s={figures['session_gb_s']:.2f} ratio={figures['ratio']:.2f}")
 
@@ -132,20 +130,20 @@ def _cell(connection: "pymysql.Connection", text: str) -> bytes:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Of all threads of a process."""
+    """CPU seconds of all threads of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _Wire:
-    """Takes answers from a connection's socket into one buffer, frame by frame, and keeps nothing."""
+    """Reads answers from a connection's socket into one buffer, frame by frame, and keeps nothing."""
 
     def __init__(self, connection: Any) -> None:
-        self._sock = connection._sock  # it has read the login's answer to the byte
+        self._sock = connection._sock  # nothing of what follows the login has been read from it
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
 
     def answer(self, text: str) -> int:
-        """Ask, and take all up to the second end of file; bytes of all frames."""
+        """Send a statement and read up to the second end-of-file packet. Returns the bytes of all frames."""
         statement = _QUERY + text.encode()
         self._sock.sendall(len(statement).to_bytes(3, "little") + b"\0" + statement)
         total, ends = 0, 0

@@ -1,9 +1,9 @@
-"""An object of 250 MB through the whole way, in the upstream's chunks of 100 MiB: the copying process' memory.
-`--json` prints JSON.
+"""How much memory `ccpr run` takes for an object of 250 MB in the upstream's chunks of 100 MiB. `--json` prints the
+figures as one JSON object.
 
-The object is made for this (rows of incompressible bytes) and served by the emulator in a process of its own; `ccpr
-run` copies it, `ccpr export` reads it back, and every value is compared. The last line is `memory_mb=<peak of ccpr
-run> idle_mb=<its modules> mb_s=… seconds=… rows_equal=…`.
+The object is generated (rows of incompressible bytes) and served by the emulator in another process; `ccpr run` copies
+it, `ccpr export` reads it back, and every value is compared. The last line is `memory_mb=<peak of ccpr run>
+idle_mb=<its modules> mb_s=… seconds=… rows_equal=…`.
 """
 
 import argparse
@@ -29,8 +29,8 @@ BLOCKS, ROWS, VALUE_BYTES = 8, 4096, 8000  # 250 MB
 AT = 1_795_000_000_000_000_000
 BIGINT, BLOB = "0017000000000000000000100000008000000001", "0046000100000000000000300000000000000000"
 
-# Runs `ccpr run` and prints the kB that it had in memory once its modules were loaded, and at most (VmHWM: since it
-# was started).
+# Runs `ccpr run` and prints two peaks of its memory since it started, in kB (VmHWM): after loading its modules, and at
+# its end.
 RUN = """
 import atexit, re, sys
 def memory(): return re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
@@ -160,7 +160,7 @@ def _recording(folder: Path) -> tuple[int, str]:
 
 
 def _answer(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
-    """An answer as recordings have it."""
+    """Write an answer as recordings have it."""
     columns = list(rows[0])
     types = [8 if isinstance(rows[0][column], int) else 253 for column in columns]
     value = {"columns": columns, "mysql_types": types, "rows": [[row[column] for column in columns] for row in rows]}

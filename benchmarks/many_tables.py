@@ -1,8 +1,8 @@
-"""What an iteration costs in which 1 table of 10,000 has changed: upstream statements, files and bytes. `--json`
-prints the figures as JSON.
+"""What an iteration costs in which 1 of 10,000 tables has changed: upstream statements, files and bytes. `--json`
+prints the figures as one JSON object.
 
-The upstream is the emulator with a recording made for this: 10,000 tables of which one has an object of a real
-recording, and after the second snapshot another. The last line is `statements=<without flushes> flushes=… files_read=…
+The upstream is the emulator with a generated recording: 10,000 tables, of which one has an object of a real recording,
+and one more from the second snapshot on. The last line is `statements=<without flushes> flushes=… files_read=…
 files_written=… bytes_read=… bytes_written=… seconds=<of the second iteration> memory_mb=<peak>`.
 """
 
@@ -75,7 +75,7 @@ def _subscribed(emulator: RecordedUpstream) -> Workspace:
 
 
 def _iteration(emulator: RecordedUpstream, workspace: Workspace) -> dict[str, Any]:
-    """One iteration, with counts of what it asked, read and wrote."""
+    """One iteration, with counts of the statements it sent and the files it read and wrote."""
     before = Counter(emulator.status().statements)
     files = _count_files()
     started = time.perf_counter()
@@ -119,12 +119,19 @@ def _patched_put(self: LocalStore, name: str, chunks, *, check=None):
     return stored
 
 
-_READ, _PUT = LocalStore.read, LocalStore.put
+def _patched_put_together(self: LocalStore, contents):
+    stored = _PUT_TOGETHER(self, contents)
+    _COUNTS.update(files_written=len(stored), bytes_written=sum(file.size for file in stored))
+    return stored
+
+
+_READ, _PUT, _PUT_TOGETHER = LocalStore.read, LocalStore.put, LocalStore.put_together
 LocalStore.read, LocalStore.put = _patched_read, _patched_put  # pyright: ignore[reportAttributeAccessIssue]
+LocalStore.put_together = _patched_put_together  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _recording(source: Path, target: Path, tables: int) -> Path:
-    """The first two snapshots of a recording, with its table beside many empty ones."""
+    """The first two snapshots of a recording, with many empty tables added to its one table."""
     shutil.copytree(source, target)
     for folder in sorted(target.glob("snapshot-*"))[2:]:
         shutil.rmtree(folder)
@@ -140,7 +147,7 @@ def _recording(source: Path, target: Path, tables: int) -> Path:
 
 def _multiply(file: Path, tables: int, keys: dict[str, Any]) -> None:
     """Add rows like those of the file for further tables; `keys` names the columns that hold a table's id (0) or its
-    name."""
+    name (any other value)."""
     answer = json.loads(file.read_text())
     places = {answer["columns"].index(column): kind for column, kind in keys.items()}
     more = []

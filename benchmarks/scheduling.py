@@ -1,16 +1,16 @@
-"""A round of the sensor over many subscriptions: time, statements, memory.
+"""What a tick of the sensor over many subscriptions costs: time, statements, memory.
 
-Rows of `mo_ccpr_log`, in SQLite and in a MariaDB of the benchmark's own, and three rounds of them: none is due; all
-are due for the first time (eight get a run, as a tick allows); all are due, had changed nothing before, and their
-upstream refuses connections, so that each is claimed, tried and written down as failed. Dagster's storage is SQLite
-and holds the runs of `--runs` iterations. Times are medians. `--json` prints the figures as one JSON object. The last
-line is `round_ms=<none due, the slower of both databases> all_due_ms=… refused_ms=… statements=<none due>
+The rows of `mo_ccpr_log` are in SQLite, then in a private MariaDB. There are three kinds of rounds: no row is due; all
+are due for the first time (eight get a run, as many as a tick allows); all are due after an idle iteration, and their
+upstream refuses connections, so that each is claimed, tried and logged as failed. Dagster's storage is SQLite and
+holds the runs of `--runs` iterations. Times are medians. `--json` prints the figures as one JSON object. The last line
+is `round_ms=<none due, the slower of both databases> all_due_ms=… refused_ms=… statements=<none due>
 memory_mb=<peak> grown_mb=<by rounds>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # run as a file: its folder holds modules that are named like others
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import argparse
 import json
@@ -43,12 +43,12 @@ from replication.state.tables import mo_ccpr_log
 from tests.sensors.driving import Daemon, instance_in
 from tests.support.mariadb import find_program, running
 
-_DAY = 86_400  # the interval: none becomes due while it is measured
+_DAY = 86_400  # the interval: no subscription becomes due during the measurement
 
 
 @dataclass(frozen=True)
 class Round:
-    """One kind of round: median milliseconds, statements that name mo_ccpr_log, runs asked for, rows with a failure
+    """One kind of round: median milliseconds, statements that name mo_ccpr_log, runs requested, rows with a failure
     after it."""
 
     ms: float
@@ -79,7 +79,7 @@ def measure(database: str, url: str | None, folder: Path, subscriptions: int, ru
             tags = {SUBSCRIPTION_TAG: names[number % len(names)], ITERATION_TAG: f"{number}:{number}", ATTEMPT_TAG: "0"}
             create_run_for_test(instance, job_name="ccpr_sync_job", tags=tags, status=dg.DagsterRunStatus.SUCCESS)
         daemon = Daemon(instance)
-        daemon.tick()  # imports and connections are not a round's
+        daemon.tick()  # imports and connections do not count
         before = _resident_mb()
         all_due = _rounds(workspace, daemon, rounds, 0.0)
         none_due = _rounds(workspace, daemon, rounds, time.time())
@@ -88,7 +88,7 @@ def measure(database: str, url: str | None, folder: Path, subscriptions: int, ru
 
 
 def _subscribe(workspace: Workspace, count: int) -> list[str]:
-    with socket.socket() as probe:  # a port that refuses
+    with socket.socket() as probe:  # a port that refuses connections
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     sealed = workspace.vault.seal("111")
@@ -105,7 +105,7 @@ def _subscribe(workspace: Workspace, count: int) -> list[str]:
 
 
 def _rounds(workspace: Workspace, daemon: Daemon, rounds: int, last: float) -> Round:
-    """Rounds after an iteration that began at `last` (0 = there was none)."""
+    """Rounds after an iteration that began at `last` (0 = no iteration)."""
     times, statements, requests, failures = [], 0, 0, 0
     for _ in range(rounds):
         _set_back(workspace, last)
@@ -119,7 +119,7 @@ def _rounds(workspace: Workspace, daemon: Daemon, rounds: int, last: float) -> R
 
 
 def _set_back(workspace: Workspace, last: float) -> None:
-    """As an idle iteration that began then has left all rows."""
+    """Set all rows as an idle iteration that began at `last` would leave them."""
     ref = SnapshotRef("xr_000000000000_7_0", 7, 0, round(last * 1e9), last)
     context = Context(current=ref) if last else Context()
     values = {
@@ -155,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--subscriptions", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=2000, help="runs that Dagster already has")
+    parser.add_argument("--runs", type=int, default=2000, help="runs that Dagster has already")
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -177,7 +177,7 @@ def main() -> None:
             one: Round = getattr(figure, what)
             print(
                 f"{figure.database:8} {what:9} {one.ms:8.1f} ms  {one.statements:5} statements to mo_ccpr_log  "
-                f"{one.requests} runs asked for, {one.failures} failures written"
+                f"{one.requests} runs requested, {one.failures} failures logged"
             )
 
     def slowest(what: str) -> float:

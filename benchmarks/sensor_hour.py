@@ -1,16 +1,15 @@
-"""An hour of the sensor in simulated time: does its schedule drift, does anything stay behind, how much does it store?
+"""An hour of the sensor in simulated time: does its schedule drift, what does it leave over, how much does it store?
 
 A recorded database of eleven states is replicated every 60 s; from the twelfth iteration on nothing changes. Ticks
-come every 10 s of a clock that jumps over the waiting in between, so that what really takes time counts as it does in
-a service. Runs are executed in this process, one after another, and copy without Spark: eleven JVMs would be measured
-otherwise. In the end every point is compared with the source. `--json` prints the figures as one JSON object. The last
-line is `drift_s=<delay that grew over the hour> orphans=<snapshots left upstream> runs=… observations=… dagster_mb=…
-mirror_mb=…`.
+come every 10 s of a clock that skips the waiting in between and otherwise runs like the real one. Runs are executed in
+this process, one after another, and copy without Spark: otherwise eleven JVMs would be measured. In the end every
+point is compared with the source. `--json` prints the figures as one JSON object. The last line is `drift_s=<delay
+that grew over the hour> orphans=<snapshots left upstream> runs=… observations=… dagster_mb=… mirror_mb=…`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # run as a file: its folder holds modules that are named like others
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import argparse
 import fcntl
@@ -45,17 +44,17 @@ class Storage:
 
 @dataclass(frozen=True)
 class Figures:
-    """What an hour did.
+    """The result of the simulation.
 
     Attributes
     ----------
     drift_s : by how much the time from the second iteration to the last exceeds the intervals in between.
-    latest_s : the longest that an iteration began after it was due.
-    orphans : snapshots upstream beside the current and the previous one, the most that were seen after a tick.
+    latest_s : the longest time by which an iteration began after it was due.
+    orphans : snapshots upstream other than the current and the previous one, the most after any tick.
     leftovers : files of unfinished work, and locks that are held, at the end.
-    tick_s, run_s : processor time of a tick with an idle iteration, and of a run with the tick that asked for it
+    tick_s, run_s : processor time of a tick with an idle iteration, and of a run with the tick that requested it
         (means).
-    changed, after : when the last change had been replicated, and at the end.
+    before, changed, after : storage at the start, after the last change was replicated, and at the end.
     """
 
     minutes: int
@@ -76,7 +75,7 @@ class Figures:
 
 
 def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], None] = lambda line: None) -> Figures:
-    """Let that many minutes go by. Fails if a run fails or a row differs from the source. CCPR_HOME has to be
+    """Simulate that many minutes. Fails if a run fails or a row differs from the source. CCPR_HOME has to be
     `folder`/home."""
     clock, begins, lates, orphans = Clock(), [], [], 0
     ticks = runs = observations = 0
@@ -104,9 +103,8 @@ def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], N
             if results:
                 changed = _storage(folder)
             what = "run" if results else "idle"
-            say(
-                f"{began - start:6.0f} s  lsn {row.iteration_lsn:3}  {what:4}  late {lates[-1] if lates else 0.0:4.1f} s"
-            )
+            late = lates[-1] if lates else 0.0
+            say(f"{began - start:6.0f} s  lsn {row.iteration_lsn:3}  {what:4}  late {late:4.1f} s")
         compared = _compare(replica, runs)
         after = _storage(folder)
     return Figures(
@@ -129,7 +127,7 @@ def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], N
 
 
 def _compare(replica: Replica, runs: int) -> int:
-    """Every point against the source's rows; the newest as the state of now, too."""
+    """Compare every point with the source's rows, and the present state with the newest. Returns how many points."""
     points = replica.command("points", NAME)
     assert len(points) == runs == replica.about.snapshots
     for snapshot, lsn in enumerate(sorted(point["lsn"] for point in points), 1):
@@ -197,7 +195,8 @@ def main() -> None:
     before, changed, after = figures.before, figures.changed, figures.after
     idle = max(1, figures.observations)
     print(
-        f"{figures.minutes} min: {figures.ticks} ticks, {figures.iterations} iterations, at most {figures.latest_s:.1f} s late; "
+        f"{figures.minutes} min: {figures.ticks} ticks, {figures.iterations} iterations, "
+        f"at most {figures.latest_s:.1f} s late; "
         f"{figures.points_compared} points equal to the source; {figures.leftovers} files left over"
     )
     print(f"processor time: {figures.tick_s:.2f} s an idle iteration, {figures.run_s:.2f} s a run")
@@ -206,7 +205,8 @@ def main() -> None:
         growth = (getattr(after, name) - getattr(changed, name)) / idle / 1e3
         print(f"storage of {name:7}: {steps} MB (start, last change, end); {growth:.2f} kB an idle iteration")
     print(
-        f"drift_s={figures.drift_s:.1f} orphans={figures.orphans} runs={figures.runs} observations={figures.observations} "
+        f"drift_s={figures.drift_s:.1f} orphans={figures.orphans} runs={figures.runs} "
+        f"observations={figures.observations} "
         f"dagster_mb={after.dagster / 1e6:.2f} mirror_mb={after.mirror / 1e6:.2f}"
     )
 

@@ -1,18 +1,18 @@
-"""How fast Spark reads a table of a mirror, beside `spark.read.parquet` of the same rows. `--json` prints the figures
-as one JSON object.
+"""How fast Spark reads a table of a mirror, compared with `spark.read.parquet` of the same rows. `--json` prints the
+figures as one JSON object.
 
-Five million rows: the recorded objects of `wide_and_large` with their tombstones, and copies of the data object under
-other ids. Parquet is what pyarrow writes by default, a file an object. Both sides feed the same aggregate over all
-columns, in turns in one warm session with two cores; a figure is the median of its rounds, in seconds of wall time.
-Worker memory is the greatest resident size of a Python worker while reading, pages of the mapped objects included,
-above the same worker after a job that reads nothing. The small job is a whole `read_table(…).toArrow()` of 20 rows in
-one object. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a second> rows_s=<rows a second>
-worker_mb=<above idle> small_job_s=<seconds>`.
+Five million rows: the recorded objects of `wide_and_large` with their tombstones, and copies of the data object with
+other ids. Parquet is what pyarrow writes by default, one file for an object. Both sides feed the same aggregate over
+all columns, in turns in one warm session with two cores; a figure is the median of its rounds, in seconds of wall
+time. Worker memory is the largest resident size of a Python worker while reading, including pages of the mapped
+objects, minus that of the same worker after a job that reads nothing. The small job is a whole
+`read_table(…).toArrow()` of 20 rows in one object. The last line is `ratio=<Parquet's time / ours> mb_s=<Arrow bytes a
+second> rows_s=<rows a second> worker_mb=<above idle> small_job_s=<seconds>`.
 """
 
 import sys
 
-sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, and not the modules beside this file
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import json
 import os
@@ -118,8 +118,8 @@ def visible_rows(mirror: Mirror, ref: TableRef) -> int:
 
 
 def under_another_id(stats: ObjectStats, content: bytes, number: int) -> tuple[bytes, bytes]:
-    """Stats and file of the same object in another segment: its id stands in the metadata, whose length changes with
-    it."""
+    """Stats and file of the same object in another segment: the metadata contains the id, and its compressed length
+    changes."""
     new_id = stats.object_id[:12] + struct.pack(">I", number) + stats.object_id[16:]
     meta = _LZ4.decompress(
         content[stats.meta.offset : stats.meta.end], decompressed_size=stats.meta.origin, asbytes=True
@@ -142,7 +142,7 @@ def _write_parquet(mirror: Mirror, ref: TableRef, folder: Path, files: int) -> t
 
 
 def aggregate(frame: DataFrame) -> tuple[Any, ...]:
-    """Something of every value, cheap to compute: so that all columns are read and the transfer is what is measured."""
+    """A cheap aggregate of every value, so that all columns are read and the transfer is measured."""
     by_kind = {"string": lambda name: F.sum(F.length(name)), "binary": lambda name: F.sum(F.length(name))}
     (row,) = frame.agg(*(by_kind.get(kind, F.max)(name) for name, kind in frame.dtypes)).collect()
     return tuple(row)
@@ -192,7 +192,7 @@ def small_job(recording: Path, root: Path, spark: SparkSession) -> dict[str, flo
 
 
 def resident(line: str) -> list[float]:
-    """A line of /proc/<pid>/status in MB for each Python worker of our JVM: what the daemon that it started has forked."""
+    """A line of /proc/<pid>/status in MB for each Python worker of our JVM: the processes forked by its daemon."""
     parents, sizes = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -201,7 +201,7 @@ def resident(line: str) -> list[float]:
             status = dict(text.split(":", 1) for text in (folder / "status").read_text().splitlines() if ":" in text)
             parents[int(folder.name)] = int(status["PPid"])
             sizes[int(folder.name)] = int(status[line].split()[0]) * 1024 / 1e6
-        except (FileNotFoundError, ProcessLookupError, KeyError):  # it ended meanwhile
+        except (FileNotFoundError, ProcessLookupError, KeyError):  # the process has ended
             continue
     ours = {pid for pid, parent in parents.items() if _is_below(parent, os.getpid())}
     return [sizes[pid] for pid in ours if parents[pid] in ours]
@@ -216,7 +216,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import replication.spark.read  # noqa: F401 (idle means: with what every reading worker has loaded)
+    import replication.spark.read  # noqa: F401 (an idle worker has loaded what every reading worker has)
 
     yield from batches
 

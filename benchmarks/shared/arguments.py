@@ -1,4 +1,4 @@
-"""What the benchmarks over recordings have in common at their start: the command line, and which recordings they need."""
+"""What the benchmarks over recordings share: their command line, and the check for the recordings that they need."""
 
 import argparse
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.support.recordings_location import recordings_folder
 
 
 def arguments_of(text: str | None, rounds: int) -> argparse.Namespace:
-    """`json` and `rounds` of the command line; `text` is the module's."""
+    """`json` and `rounds` from the command line; `text` is the module's docstring."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -15,7 +15,7 @@ def arguments_of(text: str | None, rounds: int) -> argparse.Namespace:
 
 
 def recordings_with(*scenarios: str) -> Path:
-    """The folder of the recordings; ends the program if one of these is not among them."""
+    """The folder of the recordings. Ends the program if one of these scenarios is missing."""
     folder = recordings_folder()
     missing = [name for name in scenarios if folder is None or not (folder / name).is_dir()]
     if folder is None or missing:
