@@ -9,6 +9,7 @@ predecessor. Source: decisions identity-by-id, other-id-is-truncate.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from matrixone.objects.identifiers import rowid_order
@@ -201,7 +202,7 @@ def _without(keys: pa.Table, others: pa.Table) -> pa.Table:
     """The rows of `keys` that the others do not have."""
     names = keys.column_names
     ours, theirs = (_joinable(table) for table in (keys, others))
-    numbered = ours.append_column("__row", pa.array(range(keys.num_rows), pa.int64()))
+    numbered = ours.append_column("__row", pa.array(np.arange(keys.num_rows)))
     rows = numbered.join(theirs, names, join_type="left anti").column("__row").combine_chunks()
     return keys.take(rows.sort())
 

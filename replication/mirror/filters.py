@@ -332,9 +332,8 @@ def _comparison(operator: Operator, value: Any, form: _Form, column: Column) -> 
         bound = _whole_bound(operator, value, *_limits(kind))
         if isinstance(bound, bool):
             return pc.is_valid if bound else _none
-        scalar = _whole_array([bound], kind)[0]
-    else:
-        scalar = pa.scalar(value, _compared_type(kind))
+        value = _whole(bound, kind)
+    scalar = pa.scalar(value, _compared_type(kind))
     compare = _FUNCTIONS[operator]
     return lambda values: pc.fill_null(compare(_compared(values), scalar), False)
 
@@ -343,7 +342,8 @@ def _membership(values: Sequence[Any], form: _Form, column: Column, *, negated: 
     kind = arrow_type(column)
     if form.whole:
         low, high = _limits(kind)
-        wanted = _whole_array([value for value in values if isinstance(value, int) and low <= value <= high], kind)
+        whole = [value for value in values if isinstance(value, int) and low <= value <= high]
+        wanted = pa.array([_whole(value, kind) for value in whole], _compared_type(kind))
     elif pa.types.is_floating(kind):
         numbers = [value for value in values if value == value]  # nothing is equal to a NaN
         wanted = pa.array([*numbers, *(-value for value in numbers if value == 0)], pa.float64())
@@ -372,11 +372,9 @@ def _limits(kind: pa.DataType) -> tuple[int, int]:
     return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
 
 
-def _whole_array(values: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Whole numbers in the form of `_compared`."""
-    if pa.types.is_decimal(kind):
-        return pa.array([Decimal(value).scaleb(-kind.scale, _EXACT) for value in values], kind)
-    return pa.array(values, _compared_type(kind))
+def _whole(value: int, kind: pa.DataType) -> int | Decimal:
+    """A whole number of units as Arrow takes it."""
+    return Decimal(value).scaleb(-kind.scale, _EXACT) if pa.types.is_decimal(kind) else value
 
 
 def _compared_type(kind: pa.DataType) -> pa.DataType:

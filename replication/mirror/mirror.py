@@ -56,7 +56,7 @@ class Manifest:
     def only(self, names: Sequence[str] | pa.Array) -> "Manifest":
         """The table with some of its data objects; tombstones stay."""
         stored = stats_columns(self.objects.column("stats").combine_chunks()).column("name")
-        wanted = pc.is_in(stored, pa.array(names, pa.string()))
+        wanted = pc.is_in(stored, names if isinstance(names, pa.Array) else pa.array(names, pa.string()))
         return Manifest(self.table, self.objects.filter(pc.or_(self.objects.column("is_tombstone"), wanted)))
 
     def listed_objects(self) -> list[ListedObject]:

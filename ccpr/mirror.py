@@ -1,0 +1,121 @@
+"""A mirror to read from: its points, the tables of a point, a table by its name."""
+
+import os
+
+from ccpr.table import Table
+from ccpr.values import At, Location, Point, TableInfo, house_at, point_of
+from replication.mirror import mirror as house
+from replication.mirror.errors import MirrorNotFound
+from replication.mirror.layout import HEAD
+from replication.mirror.open_store import open_store
+from replication.mirror.points import TableRef
+from replication.mirror.table_read import point_at
+
+_READERS = 8  # manifests are small: on an object store waiting is most of the time
+
+
+def open_mirror(location: Location) -> "Mirror":
+    """Open a mirror for reading.
+
+    Parameters
+    ----------
+    location : the mirror's folder as a path or `file:///` URL, or `s3://bucket/prefix`, behind it if needed
+        `?region=…&endpoint_override=host:port&scheme=http`. Credentials of an object store come from the environment
+        (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), its files or the machine's role, never from the URL.
+
+    Returns
+    -------
+    Mirror
+        What it reads is always the newest state of the files: a mirror that is written meanwhile can be read.
+
+    Raises
+    ------
+    MirrorNotFound
+        Nothing is there, or no point yet.
+    BadName
+        Not a path or a URL of these kinds.
+    StoreFailed
+        The object store does not answer, or refuses.
+    """
+    store = open_store(os.fspath(location))
+    if store.size(HEAD) is None:
+        raise MirrorNotFound("no point of a mirror is here", subject=store.url)
+    return Mirror(house.Mirror(store))
+
+
+class Mirror:
+    """A mirror of tables of one upstream; made by `open_mirror`.
+
+    Attributes
+    ----------
+    url : where it is, without secrets.
+    """
+
+    def __init__(self, mirror: house.Mirror) -> None:
+        self._mirror = mirror
+
+    @property
+    def url(self) -> str:
+        return self._mirror.store.url
+
+    def __repr__(self) -> str:
+        return f"<ccpr.Mirror {self.url}>"
+
+    def points(self) -> list[Point]:
+        """The points that can be read, oldest first.
+
+        Raises
+        ------
+        MirrorDamaged, StoreFailed
+            A file of the mirror is missing, is not what was written, or cannot be read.
+        """
+        return [point_of(point) for point in self._mirror.points()]
+
+    def point(self, at: At = None) -> Point:
+        """The point that shows a time.
+
+        Parameters
+        ----------
+        at : an lsn, a datetime, a text (an lsn, or an ISO time such as ``2026-11-21T09:30``), a `Point`; None = the
+            newest point. A time without a zone is UTC. The newest point that is not later is taken; an lsn of an
+            iteration that found nothing new reads as the point before it.
+
+        Raises
+        ------
+        PointNotReached
+            The mirror does not reach up to there.
+        PointGone
+            The point was there and is no longer retained.
+        BadOption
+            `at` is none of these.
+        """
+        return point_of(point_at(self._mirror, house_at(at)))
+
+    def tables(self, at: At = None) -> list[TableInfo]:
+        """The tables that a point shows, by name. One small file is read a table.
+
+        Parameters
+        ----------
+        at : see `point`.
+
+        Raises
+        ------
+        PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
+            See `point` and `points`.
+        """
+        from concurrent.futures import ThreadPoolExecutor  # brings logging, which nothing else here needs
+
+        refs = sorted(point_at(self._mirror, house_at(at)).tables.values(), key=lambda ref: ref.qualified_name)
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(self._info, refs))
+
+    def table(self, name: str) -> Table:
+        """A table by its name, `database.table`; letter case counts. Nothing is read yet: the name is looked up at the
+        point that is read, since tables come, go and are renamed."""
+        return Table(self._mirror, name)
+
+    def _info(self, ref: TableRef) -> TableInfo:
+        columns = tuple(column.name for column in self._mirror.manifest(ref).table.user_columns)
+        return TableInfo(
+            ref.qualified_name, ref.table_id, ref.kind.value, columns, ref.rows, ref.bytes, ref.objects, ref.lsn
+        )

@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import pytest
+
+import ccpr
+from tests.ccpr.shop import Shop, small_shop
+from tests.support.s3_fixtures import s3_server, s3_url
+from tests.support.spark_fixtures import recorded_mirror
+
+__all__ = ["recorded_mirror", "s3_server", "s3_url"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """See `small_shop`; the test may go on with it."""
+    return small_shop(tmp_path / "mirror")
+
+
+@pytest.fixture
+def mirror(shop: Shop) -> ccpr.Mirror:
+    return ccpr.open_mirror(shop.root)
+
+
+@pytest.fixture
+def orders(mirror: ccpr.Mirror) -> ccpr.Table:
+    return mirror.table("shop.orders")
