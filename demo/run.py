@@ -1,8 +1,8 @@
-"""`make demo`: a recorded MatrixOne database is replicated through five iterations over the wire, and compared with
+"""`make demo`: replicates a recorded MatrixOne database over the wire in five iterations, and compares the replica with
 the source each time.
 
-It types the commands that a person would type; the last iteration is a run of the Dagster assets. At the end Spark
-reads the table at two points. Everything it makes lies in demo-run/, which is made anew each time.
+It runs the commands that a person would type; the last iteration is a run of the Dagster assets. At the end Spark
+reads the table at two points. All files are in demo-run/, which is deleted when the demo starts.
 """
 
 import json
@@ -41,7 +41,7 @@ DATABASE, TABLE, NAME = "gd_dml", "gd_dml.acc", "bank"
 MIRROR = HOME / "mirrors" / NAME
 PASSWORD_VARIABLE = "UPSTREAM_PASSWORD"
 HAPPENED = (
-    "50,000 rows were there",
+    "50,000 rows at the start",
     "600 rows inserted",
     "4,600 rows updated",
     "5,155 rows deleted",
@@ -53,49 +53,46 @@ out = Console(highlight=False)
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the emulator is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the emulator is stopped, too
     started = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
     prepare_environment()
     out.rule("[bold]Replicating a MatrixOne database from the outside")
-    out.print(f"A MatrixOne is played from a recording; all that is made lies in {FOLDER.relative_to(ROOT)}/.\n")
+    out.print(f"A recording is replayed as the upstream MatrixOne. All files are in {FOLDER.relative_to(ROOT)}/.\n")
     with emulator() as port:
         subscribe(port)
         outcomes = [iterate(number) for number in range(1, len(HAPPENED) + 1)]
     show(outcomes)
     read_with_spark(before=2, after=5)
     out.print(f"\n[bold green]Done[/] in {time.monotonic() - started:.0f} s. What you can do now:")
+    ccpr_here = f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr"
     for command, what in (
         (
             "make ui",
-            "the five assets of the last iteration in Dagster's UI: open http://127.0.0.1:3000 (PORT= for another port)",
+            "see the assets and the last iteration's run in Dagster's UI, http://127.0.0.1:3000 (PORT= for another)",
         ),
-        (f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr points {NAME}", "the points that can be read"),
-        (
-            f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr export {NAME} {TABLE} --at 1 --out acc.parquet",
-            "a table as it was",
-        ),
+        (f"{ccpr_here} points {NAME}", "list the points that can be read"),
+        (f"{ccpr_here} export {NAME} {TABLE} --at 1 --out acc.parquet", "export the table as it was after iteration 2"),
     ):
         out.print(f"  [bold]{command}[/]\n      [dim]{what}[/]", soft_wrap=True)
 
 
 def prepare_environment() -> None:
-    """A state folder and a Dagster of the demo's own."""
+    """A state folder and a Dagster instance for the demo."""
     dagster_home = HOME / "dagster"
     dagster_home.mkdir(parents=True)
     shutil.copy(ROOT / "dagster.yaml", dagster_home)
     os.environ |= {"CCPR_HOME": str(HOME), "DAGSTER_HOME": str(dagster_home), PASSWORD_VARIABLE: "any"}
     os.environ.pop("CCPR_CATALOG", None)
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
-    )  # the steps stand in Dagster's events
+    # The steps are in Dagster's events.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 @contextmanager
 def emulator() -> Iterator[int]:
-    """The port of an emulator that plays the recording, in a process of its own."""
+    """The port of an emulator that replays the recording in another process."""
     words = ["emulator", "--recording", str(RECORDING.relative_to(ROOT))]
-    told(words)
+    print_command(words)
     process = subprocess.Popen([CCPR, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -123,12 +120,11 @@ def iterate(number: int) -> dict:
     out.print(f"\n[bold]{number}. upstream: {HAPPENED[number - 1]}[/]")
     outcome = ccpr("run", NAME) if number < len(HAPPENED) else materialize()
     copied, whole = outcome["bytes_copied"], outcome["bytes_total"]
-    out.print(
-        f"  copied {size_text(copied)} in {counted(outcome['objects_copied'], 'object')}; the replica is {size_text(whole)}"
-    )
+    objects = counted(outcome["objects_copied"], "object")
+    out.print(f"  copied {size_text(copied)} in {objects}; the replica has {size_text(whole)}")
     replica = read_replica()
     assert_rows_equal(replica, expected(number))
-    out.print(f"  [green]✓[/] {replica.num_rows:,} rows, each equal to the source's")
+    out.print(f"  [green]✓[/] {replica.num_rows:,} rows, all equal to the source's")
     return outcome | {"rows": replica.num_rows}
 
 
@@ -141,7 +137,7 @@ def read_replica() -> pa.Table:
 
 def materialize() -> dict:
     """A run of the five assets, as the sensor or the button in the UI starts it."""
-    warnings.simplefilter("ignore")  # Dagster's notices about its own interfaces
+    warnings.simplefilter("ignore")  # Dagster's warnings about its own interfaces
     import dagster as dg
 
     from ccpr_assets.partitions import sync_partitions
@@ -153,9 +149,8 @@ def materialize() -> dict:
         sync_partitions(instance, workspace)
         workspace.close()
         start_spark()
-        out.print(
-            f"  [dim]Dagster: materialize upstream_snapshots … applied_tables of partition[/] {NAME}", soft_wrap=True
-        )
+        what = "materialize upstream_snapshots … applied_tables of partition"
+        out.print(f"  [dim]Dagster: {what}[/] {NAME}", soft_wrap=True)
         try:
             result = defs.resolve_job_def("ccpr_sync_job").execute_in_process(
                 partition_key=NAME,
@@ -194,8 +189,8 @@ def show(outcomes: list[dict]) -> None:
 
 
 def start_spark() -> "SparkSession":
-    """The session of this process. An interruption waits until it is there: a JVM that is left alone while it starts
-    would stay."""
+    """The session of this process. An interruption is delayed until the session has started: a JVM that loses its
+    parent while it starts would keep running."""
     from replication.spark.session import settings_of, spark_session
 
     waiting: list[int] = []
@@ -204,7 +199,7 @@ def start_spark() -> "SparkSession":
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with out.status("Spark starts"):
+        with out.status("Starting Spark"):
             spark = spark_session(settings_of(HOME))
     finally:
         for number, handler in before.items():
@@ -215,18 +210,15 @@ def start_spark() -> "SparkSession":
 
 
 def read_with_spark(before: int, after: int) -> None:
-    """The table at two points, through the data source; both compared with what the upstream had then."""
+    """Read the table at two points through the data source, and compare both with what the upstream had then."""
     out.print("\n[bold]Spark reads the table at two points[/]")
     spark = start_spark()
     try:
         counts: list[dict[str, int]] = []
         for number in (before, after):
             at = number - 1
-            out.print(
-                f'  [dim]spark.read.format("matrixone").option("mirror", "{MIRROR.relative_to(ROOT)}").option("table", "{TABLE}")'
-                f'.option("at", {at}).load()[/]',
-                soft_wrap=True,
-            )
+            options = f'option("mirror", "{MIRROR.relative_to(ROOT)}").option("table", "{TABLE}").option("at", {at})'
+            out.print(f'  [dim]spark.read.format("matrixone").{options}.load()[/]', soft_wrap=True)
             frame = (
                 spark.read.format("matrixone")
                 .option("mirror", str(MIRROR))
@@ -245,7 +237,7 @@ def read_with_spark(before: int, after: int) -> None:
     for tag in sorted(counts[0] | counts[1]):
         table.add_row(tag, *(f"{count.get(tag, 0):,}" for count in counts))
     out.print(table)
-    out.print("  [green]✓[/] both equal the source's rows at that time")
+    out.print("  [green]✓[/] both equal the source's rows at that point")
 
 
 def expected(number: int) -> pa.Table:
@@ -254,8 +246,8 @@ def expected(number: int) -> pa.Table:
 
 
 def ccpr(*words: str) -> dict:
-    """Run a command as a person would, and take its answer as JSON. Ends the demo if it fails."""
-    told(words)
+    """Run a command as a person would. Returns its output as JSON; ends the demo if the command fails."""
+    print_command(words)
     process = subprocess.run([CCPR, *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if process.returncode:
         out.print(process.stdout, markup=False)
@@ -263,7 +255,7 @@ def ccpr(*words: str) -> dict:
     return json.loads(process.stdout)
 
 
-def told(words: list[str] | tuple[str, ...]) -> None:
+def print_command(words: list[str] | tuple[str, ...]) -> None:
     out.print(f"  [dim]$[/] ccpr {' '.join(words)}", soft_wrap=True)
 
 
