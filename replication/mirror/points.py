@@ -131,7 +131,7 @@ class Point:
             )
         if len(found) != 1:
             what = (
-                "the point has no such table"
+                "no such table in the point"
                 if not found
                 else "several tables are written this way; a dot in a name makes it ambiguous"
             )

