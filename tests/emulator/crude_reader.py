@@ -1,5 +1,4 @@
-"""An object reader as a stranger writes it from spec/object-format.md in an afternoon: struct, loops, nothing of this
-project."""
+"""A simple object reader, written from docs/format/object-file.md only: struct and loops, no code of this project."""
 
 import struct
 import uuid

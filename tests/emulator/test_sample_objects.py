@@ -1,4 +1,4 @@
-"""The sample objects are what stands beside them: rows as Parquet, columns and stats as JSON."""
+"""The sample objects contain the rows, columns and stats of the Parquet and JSON files in their folders."""
 
 import json
 import struct
@@ -92,8 +92,8 @@ def _samples() -> list[str]:
 
 
 @pytest.mark.parametrize("label", _samples())
-def test_a_reader_of_another_hand_finds_the_same(folder: Path, label: str) -> None:
-    """Header, extents, stats, values, null counts and zone maps, by `crude_reader`, which knows the specification only."""
+def test_an_independent_reader_finds_the_same(folder: Path, label: str) -> None:
+    """Header, extents, stats, values, null counts and zone maps, by `crude_reader`, which shares no code with ours."""
     about = json.loads((folder / label / "about.json").read_text())
     content = (folder / label / about["object"]).read_bytes()
     found = crude_reader.read(content)
@@ -160,7 +160,7 @@ def _check_zone_map(zone: bytes, vector: crude_reader.Vector) -> None:
         assert zone[61] & 0x80 or high >= max(cells)[:30]
 
 
-def test_a_stranger_finds_his_way(folder: Path) -> None:
+def test_the_readme_describes_every_key_and_type(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     assert "about.json" in text
     keys = {key for about in folder.glob("*/about.json") for key in json.loads(about.read_text())}
@@ -170,10 +170,10 @@ def test_a_stranger_finds_his_way(folder: Path) -> None:
         for column in json.loads(about.read_text())["columns"]
         for key in column
     }
-    assert all(f"`{key}`" in text for key in keys), "each key is told"
+    assert all(f"`{key}`" in text for key in keys), "each key is described"
     named = {
         column["type"][0]
         for about in folder.glob("*/about.json")
         for column in json.loads(about.read_text())["columns"]
     }
-    assert all(f"| {oid} |" in text for oid in named), "each type number is told"
+    assert all(f"| {oid} |" in text for oid in named), "each type number is described"

@@ -1,4 +1,4 @@
-"""A client of the emulator that sees what is on the wire: bytes, column names, type codes."""
+"""A client of the emulator that returns what is on the wire: bytes, column names, type codes."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from tests.support.recordings_location import recordings_folder
 
 @dataclass
 class Client:
-    """One connection. `answer` gives (column names, type codes, rows), `rows` the rows only, `error` the (number,
-    text) of a refusal."""
+    """One connection. `answer` returns (column names, type codes, rows), `rows` the rows only, `error` the (number,
+    text) of an error."""
 
     connection: Any
 
@@ -71,14 +71,14 @@ def connect() -> Iterator[Connect]:
 
 
 def scenario_names() -> list[str]:
-    """The recordings there are; one stand-in where there are none, so that the `recordings` fixture can skip (or fail
+    """The names of the recordings; ["none"] without recordings, so that the `recordings` fixture can skip (or fail
     under CI=true)."""
     folder = recordings_folder()
     return sorted(path.parent.name for path in folder.glob("*/about.json")) if folder is not None else ["none"]
 
 
 def folder_of(recordings: Path, name: str, snapshots: int = 1) -> Path:
-    """A scenario's folder with so many snapshots at least. A small sample may lack it: the test is skipped then, never
+    """A scenario's folder with at least so many snapshots. If a small sample lacks it the test is skipped, but never
     under CI=true."""
     folder = recordings / name
     if not (folder / f"snapshot-{snapshots:03}").is_dir() and os.environ.get("CI", "").lower() != "true":
@@ -87,7 +87,7 @@ def folder_of(recordings: Path, name: str, snapshots: int = 1) -> Path:
 
 
 def recorded(path: Path) -> tuple[list[str], list[int], list[tuple[bytes | None, ...]]]:
-    """A recorded answer as `Client.answer` gives it."""
+    """A recorded answer in the form of `Client.answer`."""
     return as_answer(json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -1,6 +1,5 @@
-"""SQL that a client asks of mo_catalog and of the server itself."""
+"""What a client reads from mo_catalog."""
 
-import random
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream import statements
 from tests.support.wire_client import Connect, folder_of
-from wire.server import StatementError
-from wire.statements import parse
 
 pytestmark = pytest.mark.recordings
 
@@ -24,7 +21,8 @@ pytestmark = pytest.mark.recordings
             [b"v1"],
         ),
         (
-            "select relname from mo_catalog.mo_tables where relkind = \"r\" and relname like 'fk_' order by relname desc",
+            'select relname from mo_catalog.mo_tables where relkind = "r" '
+            "and relname like 'fk_' order by relname desc",
             [b"fkp", b"fkc"],
         ),
         ("select relname from mo_catalog.mo_tables where relname like 'fk%' order by `relname` limit 1", [b"fkc"]),
@@ -133,82 +131,3 @@ def test_snapshots_are_in_the_publishers_own_table(recordings: Path, connect: Co
             expected = [(b"s1", str(ts).encode(), b"database", database.encode())]
             assert client.rows(sql) == (expected if seen else [])
             assert connect(emulator.port, user=f"{publisher}:x").rows(sql) == expected
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select 1",
-        "select 1 as one, 'a''b'",
-        "select version()",
-        "select @@version_comment limit 1",
-        "/* mysql-connector-j */ SELECT @@session.auto_increment_increment AS auto_increment_increment, @@character_set_client AS c",
-        "SELECT @@max_allowed_packet,@@system_time_zone,@@time_zone,@@transaction_isolation",
-        "select database(), user(), connection_id(), current_role(), current_role_name()",
-        "SET NAMES utf8mb4",
-        "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_general_ci'",
-        "SET @@session.autocommit = OFF",
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-        "set role moadmin",
-        "show variables like 'sql_mode'",
-        "SHOW WARNINGS",
-        "show databases",
-        "start transaction read only",
-        "commit",
-        "use mo_catalog",
-    ],
-)
-def test_what_clients_send_when_they_connect_is_answered(recordings: Path, connect: Connect, sql: str) -> None:
-    with RecordedUpstream(recordings / "dml") as emulator:
-        connect(emulator.port).rows(sql)
-
-
-@pytest.mark.parametrize(
-    ("sql", "number"),
-    [
-        ("", 1064),
-        (";", 1064),
-        ("selekt 1", 1064),
-        ("select", 1064),
-        ("select * from", 1064),
-        ("select * from mo_catalog.mo_tables where", 1064),
-        ("select * from mo_catalog.mo_tables where a = 'x", 1064),
-        ("select * from mo_catalog.mo_tables where a = 1 or b = 2", 1064),
-        ("select * from mo_catalog.mo_tables where " + "(" * 5000 + "a = 1", 1064),
-        ("select 1; select 2", 1064),
-        ("drop database gd_dml", 1064),
-        ("create snapshot s for database from sys publication p", 1064),
-        ("create snapshot s for database a.b from sys publication p", 1064),
-        ("OBJECTLIST", 1064),
-        ("select sleep(1)", 1064),
-        ("select @user_variable", 1064),
-        ("\xff\x00", 1064),
-        ("select * from gd_dml.acc", 1146),
-        ("select * from mo_catalog.mo_user", 1146),
-        ("select nothing from mo_catalog.mo_tables", 20301),
-        ("select @@no_such_variable", 20101),
-    ],
-)
-def test_what_is_unknown_gets_an_error_and_the_connection_goes_on(
-    recordings: Path, connect: Connect, sql: str, number: int
-) -> None:
-    with RecordedUpstream(recordings / "dml") as emulator:
-        client = connect(emulator.port)
-        assert client.error(sql)[0] == number
-        assert client.one("select 1") == b"1"
-        assert emulator.status().errors == 1
-
-
-def test_any_text_is_parsed_or_refused() -> None:
-    clauses = (
-        "select * from mo_catalog.mo_tables {mo_ts = 1} where a in ( 'x' , 2 ) and b is not null order by c limit 1 ;",
-        "create snapshot if not exists ` ' for database table from publication show publications like \" set role use",
-    )
-    pieces = " ".join(clauses).split(" ")
-    chosen = random.Random(1)
-    for _ in range(3000):
-        text = " ".join(chosen.choice(pieces) for _ in range(chosen.randrange(1, 15)))
-        try:
-            parse(text)
-        except StatementError as error:
-            assert error.number == 1064  # noqa: PT017

@@ -1,4 +1,4 @@
-"""Faults strike where and as often as they were asked to."""
+"""Faults strike where they should, and as many times as they should."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Each fault, asked by API, by a statement and by option, strikes as often as it says, and then all is well again."""
+"""Each fault, injected by API, by a statement and by option, strikes as many times as it says and then no more."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Faults asked for on the wire and by option, against a simulated upstream."""
+"""Faults injected by statements and by options into a simulated upstream."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def client(simulated: SimulatedUpstream, connect: Connect) -> Client:
     return client
 
 
-def test_a_fault_is_told_by_its_name_and_fields() -> None:
+def test_a_fault_is_read_from_its_name_and_fields() -> None:
     assert parse_fault("delay kind=object_list seconds=0.5 times=0") == Delay("object_list", 0.5, 0)
     assert parse_fault("missing_object object_name='a b'") == MissingObject("a b")
     assert parse_fault("crash after_effect=true") == Crash(after_effect=True)

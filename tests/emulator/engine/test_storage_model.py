@@ -60,7 +60,7 @@ def plain(rows: Rows) -> dict[int, str]:
 
 def found(table: pa.Table) -> dict[int, str]:
     rows = dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
-    assert len(rows) == table.num_rows, "a key stands twice"
+    assert len(rows) == table.num_rows, "a key occurs twice"
     return rows
 
 
@@ -85,7 +85,7 @@ class Engine(RuleBasedStateMachine):
         self.taken = 0
 
     def now(self) -> int:
-        """Stands still now and then: commits share a physical time, and differ in the logical one."""
+        """Does not always advance: then commits have the same physical time and differ in the logical one."""
         self.time += 1
         return self.time // 3
 

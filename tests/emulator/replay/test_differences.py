@@ -89,7 +89,7 @@ def test_renamed_and_dropped_tables_keep_to_their_ids(recordings: Path) -> None:
     assert b"gone" not in targets
 
 
-def test_a_list_of_what_was_flushed_earlier_carries_the_newer_names(recordings: Path) -> None:
+def test_a_list_of_what_was_flushed_earlier_has_the_newer_names(recordings: Path) -> None:
     recording = open_recording(folder_of(recordings, "ddl", 6))
     shown = differences.full_list(
         recording.snapshots, 2, 3

@@ -141,7 +141,7 @@ def _container(kind: int, entries: bytes, count: int, rest: bytes = b"") -> byte
         _container(0x01, struct.pack("<IHBI", 19, 3, 0x04, 1), 1, b"k\xffy"),
     ],
 )
-def test_what_is_no_json_is_damage(raw: bytes) -> None:
+def test_what_is_not_json_is_damage(raw: bytes) -> None:
     with pytest.raises(ObjectDamaged):
         decode(raw)
 

@@ -93,7 +93,7 @@ def test_an_object_is_compared_with_its_stats() -> None:
         FILE[:100],
     ],
 )
-def test_what_is_no_object_is_refused_with_a_typed_error(data: bytes) -> None:
+def test_what_is_not_an_object_is_refused_with_a_typed_error(data: bytes) -> None:
     with pytest.raises((ObjectDamaged, ObjectUnsupported)):
         ObjectFile(data)
 

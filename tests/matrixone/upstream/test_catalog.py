@@ -94,7 +94,7 @@ def test_ids_comments_and_views_are_kept(recordings: Path):
     assert [column.name for column in tables["weird name é"].columns] == ["select", "a b"]
 
 
-def test_partitions_are_told_from_the_table_that_they_make_up(recordings: Path):
+def test_partitions_are_distinguished_from_their_table(recordings: Path):
     catalog = _catalog(_snapshot(recordings, "partitioned/snapshot-001"))
     assert catalog.partitioned == ("part",)
     kinds = {table.name: table.kind for table in catalog.tables}
@@ -138,7 +138,7 @@ def test_labels_follow_the_ddl_as_long_as_it_is_the_text_that_is_stored():
 
 
 def _rows(**changes: dict[str, bytes]) -> tuple[Answer, Answer, Answer, Answer]:
-    """A database with one table, with an enum whose members stand in the DDL text only."""
+    """A database with one table, with an enum whose members are in the DDL text only."""
     tables = {
         "rel_id": b"7",
         "relname": b"t",
@@ -217,7 +217,7 @@ def test_a_missing_column_is_refused_by_name():
         tables_from_rows(database, tables, without, ddl, at=AT)
 
 
-def test_a_database_that_is_not_there_is_said_so():
+def test_a_database_that_is_not_there_is_an_error():
     database, tables, columns, ddl = _rows()
     with pytest.raises(DatabaseMissing):
         tables_from_rows(replace(database, rows=[]), tables, columns, ddl, at=AT)
@@ -269,7 +269,7 @@ def test_a_table_whose_ddl_the_server_cannot_write_stays_without_and_keeps_no_ot
     assert [(found.ddl, replace(found, ddl=table.ddl) == table) for found, table in differing] == [("", True)]
 
 
-def test_a_ddl_text_that_is_no_text_is_left_out():
+def test_a_ddl_text_that_is_not_utf8_is_left_out():
     database, tables, columns, ddl = _rows()
     (table,) = tables_from_rows(
         database, tables, columns, replace(ddl, rows=[(*ddl.rows[0][:-1], b"CREATE TABLE \xff")]), at=AT

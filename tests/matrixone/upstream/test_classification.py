@@ -8,9 +8,7 @@ from matrixone.upstream import errors
 from matrixone.upstream.classification import classify
 
 LIST = "__++__internal_object_list s - sys p"
-
 CREATE = "CREATE SNAPSHOT IF NOT EXISTS `s` FOR DATABASE `d` FROM `sys` PUBLICATION `p`"
-
 SELECT = "SELECT 1"
 
 

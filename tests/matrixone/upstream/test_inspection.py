@@ -1,4 +1,4 @@
-"""What an upstream tells of itself, and what comes of answers that make no sense."""
+"""What is read of an upstream before replication, also from answers that make no sense."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -22,8 +22,8 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 PUBLICATION = Publication("pub", "sys", 0)
 
 
-class Told:
-    """Stands in for a session: gives one answer."""
+class Answering:
+    """A session with the same answer to every statement."""
 
     def __init__(self, *rows: tuple[Any, ...], columns: tuple[str, ...] = ("x",)) -> None:
         self.answer = Answer(
@@ -45,13 +45,15 @@ def ticking(*times: float) -> Callable[[], float]:
 
 
 def test_the_clock_is_read_between_question_and_answer() -> None:
-    whole = read_clock(Told(("2026-11-21 12:00:00",)), ticking(NOON + 10.4, NOON + 10.6))  # type: ignore[arg-type]
+    whole = read_clock(Answering(("2026-11-21 12:00:00",)), ticking(NOON + 10.4, NOON + 10.6))  # type: ignore[arg-type]
     assert whole == ClockReading(pytest.approx(10.0), pytest.approx(0.6))
-    exact = read_clock(Told(("2026-11-21 12:00:00.250",)), ticking(NOON, NOON + 0.5))  # type: ignore[arg-type]
+    exact = read_clock(Answering(("2026-11-21 12:00:00.250",)), ticking(NOON, NOON + 0.5))  # type: ignore[arg-type]
     assert exact == ClockReading(pytest.approx(0.0), pytest.approx(0.25))
 
 
-@pytest.mark.parametrize("session", [Refusing(), Told(("soon",)), Told(), Told(("1", "2")), Told((None,))])
+@pytest.mark.parametrize(
+    "session", [Refusing(), Answering(("soon",)), Answering(), Answering(("1", "2")), Answering((None,))]
+)
 def test_a_clock_that_cannot_be_read_is_none(session: Any) -> None:
     assert read_clock(session, ticking(NOON, NOON)) is None
 
@@ -63,10 +65,10 @@ def test_what_a_server_does_not_answer_is_none() -> None:
         None,
         None,
     )
-    assert read_tables(Told((1,), columns=("rel_id",)), PUBLICATION, "db") is None  # type: ignore[arg-type]
+    assert read_tables(Answering((1,), columns=("rel_id",)), PUBLICATION, "db") is None  # type: ignore[arg-type]
 
 
-def test_tables_are_told_apart() -> None:
+def test_kinds_of_tables_are_distinguished() -> None:
     columns = ("rel_id", "relname", "relkind", "partitioned")
     rows = [
         (1, "t", "r", 0),
@@ -75,12 +77,12 @@ def test_tables_are_told_apart() -> None:
         (4, "e", "e", 0),
         (5, "__mo_index_secondary_x", "i", 0),
     ]
-    told: Any = Told(*rows, columns=columns)
-    assert read_tables(told, PUBLICATION, "db") == DatabaseTables((1, 2), ("p",), (("e", "e"), ("v", "v")))
+    session: Any = Answering(*rows, columns=columns)
+    assert read_tables(session, PUBLICATION, "db") == DatabaseTables((1, 2), ("p",), (("e", "e"), ("v", "v")))
 
 
 @pytest.mark.recordings
-def test_a_recorded_upstream_tells_its_version_role_and_tables(play: Callable[..., Any]) -> None:
+def test_version_role_and_tables_of_a_recorded_upstream_are_read(play: Callable[..., Any]) -> None:
     upstream = play("dml")
     with upstream.connect() as session:
         assert "MatrixOne" in (server_version(session) or "")

@@ -102,7 +102,7 @@ def test_a_list_that_breaks_off_raises_and_can_be_asked_for_again(play: Callable
     assert _list(upstream, session, "xr_1").num_rows == 60
 
 
-def test_a_snapshot_that_is_gone_is_said_so(play: Callable[..., Any]):
+def test_a_snapshot_that_is_gone_is_an_error(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     _snapshot(upstream, session, "xr_1")
@@ -114,7 +114,7 @@ def test_a_snapshot_that_is_gone_is_said_so(play: Callable[..., Any]):
         _list(upstream, session, "xr_2", against="xr_1")
 
 
-def test_a_history_that_no_longer_reaches_back_is_said_so(play: Callable[..., Any]):
+def test_a_history_that_no_longer_reaches_back_is_an_error(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     _snapshot(upstream, session, "xr_1")
@@ -198,7 +198,7 @@ def test_only_a_time_of_zero_means_not_deleted():
         (5, b"true"),
     ],
 )
-def test_a_malformed_cell_is_refused_wherever_it_stands(place: int, value: bytes | None):
+def test_a_malformed_cell_is_refused_in_any_column(place: int, value: bytes | None):
     bad = (*GOOD[:place], value, *GOOD[place + 1 :])
     with pytest.raises(UnreadableObjectList) as raised:
         _listed(GOOD, bad, GOOD)
@@ -236,7 +236,7 @@ def test_objects_arrive_as_they_were_recorded_whatever_the_chunks(
     ]
 
 
-def test_a_connection_cut_inside_a_chunk_is_mended(play: Callable[..., Any], recordings: Path):
+def test_a_chunk_is_requested_again_after_its_connection_was_cut(play: Callable[..., Any], recordings: Path):
     upstream = play("dml", chunk_bytes=10_000)
     session = upstream.connect()
     stats = max(_objects(upstream, session), key=lambda stats: stats.size)
@@ -269,7 +269,7 @@ def test_a_connection_that_is_always_cut_ends_in_an_error(play: Callable[..., An
         WrongChunkLength(5_000),
     ],
 )
-def test_a_lie_about_sizes_is_found_out_and_never_is_too_much_yielded(
+def test_wrong_sizes_are_found_and_never_are_too_many_bytes_yielded(
     play: Callable[..., Any], lie: Any, chunk_bytes: int
 ):
     upstream = play("dml", chunk_bytes=chunk_bytes)
@@ -291,7 +291,7 @@ def test_a_chunk_far_longer_than_the_object_is_not_read_to_its_end(play: Callabl
         list(get_object(session, upstream.publication, stats.name, stats.size))
 
 
-def test_stats_that_tell_another_size_than_the_file_has_are_found_out(play: Callable[..., Any]):
+def test_stats_with_another_size_than_the_files_are_found(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     stats = _objects(upstream, session)[0]
@@ -300,7 +300,7 @@ def test_stats_that_tell_another_size_than_the_file_has_are_found_out(play: Call
             list(get_object(session, upstream.publication, stats.name, size))
 
 
-def test_an_object_that_was_collected_is_said_so(play: Callable[..., Any]):
+def test_an_object_that_was_collected_is_an_error(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     stats = _objects(upstream, session)[0]
@@ -312,7 +312,7 @@ def test_an_object_that_was_collected_is_said_so(play: Callable[..., Any]):
 @pytest.mark.parametrize(
     "name", ["", "x", "../../etc/passwd", "ckp/meta_0-0_1-0.ckp", "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000 1"]
 )
-def test_a_name_that_is_no_objects_name_is_never_sent(name: str):
+def test_a_name_that_is_not_an_objects_name_is_never_sent(name: str):
     session: Any = Scripted()
     with pytest.raises(BadObjectName):
         list(get_object(session, PUBLICATION, name, 10))

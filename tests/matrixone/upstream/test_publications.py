@@ -48,7 +48,7 @@ def test_the_publishers_number_is_looked_up(play: Callable[..., Any], scenario: 
     assert account_id(upstream.connect(), upstream.publication.publisher.upper()) == upstream.publication.publisher_id
 
 
-def test_an_account_that_is_not_there_is_said_so(play: Callable[..., Any]):
+def test_an_account_that_is_not_there_is_an_error(play: Callable[..., Any]):
     with pytest.raises(AccountMissing):
         account_id(play("dml").connect(), "nobody")
 
@@ -136,7 +136,7 @@ def test_a_role_that_is_not_the_admin_role_may_not_take_snapshots(play: Callable
 
 
 @pytest.mark.parametrize("silent", PROBES)
-def test_a_question_that_the_server_does_not_know_is_no_failure(play: Callable[..., Any], silent: str):
+def test_a_statement_that_the_server_does_not_know_is_not_an_error(play: Callable[..., Any], silent: str):
     upstream = play("dml")
     _unknown(upstream, silent)
     check_admission(upstream.connect(), upstream.publication, upstream.database, "acc")
@@ -158,7 +158,7 @@ def test_coverage_answers_where_the_publications_cannot_be_read(play: Callable[.
             check_admission(session, upstream.publication, upstream.database, table)
 
 
-def test_a_published_database_without_the_table_is_told_from_an_unpublished_one(play: Callable[..., Any]):
+def test_a_published_database_without_the_table_is_distinguished_from_an_unpublished_one(play: Callable[..., Any]):
     upstream = play("dml")
     with pytest.raises(TableMissing):
         check_admission(upstream.connect(), upstream.publication, upstream.database, "nothing")
@@ -180,7 +180,7 @@ def test_a_view_cannot_be_subscribed_to(play: Callable[..., Any]):
         check_admission(session, upstream.publication, upstream.database, "v1")
 
 
-def test_a_lost_connection_is_no_answer(play: Callable[..., Any]):
+def test_a_lost_connection_is_not_an_answer(play: Callable[..., Any]):
     upstream = play("dml")
     upstream.emulator.inject(CutStatement("select_mo_pubs", times=0))
     with pytest.raises(ConnectionLost):
@@ -280,12 +280,12 @@ def test_one_that_does_not_cover_it_is_refused_with_what_to_alter(play: Callable
     assert "ALTER PUBLICATION `pub_table_level`" in raised.value.remedy
 
 
-def test_a_database_that_nobody_has_is_told(play: Callable[..., Any]):
+def test_a_database_that_no_account_has_is_an_error(play: Callable[..., Any]):
     with pytest.raises(DatabaseMissing):
         choose_publication(play("dml").connect(), "nowhere", None)
 
 
-def test_a_login_of_another_account_is_told_what_to_run(play: Callable[..., Any]):
+def test_the_error_for_a_login_of_another_account_names_what_to_run(play: Callable[..., Any]):
     upstream = play("other_account", strict_publication=True)
     with pytest.raises(NotPermitted) as raised:
         choose_publication(upstream.connect(account="acc1"), upstream.database, "t")
@@ -331,7 +331,9 @@ def test_several_publications_are_listed():
         ((0, 7), "Or: As admin of account sys: CREATE PUBLICATION"),
     ],
 )
-def test_none_is_told_with_the_statement_of_the_account_that_has_the_database(owners: tuple[int, ...], wanted: str):
+def test_the_error_for_no_publication_names_the_statement_of_the_account_that_has_the_database(
+    owners: tuple[int, ...], wanted: str
+):
     session: Any = Catalogs(owners=owners)
     with pytest.raises(PublicationMissing) as raised:
         choose_publication(session, "d", None)

@@ -111,7 +111,7 @@ def _listener(greeting: bytes | None) -> Iterator[int]:
             peer.close()
 
 
-def test_a_listener_that_stays_silent_is_given_up_after_the_connect_timeout():
+def test_a_listener_that_stays_silent_is_an_error_after_the_connect_timeout():
     with _listener(None) as port:
         start = time.monotonic()
         with pytest.raises(UpstreamUnreachable):
@@ -130,7 +130,7 @@ def test_a_listener_that_stays_silent_is_given_up_after_the_connect_timeout():
         b"\xff\xff\xff\x00" + b"x" * 50,
     ],
 )
-def test_a_listener_that_speaks_something_else_is_no_upstream(greeting: bytes):
+def test_a_listener_that_speaks_something_else_is_not_an_upstream(greeting: bytes):
     with _listener(greeting) as port, pytest.raises(UpstreamUnreachable):
         Session.connect(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=1)
 
@@ -225,7 +225,7 @@ def test_an_error_of_the_server_leaves_the_connection_in_use(play: Callable[...,
 
 
 @pytest.mark.recordings
-def test_after_a_broken_answer_the_next_statement_connects_anew(play: Callable[..., Any]):
+def test_after_a_broken_answer_the_next_statement_connects_again(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     upstream.emulator.inject(CutStatement("select_mo_tables"))
@@ -236,7 +236,7 @@ def test_after_a_broken_answer_the_next_statement_connects_anew(play: Callable[.
 
 
 @pytest.mark.recordings
-def test_an_upstream_that_falls_silent_is_given_up_after_the_read_timeout(play: Callable[..., Any]):
+def test_an_upstream_that_falls_silent_is_an_error_after_the_read_timeout(play: Callable[..., Any]):
     upstream = play("dml")
     upstream.emulator.inject(Delay("select_mo_tables", seconds=1.5))
     with Session.connect(upstream.endpoint(), PASSWORD, read_timeout=0.2) as session:
@@ -248,7 +248,7 @@ def test_an_upstream_that_falls_silent_is_given_up_after_the_read_timeout(play: 
 
 
 @pytest.mark.recordings
-def test_a_read_is_repeated_after_a_lost_connection_and_given_up_after_the_last_attempt(play: Callable[..., Any]):
+def test_a_read_is_repeated_after_a_lost_connection_and_fails_after_the_last_attempt(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
     upstream.emulator.inject(CutStatement("select_mo_tables", times=2))
@@ -305,7 +305,7 @@ def test_a_stream_comes_in_chunks_and_says_its_columns_even_when_empty(play: Cal
 
 @pytest.mark.recordings
 @pytest.mark.filterwarnings("error")
-def test_a_stream_that_is_given_up_drops_its_connection_and_the_session_goes_on(play: Callable[..., Any]):
+def test_a_stream_that_is_closed_early_drops_its_connection_and_the_session_goes_on(play: Callable[..., Any]):
     upstream = play("many_tables")
     session = upstream.connect()
     stream = session.stream(statements.select_tables(0, upstream.database), rows=5)
@@ -351,7 +351,7 @@ def test_an_answer_is_read_by_the_names_of_its_columns():
 
 
 @pytest.mark.parametrize("cell", [None, b"", b"-", b"1.0", b"1e3", b" 1", b"\xd9\xa1", b"9" * 40])
-def test_what_is_no_whole_number_is_refused(cell: bytes | None):
+def test_what_is_not_a_whole_number_is_refused(cell: bytes | None):
     with pytest.raises(BadAnswer):
         integer(cell, "x")
     assert integer(b"-12", "x") == -12

@@ -74,7 +74,7 @@ def test_a_cell_in_several_frames_is_held_once(size: int):
     assert peak < len(content) + 100_000
 
 
-def test_an_error_of_the_server_is_raised_wherever_it_stands():
+def test_an_error_of_the_server_is_raised_wherever_it_occurs():
     names = ["a", "b"]
     for place in range(5):
         packets = [length_prefix(2), *map(column, names), EOF, row(b"1", b"2"), EOF]
@@ -126,7 +126,7 @@ def test_a_large_answer_that_ends_early_is_a_lost_connection():
         wire(b"\1")[:3] + b"\2" + b"\1",  # numbered 2
     ],
 )
-def test_what_is_no_result_set_is_refused(content: bytes):
+def test_what_is_not_a_result_set_is_refused(content: bytes):
     with pytest.raises(ValueError, match=r"packet|result|list|answer|cell|length|column|error"):
         read(content)
 

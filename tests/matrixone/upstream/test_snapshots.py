@@ -94,7 +94,7 @@ def test_losing_the_race_for_a_name_counts_as_made(play: Callable[..., Any]):
 
 
 @pytest.mark.parametrize("after_effect", [True, False])
-def test_a_connection_lost_while_a_snapshot_is_made_or_dropped_is_mended_by_asking_again(
+def test_a_statement_whose_connection_was_lost_while_a_snapshot_is_created_or_dropped_is_repeated(
     play: Callable[..., Any], after_effect: bool
 ):
     upstream = play("dml")
@@ -108,7 +108,7 @@ def test_a_connection_lost_while_a_snapshot_is_made_or_dropped_is_mended_by_aski
     assert upstream.emulator.status().snapshots == ()
 
 
-def test_an_outcome_that_stays_unknown_is_said_so(play: Callable[..., Any]):
+def test_an_outcome_that_stays_unknown_is_an_error(play: Callable[..., Any]):
     upstream = play("dml")
     upstream.emulator.inject(CutStatement("create_snapshot", after_effect=True, times=0))
     with pytest.raises(SnapshotOutcomeUnknown):
@@ -121,7 +121,7 @@ def test_a_database_that_is_not_there_cannot_be_snapshotted(play: Callable[..., 
         create_snapshot(upstream.connect(), "xr_1", upstream.publication, "nowhere")
 
 
-def test_a_publication_that_is_gone_is_said_so(play: Callable[..., Any]):
+def test_a_publication_that_is_gone_is_an_error(play: Callable[..., Any]):
     upstream = play("dml", strict_publication=True)
     with pytest.raises(PublicationMissing):
         create_snapshot(upstream.connect(), "xr_1", Publication("other", "sys", 0), upstream.database)

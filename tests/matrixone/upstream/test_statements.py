@@ -39,7 +39,7 @@ def test_internal_commands_begin_with_their_prefix_and_end_without_a_semicolon()
 @pytest.mark.parametrize(
     "name", ["", "-", "two words", "tab\t", "quo'te", 'quo"te', "back`quote", "no\u00a0break", "line\n"]
 )
-def test_a_name_that_no_internal_command_can_carry_is_refused(name: str):
+def test_a_name_that_cannot_be_part_of_an_internal_command_is_refused(name: str):
     for build in (
         lambda: statements.snapshot_timestamp(name, "a", "p"),
         lambda: statements.snapshot_flushed("s", name, "p"),

@@ -14,9 +14,7 @@ from matrixone.objects.writing.writer import write_data, write_tombstones
 from matrixone.schema import Column, Kind, SqlType, Table
 
 NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00003"
-
 _INT = Column("n", 0, SqlType(types.INT32, 32, -1))
-
 _TABLE = Table(1, 1, "db", "t", Kind.TABLE, (_INT,))
 
 
@@ -45,7 +43,7 @@ def times(count: int) -> np.ndarray:
         ([pa.record_batch([pa.array([1]), pa.array([2])], ["n", "m"])], {}, "columns"),
     ],
 )
-def test_what_the_rows_do_not_bear_out_is_refused(
+def test_rows_that_contradict_the_parameters_are_refused(
     blocks: list[pa.RecordBatch], options: dict[str, Any], message: str
 ) -> None:
     settings_ = {"appendable": False, "by_cn": True, "commit_ts": None} | options

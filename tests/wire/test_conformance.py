@@ -1,4 +1,4 @@
-"""spec/upstream-interface.md, sentence by sentence, asked by a bare client of a simulated upstream."""
+"""docs/upstream.md, sentence by sentence: what a plain client sees of a simulated upstream."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ COMMANDS = {  # command: its words here, and the columns of its answer
 
 @pytest.fixture
 def storage() -> Storage:
-    """acc1 publishes `d` to sys (p), to acc2 (q), to both (r); sys publishes `own` to all (o). One account more: acc2."""
+    """acc1 publishes `d` to sys (p), to acc2 (q), to both (r); sys publishes `own` to all (o)."""
     storage = Storage(cn_rows=50)
     for account in ("acc1", "acc2"):
         storage.create_account(account)
@@ -122,7 +122,7 @@ def test_an_answer_has_its_columns_and_character_set_0(client: Client, command: 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_internal_commands_are_for_sys_and_for_whom_the_publication_names(
+def test_internal_commands_need_account_sys_and_a_publication_that_names_it(
     simulated: SimulatedUpstream, client: Client, connect: Connect, command: str
 ) -> None:
     text = f"__++__internal_{command} {COMMANDS[command][0].format(object='x')}"
@@ -177,7 +177,7 @@ def test_snapshots_need_the_list_and_an_admin_role_but_not_sys(
     assert client.error("create snapshot y for cluster from acc1 publication p")[0] == 1064
 
 
-def test_a_publication_is_a_ticket_and_no_filter(client: Client) -> None:
+def test_a_publication_gives_access_and_does_not_filter(client: Client) -> None:
     """Section 1, fact 3: all of the publisher's account, and every file, through a publication of one database."""
     assert client.rows("__++__internal_get_ddl - acc1 p database e -")[0][:2] == (b"e", b"t")
     client.rows("create snapshot other for database e from acc1 publication p")
@@ -290,7 +290,8 @@ def test_ddl_of_an_account_a_database_a_table(simulated: SimulatedUpstream, clie
     assert {row[1] for row in client.rows(ask.format("s", "database", "d", "-"))} == {b"t", b"u"}, "no index tables"
     ((_, _, table_id, text),) = client.rows(ask.format("s", "table", "d", "t"))
     assert text == (
-        b"CREATE TABLE `d`.`t` (\n  `id` int NOT NULL,\n  `n` int DEFAULT NULL,\n  PRIMARY KEY (`id`),\n  KEY `ix` (`n`)\n)"
+        b"CREATE TABLE `d`.`t` (\n  `id` int NOT NULL,\n  `n` int DEFAULT NULL,\n  PRIMARY KEY (`id`),\n"
+        b"  KEY `ix` (`n`)\n)"
         b' PROPERTIES("from_publication" = "true")'
     )
     assert client.rows(ask.format("s", "database", "empty", "-")) == []
@@ -300,7 +301,7 @@ def test_ddl_of_an_account_a_database_a_table(simulated: SimulatedUpstream, clie
     assert client.error(ask.format("s", "table", "d", "no")) == said("failed to get table: table d.no does not exist")
     acc1 = connect(simulated.port, user="acc1:admin")
     acc1.rows("use d")
-    for statement, changes in (  # spec 5.4
+    for statement, changes in (  # docs/upstream.md 5.4
         ("rename table t to t2", False),
         ("alter table t2 rename column n to m", True),  # refused here: the column belongs to an index
         ("alter table t2 drop index ix", False),
@@ -453,7 +454,7 @@ def test_differences_know_ids_and_not_names(client: Client, simulated: Simulated
     assert {row[1] for row in difference if row[4] == b"0-0"} == {"u"}, (
         "the renamed table's objects are not new; the truncated one's are"
     )
-    assert all(row[2].rows == 1 for row in difference if row[1] == "u"), "nothing is told of the old table's end"
+    assert all(row[2].rows == 1 for row in difference if row[1] == "u"), "the difference has nothing of the old table"
 
 
 def test_a_difference_over_a_checkpoint_names_objects_twice(
@@ -518,7 +519,8 @@ def test_the_catalog_is_read_at_a_time_or_a_snapshot_of_ones_own(
     acc1.rows("create snapshot mine for account")
     ts = (client.one("__++__internal_get_snapshot_ts s acc1 p") or b"").decode()
     acc1.rows("drop table d.u")
-    tables = "select relname from mo_catalog.mo_tables {} where account_id = 1 and reldatabase = 'd' and relkind = 'r' order by relname"
+    where = "account_id = 1 and reldatabase = 'd' and relkind = 'r'"
+    tables = f"select relname from mo_catalog.mo_tables {{}} where {where} order by relname"
     assert client.rows(tables.format(f"{{mo_ts = {ts}}}")) == [(b"t",), (b"u",)]
     assert client.rows(tables.format("")) == [(b"t",)]
     assert acc1.rows(tables.format("{snapshot = 'mine'}")) == [(b"t",), (b"u",)]
