@@ -69,10 +69,6 @@ class ObjectFiles:
         if not self._references[written.name]:
             del self._files[written.name], self._references[written.name]
 
-    def lose(self, name: str) -> None:
-        """Remove a file although it is listed (a fault)."""
-        self._files.pop(name, None)
-
     def __len__(self) -> int:
         return len(self._files)
 

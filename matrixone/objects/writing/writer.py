@@ -185,8 +185,7 @@ def write_tombstones(
 
     Parameters
     ----------
-    rowids : the rowids of each block, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object
-        (see `rowid_sort`).
+    rowids : the rowids of each block, fixed binary of 24 bytes, ascending in the order of 7.2 over the whole object.
     keys : the keys of the deleted rows of each block, in the Arrow type of `key_column`.
     key_column : the table's key: the primary key, `__mo_cpkey_col` or the fake key.
     commit_ts : as in `write_data`; None if and only if `by_cn`.
@@ -272,17 +271,6 @@ def cut_blocks(rows: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
     """Blocks of BLOCK_ROWS rows, the last one shorter; none without rows."""
     whole = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     return whole.combine_chunks().to_batches(max_chunksize=BLOCK_ROWS) if len(whole) else []
-
-
-def rowid_sort(rowids: pa.Array) -> np.ndarray:
-    """Indices that sort rowids (fixed binary of 24 bytes, without nulls) in the order of 7.2."""
-    return np.lexsort(rowid_order_columns(_rowid_bytes(rowids))[::-1])
-
-
-def _rowid_bytes(rowids: pa.Array) -> np.ndarray:
-    return np.frombuffer(rowids.buffers()[1], np.uint8, len(rowids) * ROWID_SIZE, rowids.offset * ROWID_SIZE).reshape(
-        -1, ROWID_SIZE
-    )
 
 
 def _ascending(blocks: list[np.ndarray]) -> bool:
