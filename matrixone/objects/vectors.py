@@ -181,8 +181,7 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
     if count:
         if np.count_nonzero(first == _OUTSIDE) != count:
             raise ObjectDamaged("a value is neither inline nor in the area", subject=subject)
-        # Masks instead of branches: where inline values and values in the area alternate, branches would cost more than
-        # all the rest.
+        # Masks, since branches would cost more than all the rest where inline values and others alternate.
         words, mask = np.frombuffer(vector.slots, "<u4").reshape(rows, VARLENA_SIZE // 4), np.negative(outside)
         area_starts = words[:, 1] & mask
         lengths ^= (lengths ^ words[:, 2]) & mask
