@@ -111,9 +111,17 @@ class Table:
         filters: Iterable[FilterTuple] | None = None,
         hidden: bool = False,
     ) -> "pd.DataFrame":
-        """All rows in memory as a `pandas.DataFrame`, times in microseconds. Raises ExtraMissing without pandas."""
-        _package("pandas")
-        return self.to_arrow(at, columns=columns, filters=filters, hidden=hidden).to_pandas()
+        """All rows in memory as a `pandas.DataFrame`. Raises ExtraMissing without pandas.
+
+        Whole numbers and bools have pandas' own types with nulls (`Int64`, `boolean`, …): as floats, large numbers
+        would lose digits. Times are in microseconds, decimals and dates are Python's.
+        """
+        pandas = _package("pandas")
+        nullable = {pa.bool_(): pandas.BooleanDtype()}
+        for width in (8, 16, 32, 64):
+            nullable[getattr(pa, f"int{width}")()] = getattr(pandas, f"Int{width}Dtype")()
+        rows = self.to_arrow(at, columns=columns, filters=filters, hidden=hidden)
+        return rows.to_pandas(types_mapper=nullable.get)
 
     def to_duckdb(
         self,

@@ -85,21 +85,22 @@ def orders(ids: range) -> pa.Table:
 
 
 def small_shop(root: Path) -> Shop:
-    """Three points: 2000 orders; 500 more, 10 deleted and 5 changed; a table `customers`, and all merged."""
+    """Three points, half an hour apart: 2000 orders; 500 more, 10 deleted and 5 changed; a table `customers`, and all
+    merged."""
     shop = Shop(root)
     shop.create()
     shop.insert(range(2000))
     shop.publish()
+    shop.wait(START + timedelta(minutes=30))
     shop.insert(range(2000, 2500))
     shop.delete(pc.field("id") < 10)
     shop.update(pc.field("id") < 15, customer="changed")
-    shop.wait(START + timedelta(minutes=29))
     shop.publish()
+    shop.wait(START + timedelta(hours=1))
     shop.storage.create_table("shop", "customers", {"name": "varchar(40)", "since": "date"})
     with shop.storage.begin() as transaction:
         transaction.insert("shop", "customers", [{"name": "customer 1", "since": datetime(2020, 2, 29).date()}])
     shop.storage.flush("shop", "orders")
     shop.storage.merge("shop", "orders")
-    shop.wait(START + timedelta(hours=1))
     shop.publish()
     return shop
