@@ -303,7 +303,8 @@ def test_c3_a_failure_after_the_tables_undoes_them(
     save(checkpoint, 1, A)
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            "CREATE TRIGGER full BEFORE INSERT ON ccpr_checkpoints WHEN NEW.is_global BEGIN SELECT raise(ABORT, 'full'); END"
+            "CREATE TRIGGER full BEFORE INSERT ON ccpr_checkpoints WHEN NEW.is_global "
+            "BEGIN SELECT raise(ABORT, 'full'); END"
         )
     with pytest.raises(sa.exc.IntegrityError):
         flush(checkpoint, A)
@@ -322,7 +323,7 @@ def test_c3_a_point_that_an_earlier_snapshot_stored_needs_no_second_acknowledgem
     assert checkpoint.flush(second, {B}) == at(2)
 
 
-def test_c3_a_snapshot_that_is_not_there_is_told(checkpoint: Checkpoint) -> None:
+def test_c3_a_snapshot_that_does_not_exist_is_an_error(checkpoint: Checkpoint) -> None:
     save(checkpoint, 1, A)
     older, newer = checkpoint.snapshot(), checkpoint.snapshot()
     assert older is not None
@@ -543,7 +544,7 @@ def test_c8_a_start_that_is_configured_after_load_counts_if_nothing_is_stored(ch
     assert checkpoint.global_point() == at(7)
 
 
-def test_c8_nothing_is_said_before_it_was_read(engine: sa.Engine) -> None:
+def test_c8_nothing_is_answered_before_it_was_read(engine: sa.Engine) -> None:
     checkpoint = Checkpoint(engine, ID)
     for use in (
         checkpoint.global_point,
@@ -613,7 +614,7 @@ def test_c8_table_schemas_are_what_was_flushed(checkpoint: Checkpoint, fresh: Ca
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"id": "x"}', "[" * 100_000, '{"id": 1e999}'])
-def test_c8_a_description_that_was_damaged_is_told(text: str, checkpoint: Checkpoint, engine: sa.Engine) -> None:
+def test_c8_a_description_that_was_damaged_is_reported(text: str, checkpoint: Checkpoint, engine: sa.Engine) -> None:
     save(checkpoint, 1, A)
     flush(checkpoint, A)
     with engine.begin() as connection:

@@ -1,9 +1,9 @@
 """Generated histories of a checkpoint: saved, frozen, flushed (well, in part, failed, killed, with a lost answer),
 rolled back, crashed, deleted. In memory, in SQLite and in MariaDB.
 
-Three accounts are kept beside it. *Locations*, by the rules as they are written down. *Work*: what the upstream has
-changed and when, against what was done, which a table of the target tells that is written in the flush's own
-transaction; no point may claim more than that. And what another process reads.
+It is compared with three models. *Locations*, by the rules of docs/requirements.md C. *Work*: what the upstream has
+changed and when, and what was done, as a table of the target shows that is written in the transaction of the flush; no
+point may claim more than that. And what another process reads.
 """
 
 import contextlib

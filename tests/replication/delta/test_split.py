@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from matrixone.errors import CcprError
 from matrixone.objects import types
 from matrixone.objects.errors import ObjectMismatch
 from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE, object_name
@@ -20,10 +18,11 @@ from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE, Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
-from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
+from matrixone.schema import Column, Kind, SqlType, Table
+from replication.delta import split
 from replication.delta.delta import TableAt, table_delta
-from replication.delta.keys import KeyRange, TableWithoutKey, Zone, key_zone, partners, row_key, same
-from replication.delta.split import DeltaPart, run_split
+from replication.delta.keys import RowKey, TableWithoutKey
+from replication.delta.split import DeltaPart, DeltaShape, joined, run_split
 from replication.errors import MirrorDamaged
 from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path, object_path
 from replication.mirror.local_store import LocalStore
@@ -130,7 +129,7 @@ def by_cn(stats: bytes) -> bytes:
     return stats[:-1] + bytes([stats[-1] | BY_CN])
 
 
-# ---- what commit times tell
+# ---- what commit times show
 
 
 def test_a_moved_row_with_an_old_commit_time_is_no_change(scene: Scene) -> None:
@@ -191,7 +190,7 @@ def test_a_row_deleted_and_written_again_with_the_same_values_is_no_change(scene
     assert scene.delta() == ([(2, "B")], [(3,)])
 
 
-def test_tombstones_that_were_merged_delete_nothing_anew(scene: Scene) -> None:
+def test_tombstones_that_were_merged_delete_nothing_again(scene: Scene) -> None:
     data = scene.rows([(1, "a"), (2, "b"), (3, "c")], [10, 10, 10])
     scene.point(data, tombstones=[scene.tombstones(data, [(0, 1, 50)]), scene.tombstones(data, [(1, 2, 60)])])
     scene.point(data, tombstones=[scene.tombstones(data, [(0, 1, 50), (1, 2, 60)])])
@@ -215,14 +214,14 @@ def test_a_change_that_was_undone_is_no_change(scene: Scene) -> None:
 # ---- what cannot be
 
 
-def test_two_visible_rows_of_one_key_are_told(scene: Scene) -> None:
+def test_two_visible_rows_of_one_key_are_an_error(scene: Scene) -> None:
     scene.point(scene.rows([(1, "a")], None))
     scene.point(scene.rows([(1, "a")], None), scene.rows([(1, "b")], None))
     with pytest.raises(ObjectMismatch, match=r"two visible rows have the same key \[table db\.t\]"):
         scene.delta()
 
 
-def test_a_missing_object_is_told_with_the_tables_name(scene: Scene) -> None:
+def test_a_missing_object_is_reported_with_the_tables_name(scene: Scene) -> None:
     old = scene.rows([(1, "a")], None)
     scene.point(old)
     scene.point(scene.rows([(1, "b")], None))
@@ -302,7 +301,7 @@ def test_of_a_merge_by_the_transaction_node_only_keys_and_times_are_read(scene: 
     assert {name for name, seqnum in watch.read if seqnum == commit} == {ObjectStats.parse(merged).name}
 
 
-def test_the_column_that_told_the_difference_is_asked_first(scene: Scene, watch: Watch) -> None:
+def test_the_column_that_showed_a_difference_is_read_first(scene: Scene, watch: Watch) -> None:
     wide = scene.table = replace(scene.table, columns=(K, V, W), ddl=DDL_W)
     old = [scene.rows([(key, "v", 0)], [10], table=wide) for key in range(5)]
     scene.point(*old, table=wide)
@@ -332,116 +331,6 @@ def test_an_initial_load_streams_every_row_once_in_bounded_parts(recorded_mirror
 # ---- keys and values
 
 
-def test_the_key_is_the_users_or_the_hidden_one() -> None:
-    composite = Column(COMPOSITE_KEY, 2, SqlType(types.VARCHAR, 65535, 0), hidden=True)
-    fake = Column(FAKE_KEY, 2, SqlType(types.UINT64), hidden=True)
-    two = DDL.replace("PRIMARY KEY (`k`)", "PRIMARY KEY (`v`,`k`)")
-    none = DDL.replace(",\n  PRIMARY KEY (`k`)", "")
-    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V), DDL))
-    assert (key.columns, key.match, key.hidden) == ((K,), K, False)
-    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V, composite), two))
-    assert (key.columns, key.match, key.hidden) == ((V, K), composite, False)
-    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V, fake), none))
-    assert (key.columns, key.match, key.hidden) == ((fake,), fake, True)
-    for ddl in (none, two, DDL.replace("(`k`)", "(`nope`)")):
-        with pytest.raises(TableWithoutKey):
-            row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V), ddl))
-
-
-NAN = float("nan")
-OTHER_NAN = np.array([0x7FF8_0000_0000_0001], np.uint64).view(np.float64)[0]
-
-
-@pytest.mark.parametrize(
-    ("kind", "left", "right", "expected"),
-    [
-        (
-            pa.float64(),
-            [NAN, 0.0, None, 1.5, OTHER_NAN],
-            [NAN, -0.0, None, None, NAN],
-            [True, False, True, False, True],
-        ),
-        (pa.float32(), [NAN, 0.0, 1.5], [NAN, -0.0, 1.5], [True, False, True]),
-        (
-            pa.list_(pa.float32()),
-            [[1.0, NAN], [0.0], [], None, [1.0]],
-            [[1.0, NAN], [-0.0], None, None, [1.0, 2.0]],
-            [True, False, False, True, False],
-        ),
-        (pa.string(), ["a", None, "a "], ["a", None, "a"], [True, True, False]),
-        (pa.decimal128(38, 10), [Decimal("1.5"), None], [Decimal("1.50"), Decimal(0)], [True, False]),
-        (pa.duration("us"), [1, None], [1, 1], [True, False]),
-        (pa.bool_(), [True, None], [True, None], [True, True]),
-    ],
-)
-def test_values_are_equal_by_their_bits(
-    kind: pa.DataType, left: list[Any], right: list[Any], expected: list[bool]
-) -> None:
-    assert same(pa.array(left, kind), pa.array(right, kind)).tolist() == expected
-    sliced = pa.array([left[0], *left], kind).slice(1), pa.array([right[0], right[0], *right], kind).slice(2)
-    assert same(*sliced).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("oid", "keys"),
-    [
-        (types.INT64, pa.array([-(2**63), 0, 5])),
-        (types.UINT64, pa.array([0, 2**63, 2**64 - 1], pa.decimal128(20, 0))),
-        (types.DECIMAL128, pa.array([Decimal("-1.5"), Decimal("1e20"), Decimal(0)], pa.decimal128(38, 2))),
-        (types.FLOAT64, pa.array([0.0, -0.0, 1.5])),
-        (types.VARCHAR, pa.array(["", "a", "a\x00"])),
-        (types.VARBINARY, pa.array([b"", b"\xff", b"\x00"])),
-        (types.UUID, pa.array(["0" * 36, "1" * 36, "f" * 36])),
-        (types.DATE, pa.array([0, -1, 5], pa.date32())),
-        (types.DATETIME, pa.array([0, -1, 5], pa.timestamp("us"))),
-        (types.TIMESTAMP, pa.array([0, -1, 5], pa.timestamp("us", "UTC"))),
-        (types.TIME, pa.array([0, -1, 5], pa.duration("us"))),
-        (types.BOOL, pa.array([True, False])),
-    ],
-)
-def test_keys_of_every_type_find_their_partner(oid: int, keys: pa.Array) -> None:
-    column = Column("k", 0, SqlType(oid))
-    order = np.arange(len(keys))[::-1].copy()
-    one, rest = keys.take(pa.array(order[:1])), keys.take(pa.array(order[1:]))
-    assert partners([keys], [one, rest], column, "t").tolist() == order.tolist()
-    assert partners([keys.slice(1)], [keys.slice(0, 1), keys.slice(1)], column, "t").tolist() == [
-        -1,
-        *range(len(keys) - 1),
-    ]
-    assert partners([], [keys], column, "t").tolist() == [-1] * len(keys)
-    for two in (([keys, keys], [keys]), ([keys], [keys, keys])):
-        with pytest.raises(ObjectMismatch, match="same key"):
-            partners(*two, column, "t")
-    with pytest.raises(CcprError, match="1 keys are null"):
-        partners([keys], [pa.nulls(1, keys.type)], column, "t")
-
-
-def test_ranges_leave_out_what_lies_beyond_and_only_that() -> None:
-    keys = KeyRange(10, 20)
-    assert [keys.excludes(zone) for zone in (Zone(1, 9), Zone(1, 10), Zone(19, 30), Zone(20, 30), Zone(1, None), None)] == [
-        True, False, False, True, False, False,
-    ]  # fmt: skip
-    assert [keys.holds(zone) for zone in (Zone(10, 19), Zone(9, 19), Zone(10, 20), Zone(10, None), None)] == [True] + [
-        False
-    ] * 4
-    assert KeyRange().holds(None)
-    assert keys.mask(pa.array([9, 10, 19, 20], pa.int32()), K).tolist() == [False, True, True, False]
-
-
-@pytest.mark.parametrize(("length", "flag", "bounded"), [(30, 0, False), (30, 0x80, False), (29, 0, True)])
-def test_a_zone_whose_greatest_key_was_cut_short_may_have_no_end(length: int, flag: int, bounded: bool) -> None:
-    raw = (
-        b"a".ljust(30, b"\0")
-        + bytes([1])
-        + (b"\xff" * length).ljust(30, b"\0")
-        + bytes([length | flag, 0x80, types.VARBINARY])
-    )
-    zone = key_zone(raw, Column("k", 0, SqlType(types.VARBINARY, 100, 0)))
-    assert zone is not None
-    assert (zone.low, zone.high) == (b"a", b"\xff" * length if bounded else None)
-    assert key_zone(raw, Column("k", 0, SqlType(types.VARCHAR, 100, 0))) is None
-
-
 def test_parts_are_joined_until_they_are_worth_it(scene: Scene) -> None:
     scene.point()
     scene.point(*(scene.rows([(key, "a")], [150]) for key in range(4)))
@@ -449,3 +338,26 @@ def test_parts_are_joined_until_they_are_worth_it(scene: Scene) -> None:
     assert len(delta.splits()) == 4
     parts: list[DeltaPart] = list(delta.parts())
     assert [part.rows for part in parts] == [4]
+
+
+def test_a_part_ends_as_soon_as_it_has_enough_rows_and_empty_ones_are_left_out(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split, "PART_ROWS", 4)
+    shape = DeltaShape("db.t", (K, V), RowKey((K,), K))
+    none = shape.delete_schema.empty_table()
+
+    def part(rows: int) -> DeltaPart:
+        return DeltaPart(pa.table([list(range(rows)), ["a"] * rows], schema=shape.upsert_schema), none)
+
+    parts = list(joined(map(part, [0, 1, 0, 2, 3, 9, 0, 4, 0, 1, 1, 0])))
+    assert [part.rows for part in parts] == [6, 9, 4, 2]
+    assert list(joined(map(part, [0, 0]))) == []
+
+
+def test_an_initial_load_is_divided_into_consecutive_objects_of_about_as_many_rows(scene: Scene) -> None:
+    counts = [1, 2, 3, 1, 1, 1, 5, 1]
+    keys = iter(range(100))
+    scene.point(*(scene.rows([(next(keys), "a") for _ in range(count)], [150] * count) for count in counts))
+    found = table_delta(scene.mirror, None, TableAt(scene.refs[0], NOW), split_rows=4).splits()
+    assert [[listed.stats.rows for listed in share.added] for share in found] == [[1, 2, 3], [1, 1, 1, 5], [1]]

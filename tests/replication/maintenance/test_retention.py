@@ -1,5 +1,5 @@
-"""What retention lets go, against a model: whatever a point that stays, a reader within the grace, or a target needs
-is never deleted."""
+"""Retention, against a model: what a point that stays, a reader within the grace period, or a target needs is never
+deleted."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from replication.state.ledger import Ledger
 from replication.state.migrations import open_database
 from replication.state.quarantine import Quarantine
 from tests.replication.iteration.test_object_list import listed, live
-from tests.replication.values import a_table
+from tests.replication.values import NOW, a_table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3600
@@ -56,8 +56,8 @@ def name_of(number: int) -> str:
 
 
 class Replica:
-    """A mirror with its books, into which points are put as an iteration does; and what a person would say must be
-    there."""
+    """A mirror and its rows in the catalog database, with points as an iteration makes them; and a model of what has
+    to be there."""
 
     def __init__(self, folder: Path, engine: sa.Engine) -> None:
         self.mirror = Mirror(LocalStore(folder))
@@ -238,3 +238,20 @@ def test_nothing_that_is_needed_is_deleted_and_nothing_else_stays(
         replica.now += timedelta(hours=2)
         replica.sweep(Retention(), [])
         replica.check_no_leak()
+
+
+def point(lsn: int) -> GlobalPoint:
+    return GlobalPoint(lsn, Timestamp(lsn), f"xr_{lsn}", NOW + timedelta(minutes=lsn), "", 0, 0, 0)
+
+
+def test_retention_keeps_the_newest_point_that_shows_a_table_which_is_behind() -> None:
+    points = [point(lsn) for lsn in range(10)]
+    rule = Retention(points=2)
+    assert rule.oldest_kept(points, 0.0) == 8
+    assert (
+        rule.oldest_kept(
+            points, 0.0, [LaggingTable("db", "t", 5), LaggingTable("db", "u", 9), LaggingTable("db", "new", None)]
+        )
+        == 5
+    )
+    assert Retention().oldest_kept(points, 0.0, [LaggingTable("db", "t", 5)]) is None

@@ -1,5 +1,4 @@
-"""The local store's own, beside the contract that all stores keep (test_store_contract): what lies on the disk, names,
-URLs."""
+"""What only the local store does, besides what all stores do (test_store): files on the disk, names."""
 
 import os
 from pathlib import Path
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from matrixone.objects.content import Content
 from replication.errors import BadName, StoreFailed
 from replication.mirror.local_store import LocalStore
-from replication.mirror.open_store import open_store
 from replication.mirror.store import check_name
 
 
@@ -86,7 +84,7 @@ def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(
     assert store.sweep() == 0
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreFailed):
         LocalStore(tmp_path / "file").put("a", [b"x"])
@@ -104,16 +102,3 @@ def test_a_name_that_passes_stays_below_the_root(name: str) -> None:
     path = Path(f"{root}/{name}")
     assert path.is_relative_to(root)
     assert ".." not in path.parts
-
-
-def test_urls_and_paths_open_the_same_store(tmp_path: Path) -> None:
-    folder = tmp_path / "with space"
-    LocalStore(folder).put("a", [b"x"])
-    assert open_store(LocalStore(folder).url).size("a") == 1
-    assert open_store(str(folder)).size("a") == 1
-
-
-@pytest.mark.parametrize("url", ["gs://bucket/x", "file://host/x", "http://x"])
-def test_a_store_of_an_unknown_kind_is_refused(url: str) -> None:
-    with pytest.raises(BadName):
-        open_store(url)

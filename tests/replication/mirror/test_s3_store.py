@@ -74,7 +74,7 @@ def test_a_folder_of_more_names_than_a_page_holds_is_listed_and_deleted_whole(s3
     assert list(store.names("work")) == ["work/1-0/other"]
 
 
-def test_a_bucket_that_is_not_there_is_told(s3_server: str) -> None:
+def test_a_bucket_that_does_not_exist_is_reported(s3_server: str) -> None:
     store = open_store(f"s3://nowhere/x?endpoint_override=http://{s3_server}&region=us-east-1")
     with pytest.raises(StoreFailed, match="could not write"):
         store.put("a", [b"x"])

@@ -135,10 +135,10 @@ def test_the_url_opens_the_same_store(store: Store) -> None:
     assert (again.url, again.read("a").to_pybytes()) == (store.url, b"x")
 
 
-def test_objects_land_from_another_thread(store: Store) -> None:
-    with WriteQueue(store) as landing:
+def test_objects_are_written_by_another_thread(store: Store) -> None:
+    with WriteQueue(store) as queue:
         landed = [
-            landing.put(f"objects/{number}", 3 * number, [b"x" * number] * 3, lambda content: None)
+            queue.put(f"objects/{number}", 3 * number, [b"x" * number] * 3, lambda content: None)
             for number in range(20)
         ]
     assert [stored.result().size for stored in landed] == [3 * number for number in range(20)]

@@ -74,7 +74,7 @@ def test_a_failure_in_a_task_keeps_its_class_and_the_other_tasks_work(
     assert sorted(path.name for path in (tmp_path / "mirror/objects").iterdir()) == sorted(set(names) - {name})
 
 
-def test_an_object_that_cannot_be_had_can_be_told_beside_the_others(
+def test_an_object_that_cannot_be_copied_can_be_reported_apart_from_the_others(
     spark: "SparkSession", key_file: Path, recordings: Path, objects: pa.Table, tmp_path: Path
 ) -> None:
     names = objects.column("name").to_pylist()
@@ -101,7 +101,7 @@ class Deadly:
         return self.url
 
 
-def test_a_worker_that_dies_is_told_as_a_failure_of_spark(
+def test_a_worker_that_dies_is_reported_as_a_failure_of_spark(
     spark: "SparkSession", objects: pa.Table, tmp_path: Path
 ) -> None:
     with pytest.raises(SparkJobFailed, match=r"Python worker exited unexpectedly.*Run it again"):
@@ -113,11 +113,11 @@ def test_nothing_to_copy_needs_no_spark(key_file: Path, tmp_path: Path) -> None:
     assert list(copy_with_spark(None, job, COPY_INPUT.empty_table(), 2)) == []  # pyright: ignore[reportArgumentType]
 
 
-def test_objects_are_dealt_out_to_about_the_same_bytes() -> None:
+def test_objects_are_assigned_to_tasks_of_about_the_same_bytes() -> None:
     sizes = [100, 1, 1, 50, 49, 98, 2, 3]
     rows = {"name": [f"o{number}" for number in range(len(sizes))], "size": sizes, "stats": [b"x" * 154] * len(sizes)}
-    dealt = assign_tasks(pa.table(rows, COPY_INPUT), 3)
-    totals = dealt.group_by("task").aggregate([("size", "sum")]).column("size_sum").to_pylist()
+    assigned = assign_tasks(pa.table(rows, COPY_INPUT), 3)
+    totals = assigned.group_by("task").aggregate([("size", "sum")]).column("size_sum").to_pylist()
     assert sum(totals) == sum(sizes)
     assert max(totals) <= 104
     assert pc.count_distinct(assign_tasks(pa.table(rows, COPY_INPUT), 100).column("task")).as_py() == len(sizes)

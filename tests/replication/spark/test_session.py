@@ -29,7 +29,10 @@ print(json.dumps({{
     "extra": spark.conf.get("spark.ccpr.test", None),
 }}))
 """
-PLAIN = "from replication.spark.session import settings_of, spark_session\nspark = spark_session(settings_of(Path(sys.argv[1])))"
+PLAIN = """
+from replication.spark.session import settings_of, spark_session
+spark = spark_session(settings_of(Path(sys.argv[1])))
+"""
 DAGSTER = """
 import dagster as dg
 from resources.spark_resource import SparkResource
@@ -95,7 +98,8 @@ def test_without_a_java_on_the_machine_pips_is_used(tmp_path: Path) -> None:
 
 def test_importing_the_room_does_not_import_spark() -> None:
     heavy = "('pyspark', 'dagster_pyspark', 'pandas')"
-    code = f"import replication.spark.session, resources.spark_resource, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = "import replication.spark.session, resources.spark_resource, sys\n"
+    code += f"print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -27,7 +27,7 @@ def test_the_key_is_for_its_owner_alone(tmp_path: Path) -> None:
         vault.open(sealed)
 
 
-def test_a_key_file_that_is_missing_or_is_none_is_told(tmp_path: Path) -> None:
+def test_a_key_file_that_is_missing_or_has_no_key_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StateUnreadable):
         Vault(tmp_path / "nothing").open("x")
     (tmp_path / "key").write_text("short")
@@ -36,7 +36,7 @@ def test_a_key_file_that_is_missing_or_is_none_is_told(tmp_path: Path) -> None:
         Vault(tmp_path / "key").seal("x")
 
 
-def test_a_worker_without_a_key_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_a_key_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_FILE_VARIABLE, raising=False)
     with pytest.raises(StateUnreadable, match=KEY_FILE_VARIABLE):
         Vault.of_worker()

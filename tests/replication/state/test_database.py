@@ -1,22 +1,23 @@
-"""A catalog database that holds what was not written here, is locked, restarts, or is lost in the middle of a commit."""
+"""The connection to the catalog database: URLs, errors, a database that is locked, restarts, or is lost in a commit."""
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from matrixone.objects.timestamp import Timestamp
-from replication.errors import CommitOutcomeUnknown, LeaseLost, StateUnavailable, StateUnreadable
+from replication.errors import (
+    CommitOutcomeUnknown,
+    LeaseLost,
+    StateUnavailable,
+    StateUnreadable,
+)
 from replication.state.context import Context
-from replication.state.database import transaction
-from replication.state.history import GlobalPoint, PointHistory, TablePoint
+from replication.state.database import create_engine, place, transaction
 from replication.state.log import CcprLog
 from replication.state.migrations import open_database
-from replication.state.subscription import Subscription
-from tests.replication.values import NOW, a_subscription, a_table, commit
+from tests.replication.values import NOW, a_subscription, commit
 from tests.support.mariadb import MariaDb, program_or_skip, running
 
 TTL = 30.0
@@ -24,59 +25,6 @@ TTL = 30.0
 
 def nobody_is_dead(owner: str) -> bool:
     return False
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [("state", "7"), ("iteration_state", "9"), ("watermark", "'x'"), ("created_at", "'yesterday'"), ("fence", "1.5")],
-)
-def test_a_row_that_was_not_written_here_is_told(column: str, value: str, tmp_path: Path) -> None:
-    """In SQLite, which stores anything in any column."""
-    log = CcprLog(open_database(f"sqlite:///{tmp_path}/catalog.db"))
-    log.insert(a_subscription().to_row(NOW))
-    with transaction(log.engine) as connection:
-        connection.exec_driver_sql(f"UPDATE mo_ccpr_log SET {column} = {value}")
-    with pytest.raises(StateUnreadable, match="cannot be read") as raised:
-        log.row("sub")
-    assert "ccpr drop sub --force" in raised.value.remedy
-    rows, bad = log.all_rows()
-    assert rows == []
-    assert [(row.subscription_name, type(row.error)) for row in bad] == [("sub", StateUnreadable)]
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        "",
-        "[]",
-        "{",
-        '{"sync_interval": "x"}',
-        '{"sync_interval": true}',
-        '{"with_indexes": 1}',
-        '{"colour": 1}',
-        "[" * 100_000,
-    ],
-)
-def test_settings_that_were_not_written_here_are_told(config: str) -> None:
-    with pytest.raises(StateUnreadable):
-        Subscription.from_row(replace(a_subscription().to_row(NOW), sync_config=config))
-
-
-@pytest.mark.parametrize("column", ["snapshot_ts", "committed_at", "ledger"])
-def test_a_point_that_was_not_written_here_is_told(column: str, tmp_path: Path) -> None:
-    log = CcprLog(open_database(f"sqlite:///{tmp_path}/catalog.db"))
-    history = PointHistory(log.engine, "task")
-    with transaction(log.engine) as connection:
-        history.write(
-            connection, GlobalPoint(0, Timestamp(7), "xr_a_0_0", NOW, "", 0, 0, 0), [TablePoint(a_table(), None, 0)]
-        )
-    assert history.newest() is not None
-    with transaction(log.engine) as connection:
-        connection.exec_driver_sql(f"UPDATE ccpr_points SET {column} = x'00ff'")
-        connection.exec_driver_sql("UPDATE ccpr_table_points SET table_schema = '{}'")
-    for read in (history.newest, history.global_points, lambda: history.changed(0)):
-        with pytest.raises(StateUnreadable):
-            read()
 
 
 def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,3 +96,39 @@ def test_a_commit_whose_outcome_is_not_known_is_looked_up(
     log.claim("sub", "b", TTL, lambda owner: True)
     with pytest.raises(LeaseLost):
         log.has_committed(claim, lost)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_text("this is not a database, " * 100)
+    with pytest.raises(StateUnreadable):
+        open_database(f"sqlite:///{tmp_path}/catalog.db")
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql+pymysql://u:s3cret@@@:x/", "nosuch://u:s3cret@h/d", "s3cret", "postgresql+nodriver://u:s3cret@h/d"]
+)
+def test_a_url_that_cannot_be_opened_is_reported_without_its_password(url: str) -> None:
+    with pytest.raises(StateUnreadable) as raised:
+        open_database(url)
+    assert "s3cret" not in f"{raised.value}{raised.value.__cause__}"
+    assert "CCPR_CATALOG" in str(raised.value)
+
+
+def test_a_wrong_password_and_a_missing_database_need_a_person(mariadb: MariaDb) -> None:
+    for login, database in ((f"{mariadb.user}:s3cret", "d"), (f"{mariadb.user}:{mariadb.password}", "nowhere")):
+        with pytest.raises(StateUnreadable) as raised:
+            open_database(f"mysql+pymysql://{login}@{mariadb.host}:{mariadb.port}/{database}?connect_timeout=3")
+        assert "s3cret" not in str(raised.value)
+        assert mariadb.password not in str(raised.value)
+        assert raised.value.remedy != StateUnreadable.default_remedy
+
+
+def test_a_server_that_does_not_answer_is_waited_for_and_then_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replication.state.database.RETRY_SECONDS", 0.3)
+    with pytest.raises(StateUnavailable) as raised:
+        open_database("mysql+pymysql://u:s3cret@127.0.0.1:1/d")
+    assert "s3cret" not in str(raised.value)
+
+
+def test_place_hides_the_options_of_a_url() -> None:
+    assert place(create_engine("mysql+pymysql://u:s3cret@h/d?passwd=s3cret")) == "mysql+pymysql://u:***@h/d"

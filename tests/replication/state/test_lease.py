@@ -74,7 +74,7 @@ def test_a_lease_is_renewed_while_work_goes_on_and_freed_at_its_end(log: CcprLog
     assert log.row("sub").lease_expires_at == 0
 
 
-def test_who_has_been_displaced_is_told(log: CcprLog) -> None:
+def test_an_owner_that_was_displaced_loses_its_lease(log: CcprLog) -> None:
     claim = log.claim("sub", "a", 30, lambda owner: False)
     with Lease(log, claim, ttl_seconds=0.03) as lease:
         log.claim("sub", "b", 30, lambda owner: True)

@@ -2,10 +2,8 @@
 
 import json
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,7 +12,6 @@ from matrixone.errors import Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import (
     LeaseLost,
-    StateUnreadable,
     SubscriptionBusy,
     SubscriptionExists,
     SubscriptionMissing,
@@ -24,12 +21,10 @@ from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory
 from replication.state.log import CcprLog, Claim
-from replication.state.log_rows import Failures
 from replication.state.migrations import open_database
 from replication.state.states import IterationState, State
-from replication.state.tables import mo_ccpr_log, versions
+from replication.state.tables import mo_ccpr_log
 from tests.replication.values import NOW, a_subscription, commit
-from tests.support.mariadb import MariaDb
 
 TTL = 30.0
 
@@ -51,15 +46,9 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[CcprLog]:
-    url = f"sqlite:///{tmp_path}/catalog.db"
-    if request.param == "mariadb":
-        server: MariaDb = request.getfixturevalue("mariadb")
-        name = f"catalog_{uuid.uuid4().hex[:8]}"
-        server.create_database(name)
-        url = f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/{name}"
-    log = CcprLog(open_database(url), clock)
+@pytest.fixture
+def log(catalog_url: str, clock: Clock) -> Iterator[CcprLog]:
+    log = CcprLog(open_database(catalog_url), clock)
     log.insert(a_subscription().to_row(NOW))
     yield log
     log.engine.dispose()
@@ -77,8 +66,8 @@ def test_a_new_subscription_has_run_nothing(log: CcprLog) -> None:
 
 def test_readers_of_matrixones_own_table_find_its_columns_in_its_order_and_its_codes() -> None:
     native = (
-        "task_id subscription_name subscription_account_name sync_level account_id db_name table_name upstream_conn sync_config state "
-        "iteration_state iteration_lsn watermark context cn_uuid error_message created_at drop_at"
+        "task_id subscription_name subscription_account_name sync_level account_id db_name table_name upstream_conn "
+        "sync_config state iteration_state iteration_lsn watermark context cn_uuid error_message created_at drop_at"
     )
     assert [column.name for column in mo_ccpr_log.columns][:18] == native.split()
     assert {state.name: state.value for state in State} == {"RUNNING": 0, "ERROR": 1, "PAUSED": 2, "DROPPED": 3}
@@ -94,7 +83,7 @@ def test_names_are_unique(log: CcprLog) -> None:
         log.insert(a_subscription().to_row(NOW))
 
 
-def test_an_unknown_name_is_told(log: CcprLog) -> None:
+def test_an_unknown_name_is_an_error(log: CcprLog) -> None:
     with pytest.raises(SubscriptionMissing):
         log.row("nobody")
 
@@ -246,20 +235,6 @@ def test_failures_are_written_as_matrixone_writes_them(log: CcprLog, clock: Cloc
     assert (log.row("sub").state, log.row("sub").error_message) == (State.RUNNING, None)
 
 
-def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/catalog.db"
-    with transaction(open_database(url)) as connection:
-        connection.execute(versions.insert().values(version=99))
-    with pytest.raises(StateUnreadable, match="version 99"):
-        open_database(url)
-
-
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "catalog.db").write_text("this is not a database, " * 100)
-    with pytest.raises(StateUnreadable):
-        open_database(f"sqlite:///{tmp_path}/catalog.db")
-
-
 def test_running_ends_state_error(log: CcprLog) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     log.start(claim, Context())
@@ -272,16 +247,7 @@ def test_running_ends_state_error(log: CcprLog) -> None:
     assert log.row("sub").pair == (State.RUNNING, IterationState.COMPLETE)
 
 
-@pytest.mark.parametrize("message", [None, "", "N:1000:gone", "R:1:2", "R:one:2:3:text", "R:1:2:-3:text"])
-def test_what_is_no_row_of_retryable_failures_reads_as_none(message: str | None) -> None:
-    assert Failures.of(message) is None
-
-
-def test_a_row_of_failures_is_read_back() -> None:
-    assert Failures.of("R:2:1000000:1000010:FLAKY: line: down") == Failures(2, 1000000, 1000010, "FLAKY: line: down")
-
-
-# ---- a person's part
+# ---- administration
 
 
 def test_a_pause_ends_what_runs_and_resume_goes_on_from_the_same_lsn(log: CcprLog) -> None:
@@ -335,7 +301,7 @@ def test_a_dropped_one_keeps_its_checkpoint_and_frees_its_name(log: CcprLog) -> 
     assert log.row("sub").task_id == "another"
 
 
-def test_who_alters_what_was_altered_meanwhile_is_told(log: CcprLog) -> None:
+def test_to_alter_what_was_altered_meanwhile_is_an_error(log: CcprLog) -> None:
     row = log.row("sub")
     log.alter(row, {"sync_config": "{}"}, reroute=False)
     with pytest.raises(SubscriptionBusy, match="altered"):

@@ -58,7 +58,7 @@ def test_every_state_leads_to_a_commit(pair: Pair) -> None:
     assert pair == IDLE
 
 
-def test_what_is_no_step_is_told_with_the_way_out() -> None:
+def test_an_event_that_is_not_possible_is_an_error_with_a_way_out() -> None:
     with pytest.raises(SubscriptionPaused) as paused:
         after(Event.CLAIM, Pair(State.PAUSED, IterationState.COMPLETE), "shop")
     assert "ccpr resume shop" in paused.value.remedy

@@ -1,0 +1,101 @@
+"""Targets as rows of the catalog database."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from matrixone.objects.timestamp import Timestamp
+from replication.errors import StateUnreadable, TargetExists, TargetMissing
+from replication.failure import Failure
+from replication.schema.dialects import Dialect
+from replication.schema.policy import DdlPolicy
+from replication.state.database import transaction
+from replication.state.history import GlobalPoint, PointHistory
+from replication.state.migrations import open_database
+from replication.state.targets import (
+    Failing,
+    LaggingTargetTable,
+    Target,
+    TargetRecords,
+    TargetState,
+    is_lagging,
+    needed_points,
+)
+from tests.replication.values import NOW
+
+FAILURE = Failure("TARGET_DDL_WAITS", "it waits", "table db.t", "look")
+
+
+@pytest.fixture
+def records(catalog_url: str) -> Iterator[TargetRecords]:
+    engine = open_database(catalog_url)
+    yield TargetRecords(engine, "task")
+    engine.dispose()
+
+
+def target(name: str) -> Target:
+    uri = "mysql://u@h:3306/d"
+    return Target("task", name, uri, "sealed", Dialect.MARIADB, DdlPolicy.ADDITIVE, NOW, ("t.a", "t.b"))
+
+
+def test_a_target_is_read_as_it_was_added_and_its_name_is_unique(records: TargetRecords) -> None:
+    records.add(target("report"))
+    TargetRecords(records.engine, "other").add(target("report"))
+    assert records.all() == [target("report")]
+    assert records.get("report") == target("report")
+    with pytest.raises(TargetExists):
+        records.add(target("report"))
+    with pytest.raises(TargetMissing):
+        records.get("nobody")
+    records.remove("report")
+    assert records.all() == []
+    assert len(TargetRecords(records.engine, "other").all()) == 1
+
+
+def test_failures_are_counted_until_a_sync_succeeds(records: TargetRecords) -> None:
+    records.add(target("report"))
+    for hours in (1, 2):
+        records.record_failure(records.get("report"), FAILURE, NOW + timedelta(hours=hours))
+    found = records.get("report")
+    assert found.failing == Failing(FAILURE, 2, NOW + timedelta(hours=1), NOW + timedelta(hours=2))
+    behind = [
+        LaggingTargetTable("db.t", FAILURE, ("ALTER TABLE t ADD COLUMN ä INT",)),
+        LaggingTargetTable("db.u", FAILURE),
+    ]
+    records.record_sync("report", 7, 700, 3, behind)
+    found = records.get("report")
+    assert (found.failing, found.lsn, found.snapshot_ts, found.needed_lsn) == (None, 7, 700, 3)
+    assert found.behind == tuple(behind)
+
+
+def test_points_are_needed_and_lag_counts_while_a_target_is_active(records: TargetRecords) -> None:
+    history = PointHistory(records.engine, "task")
+    with transaction(records.engine) as connection:
+        history.write(connection, GlobalPoint(7, Timestamp(700), "xr", NOW, "", 0, 0, 0), [])
+    for name in ("one", "two"):
+        records.add(target(name))
+    assert needed_points(records.engine, "task") == []
+    assert is_lagging(records.engine, "task")
+    records.record_sync("one", 7, 700, 3, [LaggingTargetTable("db.t", FAILURE)])
+    records.record_sync("two", 6, 600, 6, [])
+    assert sorted(needed_points(records.engine, "task")) == [3, 6]
+    assert is_lagging(records.engine, "task")
+    records.change("two", state=TargetState.RELEASED.value)
+    assert needed_points(records.engine, "task") == [3]
+    assert not is_lagging(records.engine, "task"), "a table that waits for a person does not count"
+    records.record_failure(records.get("one"), FAILURE, NOW)
+    assert is_lagging(records.engine, "task")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("dialect", "'oracle'"), ("behind", "'[[]]'"), ("as_text", "'[1]'"), ("failure", "'x'")],
+)
+def test_a_row_that_was_not_written_here_is_reported(column: str, value: str, records: TargetRecords) -> None:
+    records.add(target("report"))
+    with transaction(records.engine) as connection:
+        connection.execute(sa.text(f"UPDATE ccpr_targets SET {column} = {value}"))
+    with pytest.raises(StateUnreadable, match="target report of task task"):
+        records.all()
