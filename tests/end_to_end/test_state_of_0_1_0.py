@@ -1,26 +1,50 @@
-"""What version 0.1.0 wrote is read, and goes on without anything copied or loaded a second time
-(tests/fixtures/README.md)."""
+"""What version 0.1.0 stored is read and continued, and nothing is copied or loaded a second time. The names that are
+stored, of tables, columns, files and JSON keys, are the same (tests/fixtures/README.md)."""
 
 import json
+import re
 import shutil
+import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
 import pytest
 
 from emulator.recorded_upstream import RecordedUpstream
+from matrixone.objects.timestamp import Timestamp
+from replication.failure import Failure
+from replication.iteration.copying import COPY_OUTPUT, CopyReport
+from replication.iteration.results import Listed, StepResults
+from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA, ledger_path, manifest_path, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
+from replication.mirror.points import Head, LaggingTable, Point, TableRef
+from replication.schema.dialects import Dialect
+from replication.schema.policy import DdlPolicy
 from replication.service.workspace import Workspace
+from replication.state.context import Context, SnapshotRef
+from replication.state.database import transaction
+from replication.state.history import GlobalPoint, PointHistory, TablePoint
+from replication.state.log import CcprLog
+from replication.state.migrations import open_database
 from replication.state.states import State
+from replication.state.tables import checkpoints
+from replication.state.targets import LaggingTargetTable, Target, TargetRecords
 from replication.targets import sync
 from replication.targets.address import parse_target_uri
+from replication.targets.registry import TARGET_METADATA
 from tests.end_to_end.replica import About, Replica
 from tests.replication.targets.target_database import Place
+from tests.replication.values import a_subscription, a_table
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
 from tests.support.recordings_location import SAMPLE
@@ -63,7 +87,7 @@ class Old(Replica):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the load was cut when it was begun."""
+    """As the load was divided when it was begun."""
     monkeypatch.setattr(sync, "LOAD_ROWS", 100)
 
 
@@ -90,7 +114,7 @@ def going_on(name: str, home: Path, **options: Any) -> Iterator[Old]:
 
 @pytest.fixture
 def targets(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Place]]:
-    """The databases of the old targets, with what they held."""
+    """The databases of the old targets, with their rows."""
     monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
     names = json.loads((WRITTEN / "databases.json").read_text())
     found = {}
@@ -148,9 +172,8 @@ def test_an_open_iteration_goes_on_and_fetches_nothing_again(old_home: Path, tar
         report = {table["table"]: table["action"] for table in found["report"]["tables"]}
         assert set(report.values()) == {"changed"}  # nothing is loaded again
         loaded = {table["table"].partition(".")[2]: table for table in found["loading"]["tables"]}
-        assert (
-            loaded["c"]["upserted"] < 500
-        )  # of 641 rows, 640 were there; what the newest point changes comes as a delta
+        # Of 641 rows 640 were there. What the newest point changes comes as a delta.
+        assert loaded["c"]["upserted"] < 500
         for target in ("cut-report", "cut-loading"):
             for table, file in old.in_scope(4).items():
                 assert target_rows_of(targets[target], table.partition(".")[2]) == pq.read_metadata(file).num_rows
@@ -201,3 +224,204 @@ def test_paused_and_dropped_ones_are_what_they_were(old_home: Path) -> None:
         assert rows["paused"].state == State.PAUSED
         assert "dropped" not in rows
     assert Mirror(LocalStore(old_home / "mirrors" / "dropped")).lsns() == [0]
+
+
+# ---- stored names
+
+CATALOG = {
+    "mo_ccpr_log": "task_id subscription_name subscription_account_name sync_level account_id db_name table_name "
+    "upstream_conn sync_config state iteration_state iteration_lsn watermark context cn_uuid error_message created_at "
+    "drop_at updated_at publication_name fence lease_expires_at live_name",
+    "mo_sync_configs": "task_id subscription_name sync_level db_name table_name upstream_conn sync_config state "
+    "iteration_state iteration_lsn context cn_uuid error_message created_at updated_at",
+    "ccpr_schema": "version",
+    "ccpr_points": "task_id lsn snapshot_ts snapshot committed_at ledger tables_changed objects_copied bytes_copied",
+    "ccpr_table_points": "task_id table_id lsn gone database_name table_name kind table_schema manifest objects "
+    "appendable row_count bytes",
+    "ccpr_objects": "task_id object_name size sha256",
+    "ccpr_object_references": "task_id object_name table_id from_lsn until_lsn",
+    "ccpr_garbage": "task_id path due_at",
+    "ccpr_quarantine": "task_id table_id database_name table_name since_lsn first_failed_at last_failed_at attempts "
+    "code message subject remedy",
+    "ccpr_behind": "task_id lsn table_id database_name table_name stands_at",
+    "ccpr_targets": "task_id target_name uri sealed_password dialect ddl_policy as_text state created_at lsn "
+    "snapshot_ts needed_lsn behind attempts first_failed_at last_failed_at failure",
+    "ccpr_checkpoints": "id table_id table_schema table_name lsn snapshot_ts exit_safe_lsn exit_safe_ts table_info "
+    "is_finished is_global create_time update_time",
+}
+TARGET = {
+    "ccpr_checkpoints": CATALOG["ccpr_checkpoints"],
+    "ccpr_registry": "task_id table_id table_schema table_name state source create_text erased suspended columns_there",
+    "ccpr_intents": "id task_id change next_statement before problem",
+    "ccpr_loads": "task_id table_id lsn snapshot_ts definition fence",
+    "ccpr_load_parts": "task_id table_id part row_count",
+}
+FILES = (
+    r"head\.json",
+    r"ledger/\d+-\d+\.arrow",
+    r"manifests/\d+/\d+-\d+\.arrow",
+    r"points/\d{12}\.json",
+    r"work/\d+-\d+/about\.json",
+    r"work/\d+-\d+/added\.arrow",
+    r"work/\d+-\d+/copied\.arrow",
+    r"work/\d+-\d+/refetched\.arrow",
+    r"work/\d+-\d+/removed\.arrow",
+)
+_LISTED = (
+    "table_id name stats stats_bytes name_agrees size rows blocks appendable create_physical create_logical "
+    "delete_physical delete_logical is_tombstone"
+)
+_POINT = "format lsn snapshot_ts snapshot committed_at ledger base tables"
+KEYS = {
+    "head.json": {"format oldest_point newest_point iteration_lsn watermark"},
+    "points": {_POINT, f"{_POINT} behind"},
+    "points: tables": {"database name kind lsn manifest objects rows bytes"},
+    "points: behind": {"database name lsn"},
+    "manifests": {"stats create_physical create_logical is_tombstone"},
+    "manifests: metadata": {"ccpr"},
+    "manifests: ccpr": {"format table"},
+    "table": {"id logical_id database name kind columns ddl comment"},
+    "table: columns": {"name seqnum type hidden labels nullable"},
+    "ledger": {"name size sha256"},
+    "work/about.json": {"is_of failures rebuilt base_lost"},
+    "work/added.arrow": {_LISTED},
+    "work/refetched.arrow": {_LISTED},
+    "work/removed.arrow": {_LISTED},
+    "work/copied.arrow": {"name size sha256 fetched failure"},
+    "context": {"open current previous to_drop attempts"},
+    "context: snapshots": {"name lsn attempt physical taken_at"},
+    "sync_config": {
+        "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit"
+    },
+    "failure": {"code message subject remedy"},
+    "ccpr_targets: behind": {"table failure statements"},
+}
+Found = defaultdict[str, set[str]]
+
+
+def tables_in(catalog: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(catalog)) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        return {name: " ".join(row[1] for row in database.execute(f"PRAGMA table_info({name})")) for name in names}
+
+
+def add(found: Found, what: str, keys: Any) -> None:
+    found[what].add(" ".join(keys))
+
+
+def add_table(found: Found, table: dict[str, Any]) -> None:
+    add(found, "table", table)
+    for column in table["columns"]:
+        add(found, "table: columns", column)
+
+
+def keys_in_mirror(folder: Path, found: Found) -> None:
+    """JSON keys, and columns of Arrow files."""
+    for path in filter(Path.is_file, folder.rglob("*")):
+        room = path.relative_to(folder).parts[0]
+        what = f"work/{path.name}" if room == "work" else room
+        if path.suffix == ".arrow":
+            schema = pa.ipc.open_file(path).schema
+            add(found, what, schema.names)
+            if room == "manifests":
+                add(found, "manifests: metadata", (key.decode() for key in schema.metadata))
+                about = json.loads(schema.metadata[b"ccpr"])
+                add(found, "manifests: ccpr", about)
+                add_table(found, about["table"])
+            continue
+        value = json.loads(path.read_text())
+        add(found, what, value)
+        for part in ("tables", "behind"):
+            for entry in filter(None, value.get(part, {}).values()):
+                add(found, f"points: {part}", entry)
+
+
+def keys_in_catalog(catalog: Path, found: Found) -> None:
+    """JSON keys in its columns."""
+    with closing(sqlite3.connect(catalog)) as database:
+        for context, config in database.execute("SELECT context, sync_config FROM mo_ccpr_log"):
+            value = json.loads(context)
+            add(found, "context", value)
+            add(found, "sync_config", json.loads(config))
+            for ref in filter(None, (value[role] for role in ("open", "current", "previous"))):
+                add(found, "context: snapshots", ref)
+        for (text,) in database.execute("SELECT table_schema FROM ccpr_table_points"):
+            add_table(found, json.loads(text))
+        for behind, failure in database.execute("SELECT behind, failure FROM ccpr_targets"):
+            for entry in json.loads(behind):
+                add(found, "ccpr_targets: behind", entry)
+                add(found, "failure", entry["failure"])
+            if failure is not None:
+                add(found, "failure", json.loads(failure))
+
+
+def write_everything(folder: Path) -> None:
+    """A mirror and a catalog database with a value of each kind."""
+    mirror, now = Mirror(LocalStore(folder / "mirror")), datetime(2026, 1, 2, tzinfo=UTC)
+    failure = Failure("OBJECT_GONE", "it is gone", "object x", "look")
+    table, name = a_table(), manifest_path(1, 0, 1)
+    ref = TableRef(1, "db", "t", table.kind, 0, name, 0, 0, 0)
+    snapshot = SnapshotRef("xr_a_0_0", 0, 0, 7, 7.0)
+    mirror.write_manifest(table, MANIFEST_SCHEMA.empty_table(), name)
+    mirror.write_arrow(ledger_path(0, 1), LEDGER_SCHEMA.empty_table())
+    point = Point(0, Timestamp(7), snapshot.name, now, "", {1: ref})
+    mirror.publish(point, {1: ref}, None)
+    mirror.publish(replace(point, lsn=1, behind={2: LaggingTable("db", "u", None)}), {}, 0)
+    mirror.publish_head(Head(0, 1, 2, 7))
+    results = StepResults(mirror, snapshot, None)
+    nothing = LISTED_SCHEMA.empty_table()
+    results.keep_listed(Listed(ObjectDiff(nothing, nothing), failures={1: failure}))
+    results.keep_copied(CopyReport(COPY_OUTPUT.empty_table()))
+
+    engine = open_database(f"sqlite:///{folder / 'catalog.db'}")
+    row = a_subscription().to_row(now)
+    context = Context(snapshot, snapshot, snapshot, ("xr_a_9_0",), 1)
+    CcprLog(engine).insert(replace(row, context=context.to_text()))
+    with transaction(engine) as connection:
+        brought = GlobalPoint(0, Timestamp(7), snapshot.name, now, "", 1, 0, 0)
+        PointHistory(engine, row.task_id).write(connection, brought, [TablePoint(table, ref, 0)])
+    records = TargetRecords(engine, row.task_id)
+    target = Target(row.task_id, "report", "mysql://h/d", "", Dialect.MARIADB, DdlPolicy.FULL, now)
+    records.add(target)
+    records.record_sync("report", 0, 7, 0, [LaggingTargetTable("db.t", failure)])
+    records.record_failure(target, failure, now)
+    engine.dispose()
+
+
+def test_tables_and_columns_keep_their_names(tmp_path: Path) -> None:
+    """The catalog's in the old state and in a new one, which may have more; a target's in the old one and now."""
+    assert tables_in(WRITTEN / "home" / "catalog.db") == CATALOG
+    open_database(f"sqlite:///{tmp_path}/catalog.db").dispose()
+    now = tables_in(tmp_path / "catalog.db")
+    assert [name for name, columns in CATALOG.items() if not set(columns.split()) <= set(now[name].split())] == []
+    in_target = {**TARGET_METADATA.tables, checkpoints.name: checkpoints}
+    assert {name: " ".join(table.columns.keys()) for name, table in in_target.items()} == TARGET
+    dump = (WRITTEN / "cut-loading.sql").read_text()
+    created = re.findall(r"CREATE TABLE `(ccpr_\w+)` \(\n(.*?)\n\) ENGINE", dump, re.DOTALL)
+    dumped = {name: " ".join(re.findall(r"^  `(\w+)`", columns, re.MULTILINE)) for name, columns in created}
+    assert {name: dumped[name] for name in TARGET} == TARGET
+
+
+def test_files_keep_their_names(tmp_path: Path) -> None:
+    write_everything(tmp_path)
+    for mirrors in (WRITTEN / "home" / "mirrors", tmp_path):
+        folders = [folder for folder in mirrors.iterdir() if folder.is_dir()]
+        names = {
+            path.relative_to(folder).as_posix() for folder in folders for path in folder.rglob("*.*") if path.is_file()
+        }
+        assert {pattern for pattern in FILES for name in names if re.fullmatch(pattern, name)} == set(FILES)
+        assert [name for name in names if not any(re.fullmatch(pattern, name) for pattern in FILES)] == []
+    name = "018f0000-0000-7000-8000-000000000000_00000"
+    assert object_path(name) == f"objects/{name}"
+
+
+def test_json_keys_and_columns_of_files_keep_their_names(tmp_path: Path) -> None:
+    old, new = Found(set), Found(set)
+    for folder in (WRITTEN / "home" / "mirrors").iterdir():
+        keys_in_mirror(folder, old)
+    keys_in_catalog(WRITTEN / "home" / "catalog.db", old)
+    assert old == {what: keys for what, keys in KEYS.items() if what != "ccpr_targets: behind"}  # it had none
+    write_everything(tmp_path)
+    keys_in_mirror(tmp_path / "mirror", new)
+    keys_in_catalog(tmp_path / "catalog.db", new)
+    assert new == KEYS
