@@ -1,4 +1,4 @@
-"""`ccpr alter`: another interval, another way to the same upstream, other settings."""
+"""`ccpr alter`: another interval, another address of the same upstream, other settings."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,22 +28,24 @@ def alter(
     ] = None,
     publication: Annotated[str | None, typer.Option(help="Another publication of the same account.")] = None,
     retain: Annotated[int | None, typer.Option(min=0, help="How many points stay readable; 0 keeps all.")] = None,
-    retain_for: Annotated[str | None, typer.Option(help="How long points stay readable, e.g. 90m, 24h, 7d.")] = None,
+    retain_for: Annotated[
+        str | None, typer.Option(help="How long points stay readable, for example 90m, 24h, 7d.")
+    ] = None,
     max_sessions: Annotated[
-        int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at once.")
+        int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at the same time.")
     ] = None,
     max_mb_s: Annotated[
-        float | None, typer.Option(min=0, help="Megabytes a second that copying may take; 0 for all there is.")
+        float | None, typer.Option(min=0, help="Megabytes per second that copying may use; 0: no limit.")
     ] = None,
     flush: Annotated[str | None, typer.Option(help="on_demand or wait.")] = None,
     consistency: Annotated[str | None, typer.Option(help="together or isolated.")] = None,
     resync_limit: Annotated[
-        int | None, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking.")
+        int | None, typer.Option(min=0, help="Bytes that may be copied without asking if the base snapshot was lost.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a subscription. With --from or --publication all is checked again, and what runs now cannot commit any
-    more."""
+    """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
+    commit any more."""
     given: dict[str, Value | None] = {
         "sync_interval": interval,
         "retain": retain,
@@ -56,12 +58,13 @@ def alter(
     }
     settings = {setting: value for setting, value in given.items() if value is not None}
     if password_file is not None and source is None:
-        raise typer.BadParameter("it belongs to --from", param_hint="--password-file")
+        raise typer.BadParameter("it needs --from", param_hint="--password-file")
     if not settings and source is None and publication is None:
-        raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
-    with handle_errors(as_json=as_json):
+        raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = (None, "") if source is None else read_login(source, password_file)
-        subscription = alter_subscription(Workspace(), name, SettingsChange(endpoint, password, publication, settings))
+        change = SettingsChange(endpoint, password, publication, settings)
+        subscription = alter_subscription(workspace, name, change)
     if as_json:
         show_json(
             {
@@ -72,4 +75,4 @@ def alter(
             }
         )
     else:
-        out.print(f"altered {name}; it is at {subscription.endpoint.masked()}", markup=False)
+        out.print(f"altered {name}; its upstream is {subscription.endpoint.masked()}", markup=False)

@@ -4,5 +4,5 @@ from typing import Annotated
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, errors too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output; errors as well.")]
 Name = Annotated[str, typer.Argument(help="The subscription.")]

@@ -6,7 +6,7 @@ from matrixone.errors import Terminal
 
 
 class CodeUnknown(Terminal):
-    """There is no error of this code."""
+    """There is no error with this code."""
 
     code = "CODE_UNKNOWN"
     about = "code"
@@ -32,8 +32,8 @@ class CannotServe(Terminal):
 
 
 class Defect(Terminal):
-    """The program met something that it was not written for: a defect of it, or of what it stands on. What was
-    committed is kept."""
+    """An error that this program does not expect: a defect of it, or of what it depends on. What was committed is
+    kept."""
 
     code = "DEFECT"
     about = "module and line"

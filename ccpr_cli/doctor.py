@@ -1,7 +1,6 @@
-"""`ccpr doctor`: both sides are looked at before the first byte."""
+"""`ccpr doctor`: check this machine and the upstream before anything is copied."""
 
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, handle_errors, out, show_json
-from replication.service.checkup import (
+from replication.service.doctor import (
     Check,
     Upstream,
     Verdict,
@@ -31,43 +30,43 @@ _STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold
 
 def doctor(
     name: Annotated[
-        str | None, typer.Argument(help="A subscription: its upstream and its mirror are looked at, too.")
+        str | None, typer.Argument(help="A subscription: its upstream and its mirror are checked as well.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--from", help="An upstream that nothing is subscribed to yet; as in `subscribe`.")
+        str | None, typer.Option("--from", help="An upstream without a subscription; as in `subscribe`.")
     ] = None,
     database: Annotated[str | None, typer.Option(help="With --from: the database to replicate.")] = None,
     table: Annotated[str | None, typer.Option(help="With --from: only this table.")] = None,
     publication: Annotated[
-        str | None, typer.Option(help="With --from: the publication; looked up if not given.")
+        str | None, typer.Option(help="With --from: the publication; if not given, it is looked up.")
     ] = None,
     publisher: Annotated[str | None, typer.Option(help="With --from: the account that owns the publication.")] = None,
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. Exit code 1 if a check
-    failed."""
+    """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
+    check failed."""
     if name is not None and source is not None:
         raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
     checks: list[Check] = []
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
-        _tell(check_here(workspace), checks, as_json=as_json)
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        _show(check_here(workspace), checks, as_json=as_json)
         if name is not None:
             row = workspace.log.row(name)
-            _tell([check_mirror_store(workspace, row)], checks, as_json=as_json)
-            _tell(
+            _show([check_mirror_store(workspace, row)], checks, as_json=as_json)
+            _show(
                 check_upstream(upstream_of(workspace, Subscription.from_row(row)), workspace.clock),
                 checks,
                 as_json=as_json,
             )
             recorded = check_recorded_clock(row)
-            _tell([] if recorded is None else [recorded], checks, as_json=as_json)
+            _show([] if recorded is None else [recorded], checks, as_json=as_json)
         elif source is not None:
             endpoint, password = read_login(source, password_file)
             upstream = Upstream(
                 endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher
             )
-            _tell(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
+            _show(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
     failed = sum(check.result is Verdict.FAILED for check in checks)
     if as_json:
         show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -78,8 +77,8 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _tell(found: Iterable[Check], checks: list[Check], *, as_json: bool) -> None:
-    """Keep each check, and print it as soon as it is known."""
+def _show(found: Iterable[Check], checks: list[Check], *, as_json: bool) -> None:
+    """Add each check to `checks`, and print it as soon as it is known."""
     for check in found:
         checks.append(check)
         if as_json:

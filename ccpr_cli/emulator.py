@@ -4,13 +4,16 @@ import signal
 import ssl
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr_cli.defects import CannotServe
 from ccpr_cli.output import show_error
 from matrixone.errors import CcprError
+
+if TYPE_CHECKING:
+    from wire.serving import Served
 
 
 def emulator(
@@ -20,21 +23,21 @@ def emulator(
     living: Annotated[
         bool,
         typer.Option(
-            "--living", help="Serve an empty upstream that takes SQL, kept in memory, instead of a recording."
+            "--living", help="Serve a simulated upstream instead of a recording: empty, accepts SQL, kept in memory."
         ),
     ] = False,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="TCP port on 127.0.0.1; 0 takes a free one.")
     ] = 0,
     chunk_bytes: Annotated[
-        int, typer.Option("--chunk-bytes", min=1, max=2**30, help="Size of the chunks that objects are served in.")
+        int, typer.Option("--chunk-bytes", min=1, max=2**30, help="Size of the chunks of an object.")
     ] = 104_857_600,
     password: Annotated[
         str | None,
         typer.Option(
             "--password",
             envvar="CCPR_EMULATOR_PASSWORD",
-            help="Password that every login needs; without it any will do.",
+            help="Password that every login needs; if not given, any password is accepted.",
             show_envvar=True,
         ),
     ] = None,
@@ -43,43 +46,43 @@ def emulator(
         typer.Option(
             "--flush-after",
             min=0.0,
-            help="Seconds after which a snapshot is flushed by itself, as a real upstream does in about a minute.",
+            help="Seconds after which a snapshot is flushed by itself; a real upstream needs about a minute.",
         ),
     ] = 60.0,
     refuse_flush: Annotated[
-        bool, typer.Option("--refuse-flush", help="Refuse mo_ctl, as for a role without the privilege.")
+        bool, typer.Option("--refuse-flush", help="Refuse mo_ctl, as a server does for a role without the privilege.")
     ] = False,
     strict_publication: Annotated[
         bool,
         typer.Option(
             "--strict-publication",
-            help="Know only the recorded publication; else any name of the recorded publisher is accepted.",
+            help="Accept only the recorded publication; otherwise any name of the recorded publisher is accepted.",
         ),
     ] = False,
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            "--fault", help="A fault to strike, e.g. 'delay kind=object_list seconds=2'; docs/emulator.md lists them."
+            "--fault",
+            help="A fault to inject, for example 'delay kind=object_list seconds=2'; docs/reference/emulator.md lists "
+            "them.",
         ),
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", help="PEM file of a certificate: TLS is then offered.")
+        Path | None, typer.Option("--tls-certificate", help="PEM file of a certificate: then TLS is offered.")
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", help="PEM file of its private key, if it is not in the same file.")
     ] = None,
 ) -> None:
-    """Serve a recording, or an empty upstream of its own (--living), over the MySQL protocol on 127.0.0.1 until
-    SIGTERM or Ctrl-C. The first line printed is `listening on 127.0.0.1:PORT`. Ends with code 70 when the fault
-    `crash` struck."""
+    """Serve a recording, or a simulated upstream (--living), over the MySQL protocol on 127.0.0.1 until SIGTERM or
+    Ctrl-C. The first line printed is `listening on 127.0.0.1:PORT`. The exit code is 70 if the fault `crash` struck."""
     from emulator.engine.storage import Storage
     from emulator.recorded_upstream import RecordedUpstream
     from emulator.simulated_upstream import SimulatedUpstream
     from wire.faults import parse_fault
-    from wire.serving import Served
 
     if living == (recording is not None):
-        raise typer.BadParameter("one of --recording and --living", param_hint="--recording")
+        raise typer.BadParameter("give one of --recording and --living", param_hint="--recording")
     try:
         faults = [parse_fault(text) for text in fault or []]
     except ValueError as error:
@@ -96,9 +99,9 @@ def emulator(
             server = SimulatedUpstream(
                 storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls
             )
-            about = "living, empty: CREATE DATABASE, CREATE TABLE, INSERT, CREATE PUBLICATION …"
+            about = "simulated, empty: CREATE DATABASE, CREATE TABLE, INSERT, CREATE PUBLICATION …"
         else:
-            server = replay = RecordedUpstream(
+            server = recorded = RecordedUpstream(
                 recording,
                 port=port,
                 password=password,
@@ -108,25 +111,30 @@ def emulator(
                 strict_publication=strict_publication,
                 tls=tls,
             )
-            known = replay.recording
-            about = f"plays {known.name}: publisher {known.publisher}, publication {known.publication.name}"
-        server.on_crash(done.set)
+            known = recorded.recording
+            about = f"replays {known.name}: publisher {known.publisher}, publication {known.publication.name}"
         server.inject(*(found for found in faults if found is not None))
-        server.start()
-        try:
-            print(f"listening on 127.0.0.1:{server.port}", flush=True)
-            print(about, flush=True)
-            done.wait()
-        finally:
-            server.stop()
-        if server.crashed.is_set():
-            raise typer.Exit(70)
+        _serve(server, about, done)
     except CcprError as error:
         show_error(error)
         raise typer.Exit(1) from error
     except OSError as error:
-        show_error(CannotServe(f"it cannot be served: {error}", subject=f"127.0.0.1:{port}"))
+        show_error(CannotServe(f"the emulator cannot be served: {error}", subject=f"127.0.0.1:{port}"))
         raise typer.Exit(1) from error
+
+
+def _serve(server: "Served", about: str, done: threading.Event) -> None:
+    """Until `done` is set."""
+    server.on_crash(done.set)
+    server.start()
+    try:
+        print(f"listening on 127.0.0.1:{server.port}", flush=True)
+        print(about, flush=True)
+        done.wait()
+    finally:
+        server.stop()
+    if server.crashed.is_set():
+        raise typer.Exit(70)
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

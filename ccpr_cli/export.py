@@ -1,4 +1,4 @@
-"""`ccpr export`: one table of a point as a Parquet file. No JVM."""
+"""`ccpr export`: one table of a point as a Parquet file, without a JVM."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +18,13 @@ def export(
     table: Annotated[str, typer.Argument(metavar="DB.TABLE", help="The table.")],
     out_file: Annotated[Path, typer.Option("--out", help="The Parquet file to write; it appears when it is complete.")],
     at: Annotated[
-        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest without it.")
+        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Export a table's rows at a point to a Parquet file."""
-    with handle_errors(as_json=as_json):
-        mirror = Workspace().mirror(name)
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        mirror = workspace.mirror(name)
         point = mirror.point(at_option(at))
         schema, batches = mirror.read(point, table)
         temporary = out_file.with_name(f".{out_file.name}.part")
@@ -40,8 +40,11 @@ def export(
                     status.update(f"exporting {table}: {rows:,} rows")
             temporary.replace(out_file)
         except OSError as error:
-            what, remedy = f"could not write the file: {error.strerror or error}", "Choose another --out, or make room."
-            raise StoreFailed(what, subject=str(out_file), remedy=remedy) from error
+            text, remedy = (
+                f"could not write the file: {error.strerror or error}",
+                "Choose another --out, or free space.",
+            )
+            raise StoreFailed(text, subject=str(out_file), remedy=remedy) from error
         finally:
             temporary.unlink(missing_ok=True)
     size = out_file.stat().st_size

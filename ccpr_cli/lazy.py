@@ -1,8 +1,7 @@
-"""A group of commands whose modules are imported when they are called: what a command imports is its latency, and help
-needs none of it.
+"""A group of commands whose modules are imported when they are called. What a command imports makes its start slow, and
+help needs none of it.
 
-Here also ends what no command has dealt with: an interruption, wrong words on the command line, a defect of this
-program.
+What no command handles is handled here: an interruption, wrong usage of the command line, a defect of this program.
 """
 
 import importlib
@@ -13,20 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer._click.exceptions import (
-    ClickException,
-    UsageError,
-)  # typer brings a copy of its own and exports only subclasses
 from typer.core import TyperCommand, TyperGroup
 
-INTERRUPTED = 130
+from ccpr_cli.exit_codes import INTERRUPTED, USAGE
+
 _AS_JSON = "ccpr.as_json"
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A command before its module is imported: `module:name` of a function or a typer.Typer, and what the list of
-    commands says of it."""
+    """A command before its module is imported: `module:name` of a function or a typer.Typer, and the panel and the line
+    that show it in the list of commands."""
 
     where: str
     panel: str
@@ -46,13 +42,13 @@ class Deferred:
 
 
 class LazyGroup(TyperGroup):
-    """Its commands are `deferred`, in the order in which help lists them."""
+    """A group with the commands `deferred`, in the order in which help lists them."""
 
     deferred: Mapping[str, Deferred] = {}
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, known in self.deferred.items():  # what the list of commands and the shell's completion show
+        for name, known in self.deferred.items():  # for the list of commands and the shell's completion
             self.add_command(TyperCommand(name, help=known.summary, rich_help_panel=known.panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -67,27 +63,28 @@ class LazyGroup(TyperGroup):
         as_json = ctx.meta[_AS_JSON]
         try:
             return super().invoke(ctx)
-        except (KeyboardInterrupt, typer.Abort):  # the second at a question
-            typer.echo("interrupted; nothing is left half done, type it again to go on", err=True)
+        except (KeyboardInterrupt, typer.Abort):  # Abort: at a prompt
+            typer.echo("interrupted; nothing is left half done, type it again to continue", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        except UsageError as error:
-            if not as_json:
+        except typer.TyperException as error:
+            if not as_json or error.exit_code != USAGE:
                 raise
             _report_usage(error)
-            raise typer.Exit(error.exit_code) from error
-        except (ClickException, typer.Exit, BrokenPipeError):
+            raise typer.Exit(USAGE) from error
+        except (typer.Exit, BrokenPipeError):
             raise
         except Exception as error:
             _report_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))
             raise typer.Exit(1) from error
 
 
-def _report_usage(error: UsageError) -> None:
+def _report_usage(error: typer.TyperException) -> None:
     from ccpr_cli.defects import WrongUsage
     from ccpr_cli.output import show_error_json
 
-    asked = error.ctx.command_path if error.ctx else "ccpr"
-    show_error_json(WrongUsage(error.format_message(), subject=asked, remedy=f"See `{asked} --help`."))
+    context = getattr(error, "ctx", None)  # of the command whose usage is wrong, if one is known
+    command = "ccpr" if context is None else context.command_path
+    show_error_json(WrongUsage(error.format_message(), subject=command, remedy=f"See `{command} --help`."))
 
 
 def _report_defect(error: Exception, *, as_json: bool, verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""`ccpr pause`, `ccpr resume`, `ccpr drop`: whether a subscription runs, and its end."""
+"""`ccpr pause`, `ccpr resume`, `ccpr drop`: stop a subscription, run it again, or end it."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -8,27 +8,27 @@ import typer
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, err, handle_errors, out, show_json
 from replication.service import subscriptions
-from replication.service.dropping import Dropped
-from replication.service.dropping import drop as drop_subscription
+from replication.service.drop import Dropped
+from replication.service.drop import drop as drop_subscription
 from replication.service.workspace import Workspace
 from replication.state.log_rows import LogRow
 from replication.state.states import IterationState, State
 
 
 def pause(name: Name, as_json: AsJson = False) -> None:
-    """Stop a subscription: nothing runs it, and what runs now cannot commit any more. The replica stays readable."""
-    with handle_errors(as_json=as_json):
-        row = subscriptions.pause(Workspace(), name)
+    """Stop a subscription: nothing runs it, and a run under way cannot commit any more. The replica stays readable."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        row = subscriptions.pause(workspace, name)
     if as_json:
         show_json(states_of(row))
     else:
-        out.print(f"paused {name}; go on with: ccpr resume {name}", markup=False)
+        out.print(f"paused {name}; continue with: ccpr resume {name}", markup=False)
 
 
 def resume(name: Name, as_json: AsJson = False) -> None:
-    """Let a paused subscription, or one that an error has stopped, go on from its checkpoint."""
-    with handle_errors(as_json=as_json):
-        row = subscriptions.resume(Workspace(), name)
+    """Continue a paused subscription, or one that an error has stopped, from its checkpoint."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        row = subscriptions.resume(workspace, name)
     if as_json:
         show_json(states_of(row))
     else:
@@ -37,16 +37,16 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 
 def drop(
     name: Name,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete the mirror's files and points, too.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the mirror's files and points as well.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Forget snapshots that cannot be dropped upstream now, and targets.")
+        bool, typer.Option("--force", help="Forget the targets, and snapshots that cannot be dropped upstream now.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """End a subscription and drop its snapshots upstream. Its mirror stays readable unless --purge. Again: try what
-    was left."""
-    with handle_errors(as_json=as_json):
-        dropped = drop_subscription(Workspace(), name, purge=purge, force=force)
+    """End a subscription and drop its snapshots upstream. Its mirror stays readable without --purge. If snapshots were
+    left, the same command tries them again."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        dropped = drop_subscription(workspace, name, purge=purge, force=force)
     if as_json:
         show_json(asdict(dropped))
     else:
@@ -54,7 +54,7 @@ def drop(
 
 
 def report_dropped(dropped: Dropped, *, forced: bool) -> None:
-    """For people."""
+    """Print it for people."""
     purged = f"; deleted {dropped.purged}" if dropped.purged else ""
     out.print(
         f"dropped {dropped.name}; {counted(dropped.snapshots_dropped, 'snapshot')} dropped upstream{purged}",

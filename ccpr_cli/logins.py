@@ -1,4 +1,4 @@
-"""What several commands ask for in the same way: a login upstream, a span of time."""
+"""Options that several commands read in the same way: a login upstream or at a target, a span of time."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from replication.targets.address import Address, parse_target_uri
 
 
 def seconds_option(text: str) -> int:
-    """The value of --retain-for. In seconds. Raises typer.BadParameter."""
+    """The value of --retain-for, in seconds. Raises typer.BadParameter."""
     found = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text)
     if found is None:
         raise typer.BadParameter("a number of seconds, or one with s, m, h or d", param_hint="--retain-for")
@@ -22,10 +22,10 @@ def seconds_option(text: str) -> int:
 
 
 def read_login(source: str, password_file: Path | None = None, *, seen: bool = True) -> tuple[Endpoint, str]:
-    """The endpoint and the password: from the file, the environment (`env:NAME`), the URI itself, or asked for. Raises
+    """The endpoint and the password: from the file, the environment (`env:NAME`), the URI itself, or a prompt. Raises
     BadUri.
 
-    `seen`: the URI stands on the command line, where other users of the machine see it.
+    `seen`: the URI is on the command line, where other users of the machine can see it.
     """
     endpoint, password = parse_uri(source)
     return endpoint, _password(endpoint, password, password_file, seen=seen)
@@ -57,7 +57,7 @@ def _password(endpoint: Endpoint, password: str | None, password_file: Path | No
     if password is not None:
         if seen:
             err.print(
-                "warning: a password on the command line is seen by others; use env:NAME or --password-file",
+                "warning: others can see a password on the command line; use env:NAME or --password-file",
                 style="yellow",
             )
         return password

@@ -1,4 +1,4 @@
-"""`ccpr`: the program. One module a command, imported when it is called."""
+"""`ccpr`: the program. Each command has a module, which is imported when the command is called."""
 
 try:
     import logging
@@ -6,8 +6,9 @@ try:
 
     import typer
 
-    from ccpr_cli.lazy import INTERRUPTED, Deferred, LazyGroup
-except KeyboardInterrupt:  # in the tenth of a second before anything has begun
+    from ccpr_cli.exit_codes import INTERRUPTED
+    from ccpr_cli.lazy import Deferred, LazyGroup
+except KeyboardInterrupt:  # in the tenth of a second of the imports
     raise SystemExit(130) from None
 
 _WHAT, _RUN, _READ, _CARE = (
@@ -26,37 +27,42 @@ class Commands(LazyGroup):
             "ccpr_cli.subscribe:subscribe", _WHAT, "Subscribe to a published database, or to one table of it."
         ),
         "subscriptions": Deferred("ccpr_cli.show:subscriptions", _WHAT, "List the subscriptions."),
-        "alter": Deferred("ccpr_cli.alter:alter", _WHAT, "Change a subscription: interval, address, what is kept …"),
+        "alter": Deferred("ccpr_cli.alter:alter", _WHAT, "Change a subscription: interval, address, retention …"),
         "pause": Deferred("ccpr_cli.lifecycle:pause", _WHAT, "Stop a subscription; its replica stays readable."),
-        "resume": Deferred("ccpr_cli.lifecycle:resume", _WHAT, "Let a paused or stopped one go on."),
+        "resume": Deferred("ccpr_cli.lifecycle:resume", _WHAT, "Continue a paused or stopped subscription."),
         "drop": Deferred("ccpr_cli.lifecycle:drop", _WHAT, "End a subscription, and drop its snapshots upstream."),
         "target": Deferred(
-            "ccpr_cli.target:target", _WHAT, "Databases (MariaDB, MySQL) into which a subscription is carried."
+            "ccpr_cli.target:target", _WHAT, "Databases (MariaDB, MySQL) that a subscription is synced to."
         ),
         "release": Deferred("ccpr_cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
-        "sql": Deferred("ccpr_cli.sql:sql", _WHAT, "The same as SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
-        "run": Deferred("ccpr_cli.run:run", _RUN, "Run one iteration now, and carry the targets along."),
+        "sql": Deferred("ccpr_cli.sql:sql", _WHAT, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
+        "run": Deferred("ccpr_cli.run:run", _RUN, "Run one iteration now, and sync the targets."),
         "plan": Deferred("ccpr_cli.plan:plan", _RUN, "Show what the next iteration would do; copies nothing."),
-        "resync": Deferred("ccpr_cli.resync:resync", _RUN, "Compare with a full list, and fetch what is missing."),
-        "status": Deferred("ccpr_cli.status:status", _RUN, "State, step, lag, what is pending, the last error."),
+        "resync": Deferred("ccpr_cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
+        "status": Deferred("ccpr_cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
         "points": Deferred("ccpr_cli.show:points", _READ, "List the points that can be read."),
         "tables": Deferred("ccpr_cli.show:tables", _READ, "List the tables of a point."),
         "export": Deferred("ccpr_cli.export:export", _READ, "Write a table as it was at a point to a Parquet file."),
-        "explain": Deferred("ccpr_cli.explain:explain", _CARE, "What an error's code means and what to do about it."),
-        "doctor": Deferred("ccpr_cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
-        "verify": Deferred("ccpr_cli.verify:verify", _CARE, "Read the whole mirror again, fetch what is damaged."),
-        "snapshots": Deferred(
-            "ccpr_cli.snapshots:snapshots", _CARE, "List what a subscription holds upstream; drop leftovers."
+        "explain": Deferred(
+            "ccpr_cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
         ),
-        "state": Deferred("ccpr_cli.state:state", _CARE, "Export a subscription's state, import it beside its mirror."),
-        "emulator": Deferred("ccpr_cli.emulator:emulator", _CARE, "An upstream to try things on, without a MatrixOne."),
+        "doctor": Deferred("ccpr_cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
+        "verify": Deferred("ccpr_cli.verify:verify", _CARE, "Read the whole mirror again, and fetch what is damaged."),
+        "snapshots": Deferred(
+            "ccpr_cli.snapshots:snapshots", _CARE, "List a subscription's snapshots upstream; drop leftover ones."
+        ),
+        "state": Deferred("ccpr_cli.state:state", _CARE, "Export a subscription's state, or import it for its mirror."),
+        "emulator": Deferred(
+            "ccpr_cli.emulator:emulator", _CARE, "Serve an upstream to try things on, without a MatrixOne."
+        ),
     }
 
 
 app = typer.Typer(
     cls=Commands,
     help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
-    epilog="Each command has --help, and --json for scripts. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+    epilog="Each command has --help, and --json for scripts. "
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # a local variable may be a password
 )
@@ -80,5 +86,5 @@ def options(
 def main() -> None:
     try:
         app()
-    except KeyboardInterrupt:  # outside a command: while the last words are printed
+    except KeyboardInterrupt:  # outside a command: while the last lines are printed
         raise SystemExit(INTERRUPTED) from None

@@ -1,11 +1,12 @@
-"""How commands speak: tables and plain words for people, one JSON document for scripts, typed errors with exit codes 1
-and 2."""
+"""What commands print: tables and text for people, one JSON document for scripts, typed errors with exit codes 1 and
+2."""
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -13,23 +14,26 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccpr_cli.defects import CodeUnknown
+from ccpr_cli.exit_codes import USAGE
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import BadUri
 from replication.errors import BadName, BadSetting, SqlSyntax
 from replication.targets.errors import BadTargetUri
 
-WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width; what is read there should not be folded
+if TYPE_CHECKING:
+    from matrixone.objects.timestamp import Timestamp
+
+WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
 out = Console(highlight=False, soft_wrap=True, width=WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-USAGE = 2
-_SHORT = 16  # a cell of so many letters is not folded; in a narrow terminal the long ones make room
+_SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
 _USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
 
 
 @contextmanager
 def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
-    """A typed error becomes its text and an exit code: 2 for what was written wrongly on the command line, 1 for all
-    else. `done` is what had been done before it, for scripts.
+    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 1 for all other errors.
+    `done` is what had been done before the error, for scripts.
     """
     try:
         yield
@@ -42,7 +46,7 @@ def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
 
 
 def show_error(error: CcprError) -> None:
-    """For people."""
+    """Print it for people."""
     err.print("error", style="bold red", end=" ")
     err.print(f"{error.code}: {error.message}", markup=False)
     err.print(f"  about:  {error.subject}", markup=False)
@@ -51,9 +55,9 @@ def show_error(error: CcprError) -> None:
 
 
 def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:
-    """For scripts."""
-    told = {"error": {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}}
-    show_json({**told, "done": list(done)} if done else told)
+    """Print it for scripts."""
+    parts = {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}
+    show_json({"error": parts, "done": list(done)} if done else {"error": parts})
 
 
 def show_json(value: Any) -> None:
@@ -75,14 +79,37 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empt
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun, e.g. `1 object`, `1,200 objects`."""
+    """A number with its noun, for example `1 object`, `1,200 objects`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size_text(size: float) -> str:
-    """Bytes for people, e.g. `12.3 MB`."""
+    """Bytes for people, for example `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time span for people, for example `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def time_text(seconds: float) -> str:
+    """A time on our clock (seconds since 1970) for people, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
+
+
+def clock_text(at: "Timestamp") -> str:
+    """A time on the upstream's clock for people, in UTC."""
+    shown = datetime.fromtimestamp(at.physical / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return shown.removesuffix("+00:00")

@@ -1,14 +1,12 @@
 """`ccpr plan`: what the next iteration would do, before anything is copied. `ccpr run NAME --plan ID` then does
 exactly that."""
 
-from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
 from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, handle_errors, out, show_json, show_table, size_text
-from ccpr_cli.show import clock_text
+from ccpr_cli.output import clock_text, counted, handle_errors, out, show_json, show_table, size_text
 from replication.iteration.plan import Plan
 from replication.service.target_sync import plan_targets
 from replication.service.workspace import Workspace
@@ -17,12 +15,12 @@ _SHOWN_TABLES = 40
 
 
 def plan(name: Name, as_json: AsJson = False) -> None:
-    """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. Takes the snapshot,
-    copies nothing.
+    """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. It takes the snapshot
+    and copies nothing.
 
-    The iteration stays open: a run, or the sensor, goes on with it.
+    The iteration stays open: a run, or the sensor, continues it.
     """
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace, workspace.iteration(name) as iteration:
+    with handle_errors(as_json=as_json), Workspace() as workspace, workspace.iteration(name) as iteration:
         iteration.take_snapshot()
         found = iteration.plan()
         targets = plan_targets(workspace, iteration)
@@ -34,7 +32,7 @@ def plan(name: Name, as_json: AsJson = False) -> None:
     show_plan(found)
     for target, one in targets.items():
         target_output.show_plan(target, one)
-    out.print(f"carry out exactly this with: ccpr run {name} --plan {found.id}", markup=False)
+    out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)
 
 
 def plan_json(found: Plan) -> dict[str, Any]:
@@ -48,17 +46,18 @@ def show_plan(found: Plan) -> None:
     )
     if found.resync:
         out.print("resync", style="bold yellow", end=": ")
-        out.print(f"{found.resync}; all is compared with a full list", markup=False)
+        out.print(f"{found.resync}; everything is compared with a full list", markup=False)
     out.print(
-        f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, less what is there already",
+        f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, except what is there already",
         markup=False,
     )
     cells = [
         (entry.table, entry.added, entry.removed, size_text(entry.bytes)) for entry in found.tables[:_SHOWN_TABLES]
     ]
-    show_table(("table", "objects that come", "that go", "bytes that come"), cells, empty="no object has come or gone")
+    columns = ("table", "objects added", "objects removed", "bytes added")
+    show_table(columns, cells, empty="no object was added or removed")
     if len(found.tables) > _SHOWN_TABLES:
-        out.print(f"and {len(found.tables) - _SHOWN_TABLES} tables more", style="dim", markup=False)
+        out.print(f"and {len(found.tables) - _SHOWN_TABLES} more tables", style="dim", markup=False)
     if found.changes:
         changes = [
             (entry.kind, entry.table, entry.before or "", "yes" if entry.destructive else "") for entry in found.changes

@@ -1,4 +1,4 @@
-"""What long work shows of itself on standard error, while a terminal is there to see it."""
+"""The progress of long work on standard error, if that is a terminal."""
 
 from threading import Lock
 from types import TracebackType
@@ -12,11 +12,11 @@ from replication.progress import Progress
 
 
 class Display:
-    """A line for the iteration and one for the targets. Shown within its `with` block; `callbacks` may be called before.
+    """One line for the iteration and one for the targets, shown within a `with` block. `callbacks` also works before.
 
     Attributes
     ----------
-    callbacks : what the work calls; handed in where it is begun.
+    callbacks : what the work calls; handed in where it starts.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,5 @@
-"""`ccpr release`: tables in a target become ordinary, writable ones (requirement D5)."""
+"""`ccpr release`: tables in a target become ordinary, writable ones (docs/requirements.md D5)."""
 
-from contextlib import closing
 from dataclasses import asdict
 from typing import Annotated
 
@@ -14,15 +13,15 @@ from replication.service.workspace import Workspace
 
 def release(
     name: Name,
-    target: Annotated[str | None, typer.Option("--target", help="In this target; without it in all.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="In this target; if not given, in all.")] = None,
     table: Annotated[
-        str | None, typer.Option("--table", help="This table, by its name upstream; without it all.")
+        str | None, typer.Option("--table", help="This table, by its name upstream; if not given, all.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """End the subscription of tables in a target: what was suspended comes back, the mark goes, later runs leave them
-    alone."""
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    """End the sync of tables in a target: what was disabled is brought back, the mark is removed, and later runs do not
+    touch them."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         released = targets.release(workspace, name, target, table)
     if as_json:
         show_json([asdict(one) for one in released])

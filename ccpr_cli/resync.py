@@ -1,8 +1,8 @@
-"""`ccpr resync`: compare with a full list, and one table with what is really in the store; then copy what is missing."""
+"""`ccpr resync`: compare with a full list of objects, and one table with the files themselves; then copy what is
+missing."""
 
 import sys
 import time
-from contextlib import closing
 from dataclasses import asdict
 from typing import Annotated
 
@@ -22,22 +22,22 @@ def resync(
     table: Annotated[
         str | None,
         typer.Option(
-            "--table", metavar="DB.TABLE", help="This table's files are read again; the others go on as usual."
+            "--table", metavar="DB.TABLE", help="Read this table's files again; the others are synced as usual."
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     engine: Engine = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Run an iteration that trusts nothing from before: all is compared with a full list of objects, and files that
-    are missing are fetched again; with --table, that table's damaged ones, too. Shows first what would be copied, and
-    asks.
+    """Run an iteration that relies on nothing from before: everything is compared with a full list of objects, and
+    missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
+    and asks.
     """
     started, display = time.monotonic(), Display()
     options = IterationOptions(resync=Resync(table), progress=display.callbacks)
     with (
         handle_errors(as_json=as_json),
-        closing(Workspace()) as workspace,
+        Workspace() as workspace,
         workspace.iteration(name, options) as iteration,
     ):
         iteration.take_snapshot()

@@ -1,7 +1,6 @@
 """`ccpr run`: one iteration, now."""
 
 import time
-from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated
@@ -11,16 +10,15 @@ import typer
 
 from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, handle_errors, out, show_json, size_text
+from ccpr_cli.output import clock_text, counted, handle_errors, out, show_json, size_text
 from ccpr_cli.progress import Display
-from ccpr_cli.show import clock_text
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
 from replication.iteration.options import IterationOptions
 from replication.service.target_sync import TargetOutcome, sync_targets
 from replication.service.workspace import Workspace
 
-SPARK_FROM_BYTES = 64_000_000  # below, a JVM's start would be most of the time (architecture 8)
+SPARK_FROM_BYTES = 64_000_000  # for less, the start of a JVM takes most of the time (decision spark-dataframes)
 
 
 def _engine(value: str) -> str:
@@ -30,7 +28,7 @@ def _engine(value: str) -> str:
 
 
 Engine = Annotated[
-    str, typer.Option(help="Who copies: process, spark, or auto (spark from 64 MB on).", callback=_engine)
+    str, typer.Option(help="What copies: process, spark, or auto (spark from 64 MB on).", callback=_engine)
 ]
 
 
@@ -48,16 +46,16 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one iteration of a subscription now, and carry its targets to the newest point. An interrupted one goes on
-    where it stopped.
+    """Run one iteration of a subscription now, and sync its targets to the newest point. An interrupted iteration
+    continues where it stopped.
 
-    Exit code 1 also if a target failed: the mirror's point stands, and the next run tries the target again.
+    The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again.
     """
     started, display = time.monotonic(), Display()
     options = IterationOptions(allow_resync=allow_resync, progress=display.callbacks)
     with (
         handle_errors(as_json=as_json),
-        closing(Workspace()) as workspace,
+        Workspace() as workspace,
         workspace.iteration(name, options) as iteration,
     ):
         if plan is not None:
@@ -66,14 +64,13 @@ def run(
         targets = sync(workspace, iteration, display)
     seconds = time.monotonic() - started
     if as_json:
-        told = [target_output.outcome_json(target) for target in targets]
         show_json(
             {
                 **asdict(outcome),
                 "at": outcome.at.physical,
                 "seconds": seconds,
                 "home": str(workspace.home),
-                "targets": told,
+                "targets": [target_output.outcome_json(target) for target in targets],
             }
         )
     else:
@@ -86,7 +83,7 @@ def run(
 
 def show_outcome(outcome: Outcome, seconds: float) -> None:
     what = (
-        f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no point made"
+        f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no new point"
     )
     out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
     copied = f"{counted(outcome.objects_copied, 'object')}, {size_text(outcome.bytes_copied)} copied"

@@ -1,26 +1,25 @@
-"""`ccpr subscriptions`, `ccpr tables`, `ccpr points`: what there is."""
+"""`ccpr subscriptions`, `ccpr tables`, `ccpr points`: lists of what there is."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import handle_errors, out, show_json, show_table, size_text
-from matrixone.objects.timestamp import Timestamp
+from ccpr_cli.output import clock_text, handle_errors, out, seconds_text, show_json, show_table, size_text, time_text
 from replication.errors import StateUnreadable
+from replication.failure import Failure
 from replication.iteration.lag import LagMeter
 from replication.mirror.points import LaggingTable, parse_at
-from replication.service.status import UNREADABLE, LastError, next_attempt, seconds_text, time_text
+from replication.service.last_error import LastError
+from replication.service.status import UNREADABLE, ReadRow, next_attempt
 from replication.service.workspace import Workspace
-from replication.state.context import Context
 from replication.state.history import PointHistory
 from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine
 from replication.state.states import IterationState, State
-from replication.state.subscription import Subscription
 
 _DESCRIBED = (
     "name",
@@ -47,8 +46,7 @@ _DESCRIBED = (
 
 def subscriptions(as_json: AsJson = False) -> None:
     """List the subscriptions."""
-    with handle_errors(as_json=as_json):
-        workspace = Workspace()
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         meter = LagMeter(workspace.clock)
         readable, bad = workspace.log.all_rows()
         rows = [_described(row, meter, workspace) for row in readable]
@@ -81,9 +79,9 @@ def tables(
     at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tables of a point, the newest one unless --at says otherwise."""
-    with handle_errors(as_json=as_json):
-        point = Workspace().mirror(name).point(at_option(at))
+    """List the tables of a point: the newest one, or that of --at."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        point = workspace.mirror(name).point(at_option(at))
     refs = sorted(point.tables.values(), key=lambda ref: ref.qualified_name)
     if as_json:
         show_json(
@@ -107,14 +105,13 @@ def tables(
         empty="the point has no tables",
     )
     for late in _behind(point.behind):
-        stands = "has no point yet" if late["lsn"] is None else f"stands at lsn {late['lsn']}"
-        out.print(f"behind: {late['table']} {stands}", style="yellow", markup=False)
+        where = "has no point yet" if late["lsn"] is None else f"is at lsn {late['lsn']}"
+        out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
 
 
 def points(name: Name, as_json: AsJson = False) -> None:
     """List the points that can be read."""
-    with handle_errors(as_json=as_json):
-        workspace = Workspace()
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         task_id = workspace.log.row(name).task_id
         found = PointHistory(workspace.log.engine, task_id).global_points()
         behind = Quarantine(workspace.log.engine, task_id).behind_by_point()
@@ -153,7 +150,7 @@ def points(name: Name, as_json: AsJson = False) -> None:
 
 
 def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
-    """The tables that a point does not show; `lsn` is the newest point that shows it, null = none."""
+    """The tables that a point does not show; `lsn` is the newest point that shows the table, null if none does."""
     return [
         {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
         for table_id, entry in sorted(late.items(), key=lambda item: item[1].qualified_name)
@@ -168,16 +165,8 @@ def at_option(text: str | None) -> int | datetime | None:
         raise typer.BadParameter("an lsn or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
 
 
-def clock_text(at: Timestamp) -> str:
-    return (
-        datetime.fromtimestamp(at.physical / 1e9, UTC)
-        .isoformat(sep=" ", timespec="milliseconds")
-        .removesuffix("+00:00")
-    )
-
-
 def _error_text(row: dict[str, Any]) -> str:
-    """How the last attempt failed, how often in a row, and when it is tried again; for `ccpr status NAME` the rest."""
+    """How the last attempt failed, how often in a row, and when it is tried again. `ccpr status NAME` has the rest."""
     error: dict[str, Any] | None = row["last_error"]
     if error is None:
         return ""
@@ -202,14 +191,14 @@ def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, An
         "task_id": task_id,
         "state": UNREADABLE,
         "error": str(error),
-        "last_error": asdict(LastError.of_row(error)),
+        "last_error": asdict(LastError.of(Failure.of(error), again=False)),
     }
     return {**dict.fromkeys(_DESCRIBED), "upstream": "", "database": "", "tables": "", "iteration_lsn": 0, **known}
 
 
 def _describe(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, Any]:
-    subscription, lag = Subscription.from_row(row), meter.read(row.task_id, Context.from_text(row.context))
-    error = LastError.of(row.error_message)
+    read = ReadRow.of(row)
+    subscription, error, lag = read.subscription, read.last_error, meter.read(row.task_id, read.context)
     return {
         "name": subscription.name,
         "task_id": row.task_id,

@@ -1,4 +1,4 @@
-"""`ccpr snapshots`: what a subscription holds upstream."""
+"""`ccpr snapshots`: the snapshots of a subscription upstream."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -11,7 +11,7 @@ from matrixone.upstream import snapshots as upstream_snapshots
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import SubscriptionMissing
-from replication.service.dropping import drop
+from replication.service.drop import drop
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.log_rows import LogRow
@@ -20,7 +20,7 @@ from replication.state.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RecordedSnapshot:
     """A recorded snapshot: what it is for (open, current, previous, orphan), and whether the upstream still has it."""
 
     name: str
@@ -31,13 +31,12 @@ class Held:
 def snapshots(
     name: Name,
     orphans: Annotated[
-        bool, typer.Option("--orphans", help="Drop those that are no longer needed and were left behind.")
+        bool, typer.Option("--orphans", help="Drop those that are not needed any more and were left behind.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots that a subscription has recorded upstream. Nothing but recorded names is ever dropped."""
-    with handle_errors(as_json=as_json):
-        workspace = Workspace()
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         row = _row(workspace, name)
         if orphans:
             if row.state == State.DROPPED:
@@ -47,24 +46,24 @@ def snapshots(
                     iteration.drop_due_snapshots()
             row = _row(workspace, name)
         subscription = Subscription.from_row(row)
-        held = []
+        found = []
         if recorded := Context.from_text(row.context).recorded():
             with workspace.connect(subscription) as session:
-                held = [
-                    Held(snapshot, role, _exists(session, subscription, snapshot))
+                found = [
+                    RecordedSnapshot(snapshot, role, _exists(session, subscription, snapshot))
                     for snapshot, role in recorded.items()
                 ]
     if as_json:
-        show_json([asdict(entry) for entry in held])
+        show_json([asdict(entry) for entry in found])
         return
-    cells = [(entry.name, entry.role, "yes" if entry.exists else "no") for entry in held]
+    cells = [(entry.name, entry.role, "yes" if entry.exists else "no") for entry in found]
     show_table(("snapshot", "for", "exists upstream"), cells, empty="no snapshot is recorded")
-    if not orphans and any(entry.role == "orphan" and entry.exists for entry in held):
+    if not orphans and any(entry.role == "orphan" and entry.exists for entry in found):
         out.print(f"drop the orphans with: ccpr snapshots {name} --orphans", markup=False)
 
 
 def _row(workspace: Workspace, name: str) -> LogRow:
-    """The subscription's, or that of a dropped one whose snapshots could not all be dropped. Raises
+    """The subscription's row, or that of a dropped one some of whose snapshots could not be dropped. Raises
     SubscriptionMissing."""
     try:
         return workspace.log.row(name)

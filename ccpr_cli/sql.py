@@ -1,5 +1,5 @@
-"""`ccpr sql`: statements about subscriptions (docs/sql.md). Each does what the verb of `ccpr` does, by the same
-function."""
+"""`ccpr sql`: statements about subscriptions (docs/reference/sql.md). Each calls the same function as the command of
+`ccpr`."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ccpr_cli.logins import read_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
 from replication.errors import SqlSyntax, SubscriptionMissing
 from replication.service import subscriptions
-from replication.service.dropping import drop
+from replication.service.drop import drop
 from replication.service.workspace import Workspace
 from replication.sql.parser import (
     AlterSubscription,
@@ -33,7 +33,8 @@ from replication.state.settings import Settings
 
 def sql(
     statements: Annotated[
-        str | None, typer.Argument(help="The statements, separated by ';'. Without them: from standard input.")
+        str | None,
+        typer.Argument(help="The statements, separated by ';'. If not given, they are read from standard input."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
     as_json: AsJson = False,
@@ -41,13 +42,12 @@ def sql(
     """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM
     mo_sync_configs."""
     if statements is not None and file is not None:
-        raise typer.BadParameter("statements or a file, not both", param_hint="--file")
+        raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
     done: list[dict[str, Any]] = []
-    with handle_errors(as_json=as_json, done=done):
+    with handle_errors(as_json=as_json, done=done), Workspace() as workspace:
         script = parse(_text(statements, file))  # all of it, before the first is run
-        workspace = Workspace()
-        # one after the other, so that `done` holds what had been done when one fails
-        done.extend(_run(workspace, statement, seen=statements is not None, told=not as_json) for statement in script)
+        # One after the other: if one fails, `done` has what was done before.
+        done.extend(_run(workspace, one, seen=statements is not None, as_text=not as_json) for one in script)
     if as_json:
         show_json(done)
 
@@ -64,8 +64,8 @@ def _text(statements: str | None, file: Path | None) -> str:
         ) from error
 
 
-def _run(workspace: Workspace, statement: Statement, *, seen: bool, told: bool) -> dict[str, Any]:
-    """Run one; what a script gets. With `told`, people are told."""
+def _run(workspace: Workspace, statement: Statement, *, seen: bool, as_text: bool) -> dict[str, Any]:
+    """Run one statement. Returns what a script gets; `as_text` also prints it for people."""
     match statement:
         case CreateSubscription():
             result = _create(workspace, statement, seen=seen)
@@ -76,14 +76,16 @@ def _run(workspace: Workspace, statement: Statement, *, seen: bool, told: bool) 
         case ResumeSubscription():
             result = {"statement": "RESUME SUBSCRIPTION", **states_of(subscriptions.resume(workspace, statement.name))}
         case DropSubscription():
-            return _drop(workspace, statement, told=told)
+            return _drop(workspace, statement, as_text=as_text)
         case ShowSubscriptions():
             rows = subscriptions.show(workspace)
-            return _table("SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], told=told)
+            return _table(
+                "SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], as_text=as_text
+            )
         case Select():
             columns, cells = subscriptions.select(workspace, statement)
-            return _table("SELECT", columns, cells, told=told)
-    if told:
+            return _table("SELECT", columns, cells, as_text=as_text)
+    if as_text:
         out.print(f"{result['statement']}: {result['name']}", markup=False)
     return result
 
@@ -123,22 +125,22 @@ def _alter(workspace: Workspace, statement: AlterSubscription, *, seen: bool) ->
     }
 
 
-def _drop(workspace: Workspace, statement: DropSubscription, *, told: bool) -> dict[str, Any]:
+def _drop(workspace: Workspace, statement: DropSubscription, *, as_text: bool) -> dict[str, Any]:
     try:
         dropped = drop(workspace, statement.name, purge=statement.purge, force=statement.force)
     except SubscriptionMissing:
         if not statement.if_exists:
             raise
-        if told:
+        if as_text:
             out.print(f"DROP SUBSCRIPTION: there is no {statement.name}", markup=False)
         return {"statement": "DROP SUBSCRIPTION", "name": statement.name, "existed": False}
-    if told:
+    if as_text:
         report_dropped(dropped, forced=statement.force)
     return {"statement": "DROP SUBSCRIPTION", "existed": True, **asdict(dropped)}
 
 
-def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, told: bool) -> dict[str, Any]:
-    if told:
+def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, as_text: bool) -> dict[str, Any]:
+    if as_text:
         show_table(columns, [["" if cell is None else cell for cell in row] for row in rows], empty="no rows")
     return {
         "statement": statement,

@@ -1,10 +1,9 @@
-"""`ccpr state`: a subscription's points and everything else that the catalog database knows of it, as a file and back
-(requirement B11)."""
+"""`ccpr state`: a subscription's points and everything else that the catalog database has of it, written to a file and
+read back (docs/requirements.md B11)."""
 
 import json
 import os
 import sys
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -31,31 +30,32 @@ from replication.service.subscriptions import check_settings
 from replication.service.workspace import Workspace
 from replication.state.subscription import check_subscription_name
 
-state = typer.Typer(help="Export a subscription's state, and import it beside its mirror.", no_args_is_help=True)
+state = typer.Typer(help="Export a subscription's state, or import it for its mirror.", no_args_is_help=True)
 Source = Annotated[
     str | None,
     typer.Option(
-        "--from", help="The upstream with its password, where the state's own cannot be opened with this key file."
+        "--from",
+        help="The upstream with its password, if the password in the state cannot be opened with this key file.",
     ),
 ]
 
 
 class PasswordNeeded(Terminal):
-    """The state's password was sealed with another key file, so it has to be given again."""
+    """The password in the state was sealed with another key file, so it has to be given again."""
 
     code = "PASSWORD_NEEDED"
     about = "key file"
-    default_remedy = "Put the key file of the lost state folder in its place, or give --from 'mysql://…:env:NAME@…'."
+    default_remedy = "Restore the key file of the lost state folder, or give --from 'mysql://…:env:NAME@…'."
 
 
 @state.command("export")
 def export(
     name: Name,
-    to: Annotated[Path | None, typer.Option("--out", help="The file to write; standard output without it.")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="The file to write; if not given, standard output.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all that the catalog database knows of a subscription as JSON. The password stays sealed."""
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    """Write everything that the catalog database has of a subscription as JSON. The password stays sealed."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         document = export_state(workspace.log.engine, name, datetime.now(UTC))
         text = json.dumps(document, ensure_ascii=False) + "\n"
         if to is not None:
@@ -72,7 +72,7 @@ def export(
 
 @state.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="What `ccpr state export` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file that `ccpr state export` wrote.")],
     name: Annotated[str | None, typer.Option("--name", help="Another name for the subscription.")] = None,
     source: Source = None,
     password_file: Annotated[
@@ -80,15 +80,15 @@ def import_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a subscription again from its exported state, beside its mirror. All of it or nothing is written."""
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    """Create a subscription again from its exported state, for the mirror that it has. All of it or nothing is
+    written."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         found = read_state(_read(file))
         check_settings(found.subscription.settings)
         wanted = name or found.row.subscription_name
         check_subscription_name(wanted)
         found = _with_mirror(workspace, found, wanted)
-        url = found.subscription.settings.mirror or str(_default_mirror(workspace, wanted))
-        check_mirror(found, Mirror(open_store(url)))
+        check_mirror(found, Mirror(workspace.mirror_store(wanted, found.subscription.settings)))
         upstream = _upstream(workspace, found, source, password_file)
         row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC))
     if as_json:
@@ -100,13 +100,9 @@ def import_(
         out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}", markup=False)
 
 
-def _default_mirror(workspace: Workspace, name: str) -> Path:
-    return workspace.home / "mirrors" / name
-
-
 def _with_mirror(workspace: Workspace, found: SubscriptionState, name: str) -> SubscriptionState:
-    """Under another name the mirror stays where it is; the settings then name its place."""
-    settings, former = found.subscription.settings, _default_mirror(workspace, found.row.subscription_name)
+    """With another name the mirror stays where it is; then the settings contain its place."""
+    settings, former = found.subscription.settings, workspace.default_mirror(found.row.subscription_name)
     if settings.mirror or name == found.row.subscription_name or not former.exists():
         return found
     return found.with_mirror(open_store(str(former)).url)
@@ -133,7 +129,7 @@ def _upstream(workspace: Workspace, found: SubscriptionState, source: str | None
 def _read(file: Path) -> bytes:
     try:
         if file.stat().st_size > LARGEST_BYTES:
-            raise BadStateFile("it is larger than a state can be", subject=str(file))
+            raise BadStateFile("it is larger than any state", subject=str(file))
         return file.read_bytes()
     except OSError as error:
         raise BadStateFile(
@@ -142,7 +138,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, text: str) -> None:
-    """The whole file or none, readable by its owner only."""
+    """Write the complete file or none, readable by its owner only."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:

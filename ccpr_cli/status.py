@@ -1,11 +1,10 @@
-"""`ccpr status`: how each subscription stands, from the log and the mirror alone: no lease is taken, nothing is asked
-of the upstream."""
+"""`ccpr status`: state, progress and errors of subscriptions, from the log and the mirror alone. No lease is taken, and
+the upstream is not asked."""
 
 import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -16,12 +15,21 @@ from rich.table import Table
 from rich.text import Text
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.output import counted, handle_errors, out, show_json, size_text
-from ccpr_cli.show import clock_text
+from ccpr_cli.output import (
+    clock_text,
+    counted,
+    handle_errors,
+    out,
+    seconds_text,
+    show_json,
+    size_text,
+    time_text,
+)
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import StateUnavailable
 from replication.iteration.lag import LagMeter
-from replication.service.status import SubscriptionStatus, read_all, read_status, seconds_text, time_text
+from replication.service.last_error import LastError
+from replication.service.status import SubscriptionStatus, TargetStatus, read_all, read_status
 from replication.service.workspace import Workspace
 from replication.state.states import State
 
@@ -30,16 +38,16 @@ _STATE_STYLES = {"running": "green", "paused": "yellow", "error": "bold red"}
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="The subscription; without it all, in one table.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The subscription; if not given, all in one table.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how subscriptions stand: state, step, lag, what is pending, the last error. Reading it disturbs no run.
+    """Show state, step, lag, what is pending and the last error of subscriptions. It does not disturb a run.
 
-    Exit code 0: all is well. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are
-    quarantined, or a target of it failed or has tables that are behind.
+    Exit code 0: no errors. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are
+    quarantined, or one of its targets failed or has tables that are behind.
     """
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         meter = LagMeter(workspace.clock)
 
         def read() -> list[SubscriptionStatus]:
@@ -52,32 +60,32 @@ def status(
             return
         found = read()
     if as_json:
-        shown = [{**asdict(standing), "ok": standing.ok} for standing in found]
+        shown = [{**asdict(status), "ok": status.ok} for status in found]
         show_json(shown if name is None else shown[0])
     else:
         out.print(_drawn(found, whole=name is None))
-    if not all(standing.ok for standing in found):
+    if not all(status.ok for status in found):
         raise typer.Exit(1)
 
 
 def _watch(read: Callable[[], list[SubscriptionStatus]], *, whole: bool, as_json: bool) -> None:
-    """Until Ctrl-C: drawn anew on a terminal, else a line (a JSON document with --json) for each subscription that has
-    changed."""
+    """Until Ctrl-C: redrawn on a terminal, otherwise one line (with --json a JSON document) for each subscription that
+    has changed."""
     try:
         if out.is_terminal and not as_json:
             with Live(_drawn(read(), whole=whole), console=out, auto_refresh=False) as live:
                 while True:
                     time.sleep(WATCH_SECONDS)
                     live.update(_read_or_report(read, whole=whole), refresh=True)
-        told: dict[str, SubscriptionStatus] = {}
+        printed: dict[str, SubscriptionStatus] = {}
         while True:
-            for standing in read():
-                if told.get(standing.name) != (still := _still(standing)):
-                    told[standing.name] = still
+            for status in read():
+                if printed.get(status.name) != (steady := _steady(status)):
+                    printed[status.name] = steady
                     line = (
-                        json.dumps({**asdict(standing), "ok": standing.ok}, ensure_ascii=False)
+                        json.dumps({**asdict(status), "ok": status.ok}, ensure_ascii=False)
                         if as_json
-                        else _line(standing)
+                        else _line(status)
                     )
                     sys.stdout.write(line + "\n")
                     sys.stdout.flush()
@@ -87,42 +95,40 @@ def _watch(read: Callable[[], list[SubscriptionStatus]], *, whole: bool, as_json
 
 
 def _read_or_report(read: Callable[[], list[SubscriptionStatus]], *, whole: bool) -> Table | Group | Text:
-    """A catalog database that is away for a moment is no reason to stop watching."""
+    """If the catalog database is unavailable for a moment, watching goes on."""
     try:
         return _drawn(read(), whole=whole)
     except StateUnavailable as error:
         return Text(f"{error.code}: {error.message}", style="red")
 
 
-def _still(standing: SubscriptionStatus) -> SubscriptionStatus:
-    """Without what changes by itself."""
-    targets = tuple(replace(target, lag_seconds=None) for target in standing.targets)
-    return replace(standing, lag_seconds=None, next_attempt=None, lease_expires=None, targets=targets)
+def _steady(status: SubscriptionStatus) -> SubscriptionStatus:
+    """Without what changes as time passes."""
+    targets = tuple(replace(target, lag_seconds=None) for target in status.targets)
+    return replace(status, lag_seconds=None, next_attempt=None, lease_expires=None, targets=targets)
 
 
-def _line(standing: SubscriptionStatus) -> str:
+def _line(status: SubscriptionStatus) -> str:
     parts = [
         time_text(time.time()),
-        standing.name,
-        standing.state,
-        f"lsn {standing.iteration_lsn}",
-        f"lag {_lag(standing)}",
+        status.name,
+        status.state,
+        f"lsn {status.iteration_lsn}",
+        f"lag {_lag(status)}",
     ]
-    if standing.step is not None:
-        parts.append(f"step {standing.step.number} {standing.step.name}")
-    if standing.objects_pending is not None:
-        parts.append(f"pending {_pending(standing)}")
-    if standing.quarantined:
-        parts.append(f"{len(standing.quarantined)} quarantined")
+    if status.step is not None:
+        parts.append(f"step {status.step.number} {status.step.name}")
+    if status.objects_pending is not None:
+        parts.append(f"pending {_pending(status)}")
+    if status.quarantined:
+        parts.append(f"{len(status.quarantined)} quarantined")
     parts += [
         f"target {target.name} {'failing' if target.last_error else 'behind'}"
-        for target in standing.targets
+        for target in status.targets
         if not target.ok
     ]
-    if standing.last_error is not None:
-        parts.append(
-            f"{standing.last_error.attempts} failed, {standing.last_error.code}: {standing.last_error.message}"
-        )
+    if status.last_error is not None:
+        parts.append(f"{status.last_error.attempts} failed, {status.last_error.code}: {status.last_error.message}")
     return "  ".join(parts)
 
 
@@ -133,7 +139,7 @@ def _drawn(found: Sequence[SubscriptionStatus], *, whole: bool) -> Table | Group
 
 
 def _overview(found: Sequence[SubscriptionStatus]) -> Table:
-    """A line each; a column in which nobody has anything is left out."""
+    """One line each; a column that is empty for all is left out."""
     now = time.time()
     columns: dict[str, list[str | Text]] = {
         "name": [Text(one.name) for one in found],
@@ -157,96 +163,101 @@ def _overview(found: Sequence[SubscriptionStatus]) -> Table:
     return table
 
 
-def _describe_targets(standing: SubscriptionStatus) -> str:
-    bad = sum(not target.ok for target in standing.targets)
-    return f"{len(standing.targets)}, {bad} not well" if bad else str(len(standing.targets) or "-")
+def _describe_targets(status: SubscriptionStatus) -> str:
+    bad = sum(not target.ok for target in status.targets)
+    return f"{len(status.targets)}, {bad} not ok" if bad else str(len(status.targets) or "-")
 
 
-def _last_error(standing: SubscriptionStatus) -> str:
-    error = standing.last_error
+def _last_error(status: SubscriptionStatus) -> str:
+    error = status.last_error
     return "-" if error is None else f"{error.code} ({error.attempts} in a row since {time_text(error.first)})"
 
 
-def _in_full(standing: SubscriptionStatus) -> Group:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
+class _Details:
+    """Lines with a label each, for one subscription. Lines of the same subject follow it with an empty label."""
 
-    def add(what: str, value: str | Text) -> None:
-        grid.add_row(what, value if isinstance(value, Text) else Text(value))
+    def __init__(self) -> None:
+        self.grid = Table.grid(padding=(0, 2))
+        self.grid.add_column(style="bold")
+        self.grid.add_column(overflow="fold")
 
-    add("subscription", f"{standing.name}: {standing.scope} at {standing.upstream}")
-    add("state", _state(standing))
-    add("iteration", f"lsn {standing.iteration_lsn}, {standing.iteration_state}" + _holder(standing))
-    if standing.step is not None:
-        add("step", f"{standing.step.number} {standing.step.name}: {standing.step.title}")
-        add("done", ", ".join(standing.step.done) or "nothing yet")
-        add("pending", _pending(standing))
-    add("newest point", "none yet" if standing.newest_point is None else str(standing.newest_point))
-    add("lag", _lag(standing))
-    if standing.watermark:
-        add("watermark", f"{clock_text(Timestamp(standing.watermark))} by the upstream's clock (UTC)")
-    if standing.clock_skew_seconds is not None:
-        add("clock skew", f"{standing.clock_skew_seconds:+.1f} s (ours less the upstream's)")
-    for snapshot, role in standing.snapshots.items():
-        add("upstream holds", f"{snapshot} ({'to drop' if role == 'orphan' else role})")
-    for table in standing.quarantined:
-        add(
-            "quarantined",
-            f"{table.table} since {time_text(table.since)}, {table.attempts} attempts: {table.code}: {table.message}",
-        )
-        add("", f"remedy: {table.remedy}")
-    for target in standing.targets:
-        lsn = "none yet" if target.lsn is None else f"lsn {target.lsn}"
-        lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
-        add(f"target {target.name}", f"{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}")
-        for table in target.behind:
-            add("", Text(f"behind: {table.table}: {table.failure.code}: {table.failure.message}", style="yellow"))
-            add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {table.failure.remedy}")
-        if (failed := target.last_error) is not None:
-            add(
-                "",
-                Text(
-                    f"{failed.code}: {failed.message} ({failed.attempts} in a row since {time_text(failed.first)})",
-                    style="red",
-                ),
-            )
-            add("", f"remedy: {failed.remedy}")
-    if (error := standing.last_error) is not None:
-        times = (
-            f"{error.attempts} in a row, {time_text(error.first)} to {time_text(error.last)}"
-            if error.again
-            else time_text(error.first)
-        )
-        add("last error", Text(f"{error.code}: {error.message} ({times})", style="red"))
-        add("", f"about {error.subject}")
-        add("", f"remedy: {error.remedy}")
-        add("", f"more: ccpr explain {error.code}")
-    if standing.next_attempt is not None:
-        add("next attempt", f"{time_text(standing.next_attempt)}, if the sensor runs")
-    for warning in standing.warnings:
-        add("warning", Text(warning, style="yellow"))
-    return Group(grid)
+    def add(self, label: str, value: str | Text) -> None:
+        self.grid.add_row(label, value if isinstance(value, Text) else Text(value))
 
 
-def _state(standing: SubscriptionStatus) -> Text:
-    text = standing.state + (
-        " (failing)" if standing.state == State.RUNNING.name.lower() and standing.last_error else ""
-    )
-    return Text(text, style="red" if standing.last_error else _STATE_STYLES.get(standing.state, ""))
+def _in_full(status: SubscriptionStatus) -> Group:
+    details = _Details()
+    details.add("subscription", f"{status.name}: {status.scope} at {status.upstream}")
+    details.add("state", _state(status))
+    details.add("iteration", f"lsn {status.iteration_lsn}, {status.iteration_state}" + _owner(status))
+    if status.step is not None:
+        details.add("step", f"{status.step.number} {status.step.name}: {status.step.title}")
+        details.add("done", ", ".join(status.step.done) or "nothing yet")
+        details.add("pending", _pending(status))
+    details.add("newest point", "none yet" if status.newest_point is None else str(status.newest_point))
+    details.add("lag", _lag(status))
+    if status.watermark:
+        details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock (UTC)")
+    if status.clock_skew_seconds is not None:
+        details.add("clock skew", f"{status.clock_skew_seconds:+.1f} s (ours less the upstream's)")
+    for snapshot, role in status.snapshots.items():
+        details.add("upstream holds", f"{snapshot} ({'to drop' if role == 'orphan' else role})")
+    for table in status.quarantined:
+        since = f"{table.table} since {time_text(table.since)}"
+        details.add("quarantined", f"{since}, {table.attempts} attempts: {table.code}: {table.message}")
+        details.add("", f"remedy: {table.remedy}")
+    for target in status.targets:
+        _add_target(details, target)
+    if status.last_error is not None:
+        _add_error(details, status.last_error)
+    if status.next_attempt is not None:
+        details.add("next attempt", f"{time_text(status.next_attempt)}, if the sensor runs")
+    for warning in status.warnings:
+        details.add("warning", Text(warning, style="yellow"))
+    return Group(details.grid)
 
 
-def _lag(standing: SubscriptionStatus) -> str:
-    return "-" if standing.lag_seconds is None else seconds_text(standing.lag_seconds)
+def _add_target(details: _Details, target: TargetStatus) -> None:
+    lsn = "none yet" if target.lsn is None else f"lsn {target.lsn}"
+    lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
+    about = f"{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}"
+    details.add(f"target {target.name}", about)
+    for table in target.behind:
+        failure = table.failure
+        details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style="yellow"))
+        details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
+    if (error := target.last_error) is not None:
+        times = f"{error.attempts} in a row since {time_text(error.first)}"
+        details.add("", Text(f"{error.code}: {error.message} ({times})", style="red"))
+        details.add("", f"remedy: {error.remedy}")
 
 
-def _pending(standing: SubscriptionStatus) -> str:
-    if standing.objects_pending is None or standing.bytes_pending is None:
+def _add_error(details: _Details, error: LastError) -> None:
+    times = time_text(error.first)
+    if error.again:
+        times = f"{error.attempts} in a row, {times} to {time_text(error.last)}"
+    details.add("last error", Text(f"{error.code}: {error.message} ({times})", style="red"))
+    details.add("", f"about {error.subject}")
+    details.add("", f"remedy: {error.remedy}")
+    details.add("", f"more: ccpr explain {error.code}")
+
+
+def _state(status: SubscriptionStatus) -> Text:
+    text = status.state + (" (failing)" if status.state == State.RUNNING.name.lower() and status.last_error else "")
+    return Text(text, style="red" if status.last_error else _STATE_STYLES.get(status.state, ""))
+
+
+def _lag(status: SubscriptionStatus) -> str:
+    return "-" if status.lag_seconds is None else seconds_text(status.lag_seconds)
+
+
+def _pending(status: SubscriptionStatus) -> str:
+    if status.objects_pending is None or status.bytes_pending is None:
         return "-"
-    return f"{counted(standing.objects_pending, 'object')}, {size_text(standing.bytes_pending)}"
+    return f"{counted(status.objects_pending, 'object')}, {size_text(status.bytes_pending)}"
 
 
-def _holder(standing: SubscriptionStatus) -> str:
-    if standing.lease_expires is None:
+def _owner(status: SubscriptionStatus) -> str:
+    if status.lease_expires is None:
         return "; nobody runs it"
-    return f"; run by {standing.owner}, lease until {time_text(standing.lease_expires)}"
+    return f"; run by {status.owner}, lease until {time_text(status.lease_expires)}"

@@ -26,40 +26,41 @@ def subscribe(
     ],
     database: Annotated[str, typer.Option(help="The database to replicate.")],
     publication: Annotated[
-        str | None, typer.Option(help="The publication upstream; without it the one that covers the database.")
+        str | None, typer.Option(help="The publication upstream; if not given, the one that covers the database.")
     ] = None,
     publisher: Annotated[
-        str | None, typer.Option(help="The account that owns the publication; without it, it is looked up.")
+        str | None, typer.Option(help="The account that owns the publication; if not given, it is looked up.")
     ] = None,
     table: Annotated[str | None, typer.Option(help="Only this table of the database.")] = None,
     interval: Interval = _DEFAULT.sync_interval,
     retain: Annotated[int, typer.Option(min=0, help="How many points stay readable; 0 keeps all.")] = 0,
     retain_for: Annotated[
-        str, typer.Option(help="How long points stay readable, e.g. 90m, 24h, 7d; those of --retain stay anyway.")
+        str,
+        typer.Option(help="How long points stay readable, for example 90m, 24h, 7d; those of --retain stay anyway."),
     ] = "0",
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
-    with_indexes: Annotated[bool, typer.Option("--with-indexes", help="Copy hidden index tables, too.")] = False,
+    with_indexes: Annotated[bool, typer.Option("--with-indexes", help="Copy hidden index tables as well.")] = False,
     mirror: Annotated[
         str, typer.Option(help="A folder or s3://bucket/prefix for the mirror, instead of the state folder.")
     ] = "",
     max_sessions: Annotated[
-        int, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at once.")
+        int, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at the same time.")
     ] = _DEFAULT.max_sessions,
     max_mb_s: Annotated[
-        float, typer.Option(min=0, help="Megabytes a second that copying may take; 0 for all there is.")
+        float, typer.Option(min=0, help="Megabytes per second that copying may use; 0: no limit.")
     ] = 0.0,
     flush: Annotated[
         str, typer.Option(help="on_demand: ask the upstream to flush a snapshot; wait: wait until it does.")
     ] = _DEFAULT.flush,
     consistency: Annotated[
         str,
-        typer.Option(help="together: all tables move to one point or none; isolated: a failing table is left behind."),
+        typer.Option(help="together: all tables move to a point or none; isolated: a failing table is left behind."),
     ] = _DEFAULT.consistency,
     resync_limit: Annotated[
-        int, typer.Option(min=0, help="Bytes that a lost base snapshot may cost without asking; 0 asks.")
+        int, typer.Option(min=0, help="Bytes that may be copied without asking if the base snapshot was lost; 0 asks.")
     ] = 0,
     allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Though another subscription has these tables.")
+        bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -76,14 +77,13 @@ def subscribe(
         consistency=consistency,
         resync_limit=resync_limit,
     )
-    with handle_errors(as_json=as_json):
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)
-        workspace = Workspace()
         wanted = Wanted(name, endpoint, password, database, table, publication, publisher, settings, allow_overlap)
         subscription = create(workspace, wanted)
     if as_json:
-        ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
-        show_json({"name": name, "task_id": subscription.task_id, **ticket, "home": str(workspace.home)})
+        chosen = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
+        show_json({"name": name, "task_id": subscription.task_id, **chosen, "home": str(workspace.home)})
     else:
         out.print(
             f"subscribed {name} to {subscription.scope} at {endpoint.address}; state in {workspace.home}", markup=False

@@ -1,7 +1,6 @@
-"""`ccpr target`: the databases into which a subscription is target_output."""
+"""`ccpr target`: the databases that a subscription is synced to."""
 
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +17,13 @@ from replication.service.target_sync import TargetOutcome, rebuild_table
 from replication.service.workspace import Workspace
 from replication.state.targets import Target
 
-target = typer.Typer(help="Databases into which a subscription is carried, from its mirror.", no_args_is_help=True)
+target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
 PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
 AsText = Annotated[
     list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")
 ]
-_POLICY = "additive: what takes nothing away; full: everything; manual: nothing, each change of a definition waits."
+_POLICY = "additive: only what removes nothing; full: everything; manual: nothing, each change of a definition waits."
 
 
 @target.command("add")
@@ -37,8 +36,8 @@ def add(
     as_text: AsText = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a MariaDB or MySQL database as a target. The next run fills it; afterwards each run brings what has changed."""
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    """Add a MariaDB or MySQL database as a target. The next run loads all tables; later runs apply what has changed."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         address, password = read_target_login(to, password_file)
         added = targets.add(workspace, name, target_name, address, password, ddl_policy, tuple(as_text or ()))
     if as_json:
@@ -52,7 +51,7 @@ def add(
 @target.command("list")
 def list_(name: Name, as_json: AsJson = False) -> None:
     """List the targets of a subscription."""
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         found = targets.records_of(workspace, name).all()
     if as_json:
         show_json([target_json(one) for one in found])
@@ -85,11 +84,11 @@ def alter(
     as_text: AsText = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a target's DDL policy, the way to it, or which columns it keeps as text: from the table's next change on,
-    or `rebuild`."""
+    """Change a target's DDL policy, its address or login, or which columns it keeps as text. Columns become text with
+    the next change of their table, or by `rebuild`."""
     if ddl_policy is None and to is None and not as_text:
-        raise typer.BadParameter("say what to change, with one of them; see --help", param_hint="options")
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+        raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         login = None if to is None else read_target_login(to, password_file)
         altered = targets.alter(workspace, name, target_name, ddl_policy, login, tuple(as_text or ()))
     if as_json:
@@ -105,14 +104,14 @@ def rebuild(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make a table of a target anew from the newest point of the mirror, and carry the others along: one that was
-    dropped there, whose rows somebody else has changed, or that was released. Readers see the old one until the new
-    one is complete. The upstream is not asked.
+    """Rebuild a table of a target from the newest point of the mirror, and sync the others. The table may have been
+    dropped there or released, or somebody else may have changed its rows. Readers see the old one until the new one is
+    complete. The upstream is not asked.
     """
     started = time.monotonic()
     with (
         handle_errors(as_json=as_json),
-        closing(Workspace()) as workspace,
+        Workspace() as workspace,
         workspace.iteration(name) as iteration,
         Display() as display,
     ):
@@ -129,13 +128,13 @@ def remove(
     name: Name,
     target_name: TargetName,
     force: Annotated[
-        bool, typer.Option("--force", help="Though tables in it are being synced; they stay as they are.")
+        bool, typer.Option("--force", help="Remove it even if tables in it are being synced; they stay as they are.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a target. Its tables are released first, with `ccpr release`; or with --force they stay as they are, mark
-    and all."""
-    with handle_errors(as_json=as_json), closing(Workspace()) as workspace:
+    """Forget a target. Release its tables first, with `ccpr release`; with --force they stay as they are, with their
+    mark."""
+    with handle_errors(as_json=as_json), Workspace() as workspace:
         targets.remove(workspace, name, target_name, force=force)
     if as_json:
         show_json({"name": name, "target": target_name, "removed": True})

@@ -11,21 +11,21 @@ from replication.state.targets import LaggingTargetTable
 from replication.targets.plan import Alter, Build, Drop, TableStep, TargetPlan
 
 # For a table that the target does not have, and for one that it has.
-_WORDS = {Build: ("create", "fill aside and replace"), Alter: ("", "alter"), Drop: ("", "drop"), TableStep: ("", "")}
+_ACTIONS = {Build: ("create", "rebuild and replace"), Alter: ("", "alter"), Drop: ("", "drop"), TableStep: ("", "")}
 
 
 def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
     """For scripts."""
     result, failure = outcome.result, outcome.failure
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "target": outcome.target,
         "seconds": outcome.seconds,
         "error": None if failure is None else asdict(failure),
     }
     if result is None:
-        return {**told, "lsn": None, "tables": [], "behind": [], "remarks": {}}
+        return {**common, "lsn": None, "tables": [], "behind": [], "remarks": {}}
     tables, behind = [asdict(table) for table in result.tables], [table.to_json() for table in result.behind]
-    return {**told, "lsn": result.lsn, "tables": tables, "behind": behind, "remarks": result.remarks}
+    return {**common, "lsn": result.lsn, "tables": tables, "behind": behind, "remarks": result.remarks}
 
 
 def show_outcome(outcome: TargetOutcome) -> None:
@@ -71,12 +71,12 @@ def plan_json(found: TargetPlan | Failure) -> dict[str, Any]:
 
 def show_plan(name: str, found: TargetPlan | Failure) -> None:
     if isinstance(found, Failure):
-        out.print(f"target {name} cannot be looked at", style="bold yellow", end=": ")
+        out.print(f"target {name} cannot be read", style="bold yellow", end=": ")
         out.print(str(found), markup=False)
         return
-    out.print(f"target {name}: {counted(len(found.steps), 'table')} of which more than rows change", markup=False)
+    out.print(f"target {name}: {counted(len(found.steps), 'table')} with more than changed rows", markup=False)
     if found.renaming:
-        out.print("names change first, all at once", style="bold")
+        out.print("first all renames, in one statement", style="bold")
         _show_statements(found.renaming)
     for step in found.steps:
         _show_step(step)
@@ -84,7 +84,7 @@ def show_plan(name: str, found: TargetPlan | Failure) -> None:
 
 def _show_step(step: TableStep) -> None:
     if step.failure is None:
-        out.print(_WORDS[type(step)][step.before is not None], style="bold", end=" ")
+        out.print(_ACTIONS[type(step)][step.before is not None], style="bold", end=" ")
         out.print(step.table.qualified_name, markup=False)
         _show_statements(step.statements)
     else:

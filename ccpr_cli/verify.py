@@ -1,4 +1,4 @@
-"""`ccpr verify`: the mirror against its ledger; what is damaged is fetched again while the upstream has it."""
+"""`ccpr verify`: compare the mirror with its ledger. What is damaged is fetched again, if the upstream still has it."""
 
 from dataclasses import asdict
 from functools import partial
@@ -18,11 +18,11 @@ from replication.state.subscription import Subscription
 
 def verify(
     name: Name,
-    deep: Annotated[bool, typer.Option("--deep", help="Decode every column of every object, too.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every column of every object as well.")] = False,
     repair: Annotated[bool, typer.Option(help="Fetch damaged and missing objects again from the upstream.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Read the whole mirror again and compare it with the ledger. Exit code 1 if something stays damaged."""
+    """Read the whole mirror again and compare it with the ledger. The exit code is 1 if something stays damaged."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -32,9 +32,9 @@ def verify(
     )
     with (
         handle_errors(as_json=as_json),
+        Workspace() as workspace,
         Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress,
     ):
-        workspace = Workspace()
         row = workspace.log.row(name)
         subscription = Subscription.from_row(row)
         ledger = Ledger(workspace.log.engine, row.task_id)
@@ -53,19 +53,19 @@ def verify(
         show_json({**asdict(found), "sound": found.sound})
     else:
         out.print(
-            f"{counted(found.objects, 'object')}, {size_text(found.bytes)} and {counted(found.manifests, 'manifest')} read again",
+            f"{counted(found.objects, 'object')}, {size_text(found.bytes)} "
+            f"and {counted(found.manifests, 'manifest')} read again",
             markup=False,
         )
         cells = [
-            (damage.path, damage.reason, "fetched again" if damage.repaired else _spoiled(damage))
+            (damage.path, damage.reason, "fetched again" if damage.repaired else _affected(damage))
             for damage in found.damages
         ]
-        show_table(("file", "damage", "spoils"), cells, empty="everything is as it was written")
+        show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
     if not found.sound:
         raise typer.Exit(1)
 
 
-def _spoiled(damage: Damage) -> str:
-    return (
-        "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items()) or "no point that is kept"
-    )
+def _affected(damage: Damage) -> str:
+    points = "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
+    return points or "no point that is kept"

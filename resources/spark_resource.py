@@ -60,6 +60,6 @@ class SparkResource(ConfigurableResource):
         """An engine for `replication.iteration.copying.copy`; the session starts when there is something to copy."""
 
         def engine(job: CopyJob, objects: "pa.Table"):
-            return copy_with_spark(self.session, job, objects, job.budget.sessions)
+            return copy_with_spark(self.session, job.for_workers(), objects, job.budget.sessions)
 
         return engine

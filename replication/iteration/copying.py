@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +72,7 @@ class CopyJob:
     ----------
     collect_failures : an object that cannot be had (OBJECT_FAILURES) becomes a row with its failure, and the others go
         on.
+    key_file : the key of this process. None in a worker, which finds its key file by CCPR_KEY_FILE.
     """
 
     endpoint: Endpoint
@@ -79,9 +81,10 @@ class CopyJob:
     store_url: str
     budget: Budget = field(default_factory=Budget)
     collect_failures: bool = False
+    key_file: Path | None = None
 
     @classmethod
-    def of(cls, subscription: Subscription, store_url: str) -> "CopyJob":
+    def of(cls, subscription: Subscription, store_url: str, key_file: Path | None = None) -> "CopyJob":
         settings = subscription.settings
         return cls(
             subscription.endpoint,
@@ -90,12 +93,18 @@ class CopyJob:
             store_url,
             settings.budget,
             collect_failures=settings.isolated,
+            key_file=key_file,
         )
 
+    def for_workers(self) -> "CopyJob":
+        """The job for other processes, which find their key file by CCPR_KEY_FILE."""
+        return replace(self, key_file=None)
+
     def connect(self) -> Session:
+        vault = Vault.of_worker() if self.key_file is None else Vault(self.key_file)
         return Session.connect(
             self.endpoint,
-            Vault.of_worker().open(self.sealed_password),
+            vault.open(self.sealed_password),
             read_timeout=TIMEOUT_SECONDS,
             write_timeout=TIMEOUT_SECONDS,
         )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +60,7 @@ class Iteration:
     ----------
     connect : opens a session with the upstream; called when the first one is needed.
     clock : seconds since 1970.
+    key_file : opens the sealed password where this process copies; None to find the file by CCPR_KEY_FILE.
     """
 
     def __init__(
@@ -68,9 +70,10 @@ class Iteration:
         connect: Callable[[], Session],
         options: IterationOptions = DEFAULT_OPTIONS,
         clock: Callable[[], float] = time.time,
+        key_file: Path | None = None,
     ) -> None:
         self._log, self._lease, self._connect, self._clock = lease.log, lease, connect, clock
-        self._options, self._allow_resync = options, options.allow_resync
+        self._options, self._allow_resync, self._key_file = options, options.allow_resync, key_file
         self._step: Step | None = None
         self.mirror = mirror
         row = lease.claim.row
@@ -290,7 +293,8 @@ class Iteration:
                 self.mirror.store.delete(object_path(name))
             objects, store = self._to_copy(listed), self.mirror.store
             known = self._committer.ledger.checksums(objects.column("name").to_pylist())
-            report = copy_known(CopyJob.of(self.subscription, store.url), objects, engine, known, store)
+            job = CopyJob.of(self.subscription, store.url, self._key_file)
+            report = copy_known(job, objects, engine, known, store)
             results.keep_copied(report)
         return report
 

@@ -1,8 +1,6 @@
-"""How a subscription stands, as a value: read from its row and the files of its mirror, for people and scripts."""
+"""The status of a subscription as a value, read from its row, the catalog database and the files of its mirror."""
 
-import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,26 +8,27 @@ import pyarrow.compute as pc
 from matrixone.errors import CcprError, Terminal
 from matrixone.schema import Kind
 from replication.errors import StateUnreadable
+from replication.failure import Failure
 from replication.iteration.due import due_at
-from replication.iteration.lag import LagMeter
+from replication.iteration.lag import Lag, LagMeter
 from replication.iteration.steps import Step, step_under_way
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA
+from replication.service.last_error import LastError
 from replication.service.workspace import Workspace
-from replication.state.context import Context
+from replication.state.context import Context, SnapshotRef
 from replication.state.history import GlobalPoint, PointHistory
-from replication.state.log_rows import Failures, LogRow
+from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine, QuarantineEntry
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription
 from replication.state.targets import LaggingTargetTable, Target, TargetRecords
 from replication.targets.address import parse_target_uri
 
-UNREADABLE = "unreadable"  # the state of one whose row cannot be read
-_LOOKED_AT_ONE_BY_ONE = 500  # objects; beyond that the store's folder is listed
-_ERROR = re.compile(r"(?P<code>[A-Z][A-Z0-9_]*): (?P<message>.*?) \[(?P<subject>.*)\] (?P<remedy>.*)", re.S)
-_BEFORE = {  # what is done when a step is under way
+UNREADABLE = "unreadable"  # the state of a subscription whose row cannot be read
+_MOST_SINGLE_LOOKUPS = 500  # objects; for more the store's folder is listed
+_DONE_BEFORE = {  # what is done when a step is under way
     Step.CATALOG: (),
     Step.OBJECT_LIST: ("snapshot",),
     Step.COPY: ("snapshot", "catalog", "object list"),
@@ -39,13 +38,13 @@ _BEFORE = {  # what is done when a step is under way
 
 @dataclass(frozen=True, slots=True)
 class StepUnderWay:
-    """Where the open iteration stands.
+    """The step of the open iteration.
 
     Attributes
     ----------
-    number, name, title : of the step (requirement N2).
-    done : what is behind it.
-    snapshot : the iteration's, upstream.
+    number, name, title : of the step (docs/requirements.md N2).
+    done : what was done before it.
+    snapshot : the iteration's snapshot upstream.
     """
 
     number: int
@@ -56,46 +55,24 @@ class StepUnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class LastError:
-    """How the last attempt failed. Times are seconds since 1970.
+class ReadRow:
+    """A row of `mo_ccpr_log` with what its texts mean, each parsed once."""
 
-    Attributes
-    ----------
-    again : it is tried again by itself.
-    attempts : failures in a row; 1 where it is not tried again.
-    """
-
-    code: str
-    message: str
-    subject: str
-    remedy: str
-    again: bool
-    attempts: int
-    first: float
-    last: float
+    row: LogRow
+    subscription: Subscription
+    context: Context
+    last_error: LastError | None
 
     @classmethod
-    def of(cls, message: str | None) -> "LastError | None":
-        """Read from `error_message`; None if the last iteration did not fail."""
-        if not message:
-            return None
-        if failures := Failures.of(message):
-            return cls(*_parts(failures.text), True, failures.count, failures.first, failures.last)
-        kind, _, rest = message.partition(":")
-        first, _, text = rest.partition(":")
-        if kind != "N" or not first.isdecimal():
-            return cls(*_parts(message), False, 1, 0.0, 0.0)
-        return cls(*_parts(text), False, 1, float(first), float(first))
-
-    @classmethod
-    def of_row(cls, error: CcprError) -> "LastError":
-        """Of a row that cannot be read, and so tells no times."""
-        return cls(error.code, error.message, error.subject, error.remedy, False, 1, 0.0, 0.0)
+    def of(cls, row: LogRow) -> "ReadRow":
+        """Raises StateUnreadable."""
+        error = LastError.parse(row.error_message)
+        return cls(row, Subscription.from_row(row), Context.from_text(row.context), error)
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedTable:
-    """A table that stays behind while the others go on. `since` and `last` in seconds since 1970."""
+    """A table that lags while the others go on. `since` and `last` are in seconds since 1970."""
 
     table: str
     since: float
@@ -108,13 +85,14 @@ class QuarantinedTable:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """How a target stands, by what the catalog database knows; the target itself is not asked.
+    """The status of a target by the catalog database; the target itself is not asked.
 
     Attributes
     ----------
-    lsn : the point to which it was carried last; None before the first.
+    lsn : the point to which it was synced last; None before the first.
     lag_seconds : age of that point, by the last iteration's snapshot and our clock; None before the first.
-    behind : tables that did not come along, with what would change their definition where that waits for a person.
+    behind : tables that were not synced, with the statements that would change their definition if those wait for a
+        person.
     last_error : how the last attempt failed as a whole.
     """
 
@@ -137,18 +115,18 @@ class SubscriptionStatus:
     """
     Attributes
     ----------
-    state, iteration_state : names in lower case; `unreadable` and nothing where the row cannot be read, and then the
-        rest is empty.
+    state, iteration_state : names in lower case. If the row cannot be read, `unreadable` and nothing, and the rest is
+        empty.
     lag_seconds, clock_skew_seconds : see `replication.iteration.lag`; None before the first point.
     watermark : the upstream's clock, nanoseconds; 0 before the first point.
     newest_point : lsn of the newest point that can be read.
     step : None if no iteration is open.
-    objects_pending, bytes_pending : what step 3 has still to bring; None in other steps. Objects of hidden index
-        tables that no point knows yet are counted, though they are not copied.
+    objects_pending, bytes_pending : what step 3 still has to copy; None in other steps. Objects of hidden index tables
+        that no point has yet are counted, though they are not copied.
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
-    owner, lease_expires : who runs it and until when that is so unless renewed (seconds since 1970); None if nobody.
+    owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nobody runs it.
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
-    warnings : what a person has to know to read the rest.
+    warnings : what a person has to know to understand the rest.
     """
 
     name: str
@@ -177,56 +155,61 @@ class SubscriptionStatus:
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
-        """Of one of which nothing can be told but why."""
-        nowhere = (None, None, None, None, None, None)
+        """Of a subscription of which nothing is known but the error."""
         return cls(
-            name,
-            task_id,
-            "",
-            "",
-            UNREADABLE,
-            "",
-            0,
-            0,
-            *nowhere,
-            {},
-            (),
-            (),
-            None,
-            None,
-            LastError.of_row(error),
-            None,
-            "",
+            name=name,
+            task_id=task_id,
+            upstream="",
+            scope="",
+            state=UNREADABLE,
+            iteration_state="",
+            iteration_lsn=0,
+            watermark=0,
+            newest_point=None,
+            lag_seconds=None,
+            clock_skew_seconds=None,
+            step=None,
+            objects_pending=None,
+            bytes_pending=None,
+            snapshots={},
+            quarantined=(),
+            targets=(),
+            owner=None,
+            lease_expires=None,
+            last_error=LastError.of(Failure.of(error), again=False),
+            next_attempt=None,
+            updated_at="",
         )
 
     @property
     def ok(self) -> bool:
-        """Did the last attempt succeed, for all tables, here and in the targets?"""
-        stands = self.last_error is None and self.state != State.ERROR.name.lower() and not self.quarantined
-        return stands and all(target.ok for target in self.targets)
+        """Whether the last attempt succeeded, for all tables, here and in the targets."""
+        if self.last_error is not None or self.state == State.ERROR.name.lower() or self.quarantined:
+            return False
+        return all(target.ok for target in self.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenWork:
+    """The open iteration by what it has left in the mirror's work folder."""
+
+    step: StepUnderWay | None = None
+    objects_pending: int | None = None
+    bytes_pending: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> SubscriptionStatus:
-    """Read only: no lease, no session, nothing is mended. What cannot be read of the mirror becomes a warning."""
-    subscription, context = Subscription.from_row(row), Context.from_text(row.context)
-    lag = meter.read(row.task_id, context)
-    warnings, step, pending = lag.warnings(), None, (None, None)
-    try:
-        mirror = workspace.mirror(row.subscription_name, published=False)
-        found = step_under_way(context.open, mirror.store)
-        if found is not None and context.open is not None:
-            step = StepUnderWay(found.value, found.label, found.title, _BEFORE.get(found, ()), context.open.name)
-        if found is Step.COPY and context.open is not None:
-            pending = _pending(mirror, context.open.work, _not_copied(workspace, row, subscription))
-    except CcprError as error:
-        warnings.append(f"the mirror cannot be looked at: {error.code}: {error.message}")
-    held = workspace.log.is_held(row)
-    newest = PointHistory(workspace.log.engine, row.task_id).newest()
+    """Read only: no lease is taken, no session opened, nothing repaired. If the mirror cannot be read, a warning says
+    so. Raises StateUnreadable."""
+    read = ReadRow.of(row)
+    engine, lag, work = workspace.log.engine, meter.read(row.task_id, read.context), _open_work(workspace, read)
+    newest, held = PointHistory(engine, row.task_id).newest(), workspace.log.is_held(row)
     return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
-        upstream=subscription.endpoint.masked(),
-        scope=subscription.scope,
+        upstream=read.subscription.endpoint.masked(),
+        scope=read.subscription.scope,
         state=State(row.state).name.lower(),
         iteration_state=IterationState(row.iteration_state).name.lower(),
         iteration_lsn=row.iteration_lsn,
@@ -234,25 +217,23 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         newest_point=None if newest is None else newest.lsn,
         lag_seconds=lag.seconds,
         clock_skew_seconds=lag.skew_seconds,
-        step=step,
-        objects_pending=pending[0],
-        bytes_pending=pending[1],
-        snapshots=context.recorded(),
-        quarantined=tuple(map(_quarantined, Quarantine(workspace.log.engine, row.task_id).entries())),
-        targets=tuple(
-            _target(one, newest, row, lag.seconds) for one in TargetRecords(workspace.log.engine, row.task_id).all()
-        ),
+        step=work.step,
+        objects_pending=work.objects_pending,
+        bytes_pending=work.bytes_pending,
+        snapshots=read.context.recorded(),
+        quarantined=tuple(map(_quarantined, Quarantine(engine, row.task_id).entries())),
+        targets=tuple(_target(one, newest, row, lag) for one in TargetRecords(engine, row.task_id).all()),
         owner=row.cn_uuid if held else None,
         lease_expires=row.lease_expires_at / 1000 if held else None,
-        last_error=LastError.of(row.error_message),
+        last_error=read.last_error,
         next_attempt=next_attempt(row, workspace.clock(), held=held),
         updated_at=f"{row.updated_at.isoformat()}Z",
-        warnings=tuple(warnings),
+        warnings=(*lag.warnings(), *work.warnings),
     )
 
 
 def read_all(workspace: Workspace, meter: LagMeter) -> list[SubscriptionStatus]:
-    """All subscriptions by name. One whose state cannot be read is told so, and hides none of the others."""
+    """All subscriptions by name. One whose state cannot be read is reported as such, and hides none of the others."""
     rows, bad = workspace.log.all_rows()
     found = [SubscriptionStatus.unreadable(row.subscription_name, row.task_id, row.error) for row in bad]
     for row in rows:
@@ -260,7 +241,7 @@ def read_all(workspace: Workspace, meter: LagMeter) -> list[SubscriptionStatus]:
             found.append(read_status(workspace, row, meter))
         except Terminal as error:
             found.append(SubscriptionStatus.unreadable(row.subscription_name, row.task_id, error))
-    return sorted(found, key=lambda standing: standing.name)
+    return sorted(found, key=lambda status: status.name)
 
 
 def _quarantined(table: QuarantineEntry) -> QuarantinedTable:
@@ -268,20 +249,18 @@ def _quarantined(table: QuarantineEntry) -> QuarantinedTable:
     return QuarantinedTable(table.qualified_name, *times, table.attempts, failure.code, failure.message, failure.remedy)
 
 
-def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: float | None) -> TargetStatus:
-    """At the newest point a target is as old as the replica; else older by what the upstream's clock has gone on since
-    its point."""
-    behind = None if found.snapshot_ts is None or lag is None else lag
-    if behind is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
-        behind += max(0.0, (row.watermark - found.snapshot_ts) / 1e9)
+def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: Lag) -> TargetStatus:
+    """At the newest point a target is as old as the replica. Otherwise it is older by the time that has passed upstream
+    since its point."""
+    age = None if found.snapshot_ts is None else lag.seconds
+    if age is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
+        age += max(0.0, (row.watermark - found.snapshot_ts) / 1e9)
     error = None
-    if found.failing is not None:
-        failure, times = found.failing.failure, (found.failing.first.timestamp(), found.failing.last.timestamp())
-        error = LastError(
-            failure.code, failure.message, failure.subject, failure.remedy, True, found.failing.attempts, *times
-        )
+    if (failing := found.failing) is not None:
+        first, last = failing.first.timestamp(), failing.last.timestamp()
+        error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
     to = parse_target_uri(found.uri)[0].masked()
-    return TargetStatus(found.name, to, found.policy.value, found.state.value, found.lsn, behind, found.behind, error)
+    return TargetStatus(found.name, to, found.policy.value, found.state.value, found.lsn, age, found.behind, error)
 
 
 def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
@@ -294,57 +273,48 @@ def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
         return None
 
 
-def _not_copied(workspace: Workspace, row: LogRow, subscription: Subscription) -> pa.Array:
-    """Ids of the tables whose objects stay upstream: hidden index tables, as far as a point knows them."""
-    tables = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
-    ids = [
-        point.table.id for point in tables if point.table.kind is Kind.INDEX and not subscription.copies(point.table)
-    ]
-    return pa.array(ids, pa.int64())
+def _open_work(workspace: Workspace, read: ReadRow) -> _OpenWork:
+    ref, shown = read.context.open, None
+    try:
+        mirror = workspace.mirror_of(read.subscription)
+        step = step_under_way(ref, mirror.store)
+        if ref is None or step is None:
+            return _OpenWork()
+        shown = StepUnderWay(step.value, step.label, step.title, _DONE_BEFORE.get(step, ()), ref.name)
+        listed = _listed(mirror, ref) if step is Step.COPY else None
+        if listed is None:
+            return _OpenWork(shown)
+        return _OpenWork(shown, *_pending(mirror, listed, _tables_not_copied(workspace, read)))
+    except CcprError as error:
+        return _OpenWork(shown, warnings=(f"the mirror cannot be read: {error.code}: {error.message}",))
 
 
-def _pending(mirror: Mirror, work: str, not_copied: pa.Array) -> tuple[int, int]:
-    """Objects and bytes of the open iteration that are not in the store yet."""
-    files = (f"{work}/added.arrow", f"{work}/refetched.arrow")
-    listed = pa.concat_tables(
-        [mirror.read_arrow(file, LISTED_SCHEMA) for file in files if mirror.store.size(file) is not None]
-    )
+def _listed(mirror: Mirror, ref: SnapshotRef) -> pa.Table | None:
+    """The objects that the open iteration has found to be copied (LISTED_SCHEMA). None if it has ended meanwhile."""
+    files = [f"{ref.work}/{name}" for name in ("added.arrow", "refetched.arrow")]
+    if any(mirror.store.size(file) is None for file in files):
+        return None
+    return pa.concat_tables([mirror.read_arrow(file, LISTED_SCHEMA) for file in files])
+
+
+def _tables_not_copied(workspace: Workspace, read: ReadRow) -> pa.Array:
+    """Ids of the tables whose objects are not copied: hidden index tables, if a point has them."""
+    tables = PointHistory(workspace.log.engine, read.row.task_id).tables(read.row.iteration_lsn).values()
+    hidden = [point.table for point in tables if point.table.kind is Kind.INDEX]
+    return pa.array([table.id for table in hidden if not read.subscription.copies(table)], pa.int64())
+
+
+def _pending(mirror: Mirror, listed: pa.Table, not_copied: pa.Array) -> tuple[int, int]:
+    """Number and bytes of the listed objects that are not in the store yet."""
     wanted = (
         listed.filter(pc.invert(pc.is_in(listed.column("table_id"), not_copied)))
         .group_by("name")
         .aggregate([("size", "max")])
     )
-    if wanted.num_rows > _LOOKED_AT_ONE_BY_ONE:
+    if wanted.num_rows > _MOST_SINGLE_LOOKUPS:
         present = pa.array([name.rpartition("/")[2] for name in mirror.store.names("objects")], pa.string())
     else:
         names = wanted.column("name").to_pylist()
         present = pa.array([name for name in names if mirror.store.size(object_path(name)) is not None], pa.string())
     missing = wanted.filter(pc.invert(pc.is_in(wanted.column("name"), present)))
     return missing.num_rows, pc.sum(missing.column("size_max")).as_py() or 0
-
-
-def _parts(text: str) -> tuple[str, str, str, str]:
-    """Code, message, subject and remedy of an error's text; a text that was cut, or is none of ours, is all message."""
-    found = _ERROR.fullmatch(text)
-    if found is not None:
-        return found["code"], found["message"], found["subject"], found["remedy"]
-    code, colon, rest = text.partition(": ")
-    known = bool(colon) and re.fullmatch("[A-Z][A-Z0-9_]*", code) is not None
-    return (code, rest, "", "") if known else ("CCPR", text, "", "")
-
-
-def seconds_text(seconds: float) -> str:
-    """A span for people, e.g. `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    whole = max(0, round(seconds))
-    if whole < 120:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def time_text(seconds: float) -> str:
-    """A time on our clock for people, UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"

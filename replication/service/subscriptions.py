@@ -1,14 +1,13 @@
-"""Subscriptions as a person makes and changes them: create, alter, pause, resume, show (requirements O2, N5); for drop
-see `dropping`.
+"""Creating, altering, pausing, resuming and showing subscriptions (docs/requirements.md O2 and N5). For dropping see
+`replication.service.drop`.
 
-The verbs of `ccpr` and the statements of `ccpr sql` both call these functions. What is asked for is checked as a
-whole, here and upstream, before anything is written; nothing is written upstream.
+The commands of `ccpr` and the statements of `ccpr sql` both call these functions. Everything is checked, here and
+upstream, before anything is written. Nothing is written upstream.
 """
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,14 +21,13 @@ from matrixone.upstream.publications import Publication, check_admission, choose
 from matrixone.upstream.session import Session
 from replication.errors import (
     BadSetting,
-    MirrorInUse,
     ScopeOverlap,
     StateUnreadable,
     SubscriptionExists,
     UpstreamDiffers,
 )
 from replication.mirror.open_store import open_store
-from replication.mirror.store import Store
+from replication.service.mirror_places import check_empty, check_place, readable_subscriptions
 from replication.service.workspace import Workspace
 from replication.sql.parser import READABLE, Select, Value
 from replication.state.context import Context
@@ -39,9 +37,7 @@ from replication.state.settings import MOST_SESSIONS, Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
 
-CREATE_ONLY = ("mirror", "with_indexes")  # a mirror that was made one way is not made the other way
-MIRROR_FOLDERS = ("objects", "manifests", "ledger", "points", "work")
-HEAD = "head.json"
+CREATE_ONLY = ("mirror", "with_indexes")  # settings that decide how a mirror is made
 _CHOICES = {"flush": ("on_demand", "wait"), "consistency": ("together", "isolated")}
 _RANGES: Mapping[str, tuple[float, float]] = {
     "sync_interval": (1, 10**9),
@@ -55,13 +51,13 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A subscription to be made.
+    """A subscription to be created.
 
     Attributes
     ----------
     table : None for the whole database.
-    publication, publisher : None where they are to be looked up upstream.
-    allow_overlap : though another subscription has some of the tables.
+    publication, publisher : None if they are to be looked up upstream.
+    allow_overlap : create it even if another subscription has some of the tables.
     """
 
     name: str
@@ -77,7 +73,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What `alter` changes; None and missing settings stay as they are. `password` belongs to `endpoint`."""
+    """What `alter` changes. What is None, or missing from `settings`, stays as it is. `password` belongs to
+    `endpoint`."""
 
     endpoint: Endpoint | None = None
     password: str = field(default="", repr=False)
@@ -90,20 +87,18 @@ class SettingsChange:
 
 def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap,
-    and whatever the upstream has against it (see `choose_publication`, `check_admission`).
+    and what `choose_publication` and `check_admission` raise.
     """
     check_subscription_name(wanted.name)
     check_settings(wanted.settings)
     rows, bad = workspace.log.all_rows()
     if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
-        raise SubscriptionExists("there is a subscription of that name", subject=f"subscription {wanted.name}")
+        raise SubscriptionExists("there is a subscription with that name", subject=f"subscription {wanted.name}")
     settings = wanted.settings
-    if settings.mirror:
-        settings = replace(
-            settings, mirror=open_store(settings.mirror).url
-        )  # as it will be opened again, from anywhere
-    _check_place(workspace, wanted.name, settings, rows)
-    _check_empty(workspace, wanted.name, settings)
+    if settings.mirror:  # an absolute URL, which can be opened from any working directory
+        settings = replace(settings, mirror=open_store(settings.mirror).url)
+    check_place(workspace, wanted.name, settings, rows)
+    check_empty(workspace, wanted.name, settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
         publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
         check_admission(session, publication, wanted.database, wanted.table)
@@ -119,7 +114,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     )
 
     def check(others: list[LogRow]) -> None:
-        _check_place(workspace, wanted.name, settings, others)
+        check_place(workspace, wanted.name, settings, others)
         if not wanted.allow_overlap:
             _check_overlap(subscription, others)
 
@@ -128,7 +123,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
 
 
 def check_settings(settings: Settings) -> None:
-    """Values in their ranges; that they have the right types is `Settings`' own. Raises BadSetting, BadName for the
+    """Check that values are in their ranges; `Settings` itself checks their types. Raises BadSetting, BadName for the
     mirror's URL."""
     values = asdict(settings)
     for name, (least, most) in _RANGES.items():
@@ -136,61 +131,14 @@ def check_settings(settings: Settings) -> None:
             raise BadSetting(f"{name} is {values[name]}, not from {least:g} to {most:g}", subject=name)
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
-            raise BadSetting(f"{name} is {values[name]!r:.80}, none of {', '.join(choices)}", subject=name)
+            raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
     if settings.mirror:
         open_store(settings.mirror)
 
 
-def place_of(workspace: Workspace, name: str, settings: Settings) -> Store:
-    """The store of a subscription's mirror."""
-    return open_store(settings.mirror or str(workspace.home / "mirrors" / name))
-
-
-def _check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
-    """Two subscriptions must not write into one mirror. Raises MirrorInUse."""
-    store = place_of(workspace, name, settings)
-    for other in readable(rows):
-        url = place_of(workspace, other.name, other.settings).url
-        if within(store.url, url) or within(url, store.url):
-            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
-
-
-def _check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
-    """A mirror that another subscription left is not taken over silently. Raises MirrorInUse."""
-    store = place_of(workspace, name, settings)
-    if _holds_files(store):
-        left = workspace.log.dropped_row(name)
-        remedy = (
-            f"`ccpr drop {name} --purge` deletes what the dropped one left. "
-            if left is not None and not settings.mirror
-            else ""
-        )
-        remedy += "Or choose another name, or an empty place with --mirror. The files stay readable as they are."
-        raise MirrorInUse("a mirror is there already, of another subscription", subject=store.url, remedy=remedy)
-
-
-def readable(rows: Iterable[LogRow]) -> Iterator[Subscription]:
-    """Those whose rows can be understood: a bad one keeps nobody from anything."""
-    for row in rows:
-        with suppress(StateUnreadable):
-            yield Subscription.from_row(row)
-
-
-def within(url: str, other: str) -> bool:
-    """Does one place lie in the other, or is it the same? Options of an object store, behind '?', are not looked at."""
-    inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
-    return inner.startswith(outer)
-
-
-def _holds_files(store: Store) -> bool:
-    return store.size(HEAD) is not None or any(
-        next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS
-    )
-
-
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
-    """The same tables twice are waste, and a mistake more often than not. Raises ScopeOverlap."""
-    for other in readable(rows):
+    """To copy the same tables twice is wasteful, and mostly a mistake. Raises ScopeOverlap."""
+    for other in readable_subscriptions(rows):
         if other.task_id == subscription.task_id or _source(other) != _source(subscription):
             continue
         tables = (subscription.table, other.table)
@@ -219,15 +167,16 @@ def _folded(name: str | None) -> str | None:
 
 
 def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscription:
-    """Change settings, the way to the upstream, or the publication. A new upstream is checked as at creation, and must
-    be the same cluster: it has the snapshot of the last point. Whatever runs at the former one cannot commit any more.
+    """Change settings, the upstream's address or login, or the publication. A new address is checked as at creation,
+    and must lead to the same cluster: one that has the snapshot of the last point. A run under way cannot commit any
+    more.
     """
     row = workspace.log.row(name)
     before = Subscription.from_row(row)
     for setting in CREATE_ONLY:
         if change.settings.get(setting, getattr(before.settings, setting)) != getattr(before.settings, setting):
             raise BadSetting(
-                "it cannot be changed after creation", subject=setting, remedy="Make another subscription with it."
+                "it cannot be changed after creation", subject=setting, remedy="Create another subscription with it."
             )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
     check_settings(after.settings)
@@ -268,7 +217,7 @@ def _check_same_cluster(
     """Raises UpstreamDiffers."""
     subject = f"subscription {subscription.name}"
     if publication.publisher_id != subscription.publication.publisher_id:
-        raise UpstreamDiffers(f"account {publication.publisher} has another number there", subject=subject)
+        raise UpstreamDiffers(f"account {publication.publisher} has another id there", subject=subject)
     if context.current is None:
         return
     try:
@@ -282,12 +231,12 @@ def _check_same_cluster(
 
 
 def pause(workspace: Workspace, name: str) -> LogRow:
-    """Nothing of it runs or commits until it is resumed."""
+    """Nothing runs or commits until it is resumed."""
     return workspace.log.pause(name)
 
 
 def resume(workspace: Workspace, name: str) -> LogRow:
-    """It goes on from its checkpoint; an error is cleared, and a wait after failures is over."""
+    """Continue from the checkpoint. An error is cleared, and a wait after failures ends."""
     return workspace.log.resume(name)
 
 
@@ -308,7 +257,7 @@ SHOWN = (
 
 
 def show(workspace: Workspace) -> list[dict[str, Any]]:
-    """SHOW SUBSCRIPTIONS: its 8 columns (O2). `status` is the state's code, 0 = normal; times are UTC."""
+    """SHOW SUBSCRIPTIONS with its 8 columns (O2). `status` is the state's code, 0 = normal; times are UTC."""
     rows, bad = workspace.log.all_rows()
     shown = [*map(_shown, rows), *(_unreadable(row.subscription_name) for row in bad)]
     return sorted(shown, key=lambda row: row["subscription_name"])
@@ -333,13 +282,13 @@ def _shown(row: LogRow) -> dict[str, Any]:
 
 
 def _unreadable(name: str) -> dict[str, Any]:
-    """A row that cannot be understood counts as one in error; `ccpr status NAME` tells what is wrong."""
+    """A row that cannot be read is shown with the state error; `ccpr status NAME` says what is wrong."""
     return {**dict.fromkeys(SHOWN), "subscription_name": name, "status": int(State.ERROR)}
 
 
 @repeatable
 def select(workspace: Workspace, statement: Select) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows of the table or view, in the order of names; passwords are masked."""
+    """Columns and rows of the table or view, in the order of names. Passwords are masked."""
     columns = statement.columns or READABLE[statement.source]
     source = sa.table(statement.source, *(sa.column(name) for name in READABLE[statement.source]))
     query = sa.select(*(source.c[name] for name in columns)).where(

@@ -1,5 +1,5 @@
-"""What a run holds on to: the state folder with catalog database, key and mirrors, and the way to an upstream
-(architecture 9, 12, 16)."""
+"""The state folder with its catalog database, key and mirrors, and what a run opens from there: iterations and sessions
+with an upstream (decisions catalog-by-sqlalchemy, sealed-secrets, state-folder)."""
 
 import os
 import time
@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from matrixone.errors import CcprError
 from matrixone.upstream.session import Session
 from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Timeouts
 from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
-from replication.state.credentials import KEY_FILE_VARIABLE, Vault
+from replication.mirror.store import Store
+from replication.state.credentials import Vault
 from replication.state.lease import TTL_SECONDS, Executor
 from replication.state.log import CcprLog
 from replication.state.migrations import open_database
+from replication.state.settings import Settings
 from replication.state.subscription import Subscription, check_subscription_name
 
 if TYPE_CHECKING:
@@ -29,8 +32,8 @@ HOME_FOLDER = ".ccpr"
 
 
 def find_home() -> Path:
-    """CCPR_HOME if it is set, else the nearest `.ccpr` upwards, else one in the working directory (made when first
-    used)."""
+    """CCPR_HOME if it is set, else the nearest `.ccpr` in the working directory or above, else one in the working
+    directory (made when it is first used)."""
     if named := os.environ.get(HOME_VARIABLE):
         return Path(named).absolute()
     here = Path.cwd()
@@ -41,7 +44,9 @@ def find_home() -> Path:
 
 
 class Workspace:
-    """One state folder and everything in it. What is not used is not opened."""
+    """One state folder and everything in it. What is not used is not opened, and opening a workspace changes nothing.
+    As a context manager it is closed at the end.
+    """
 
     def __init__(
         self, home: Path | None = None, catalog_url: str | None = None, clock: Callable[[], float] = time.time
@@ -49,7 +54,14 @@ class Workspace:
         self.clock = clock
         self.home = home.absolute() if home else find_home()
         self._catalog_url = catalog_url or os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.home / 'catalog.db'}"
-        os.environ[KEY_FILE_VARIABLE] = str(self.vault.path)  # for the workers that copy: Spark's inherit it
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @cached_property
     def vault(self) -> Vault:
@@ -61,7 +73,7 @@ class Workspace:
 
     @property
     def has_catalog(self) -> bool:
-        """Is there a catalog database to ask, without making one? One that is named by URL counts as there."""
+        """Whether there is a catalog database to read, without creating one. One that is named by a URL counts."""
         return self._catalog_url != f"sqlite:///{self.home / 'catalog.db'}" or (self.home / "catalog.db").exists()
 
     @cached_property
@@ -69,8 +81,8 @@ class Workspace:
         return Executor(self.home / "executors")
 
     def mirror(self, name: str, *, published: bool = True) -> Mirror:
-        """The mirror of a subscription. What a crash left committed and unpublished is published first, unless
-        somebody is running it: then that is theirs to do. Raises SubscriptionMissing.
+        """The mirror of a subscription. If a crash left a point committed and not published, it is published first;
+        but if somebody is running the subscription, they will do that. Raises SubscriptionMissing.
         """
         check_subscription_name(name)
         row = self.log.row(name)
@@ -82,8 +94,16 @@ class Workspace:
         return mirror
 
     def mirror_of(self, subscription: Subscription) -> Mirror:
-        """The mirror as it is."""
-        return Mirror(open_store(subscription.settings.mirror or str(self.home / "mirrors" / subscription.name)))
+        """The mirror as it is; nothing is published."""
+        return Mirror(self.mirror_store(subscription.name, subscription.settings))
+
+    def mirror_store(self, name: str, settings: Settings) -> Store:
+        """The store of a subscription's mirror: the setting `mirror`, or else a folder in the state folder."""
+        return open_store(settings.mirror or str(self.default_mirror(name)))
+
+    def default_mirror(self, name: str) -> Path:
+        """The folder of a subscription's mirror without the setting `mirror`."""
+        return self.home / "mirrors" / name
 
     def connect(self, subscription: Subscription, timeouts: Timeouts = DEFAULT_OPTIONS.timeouts) -> Session:
         return Session.connect(
@@ -100,17 +120,18 @@ class Workspace:
         name: str,
         options: IterationOptions = DEFAULT_OPTIONS,
     ) -> "Iterator[Iteration]":
-        """The open or next iteration, its lease held. A typed failure inside is written to the log. Raises
+        """The open or next iteration, with its lease held. A typed failure inside is stored in the log. Raises
         SubscriptionBusy, SubscriptionPaused, SubscriptionMissing.
         """
-        # With all its steps; who only looks at the state does without them.
+        # Imported here: commands that only read the state do not need all the steps.
         from replication.iteration.iteration import Iteration
 
         claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
         with self.executor.holding(self.log, claim) as lease:
             subscription = Subscription.from_row(claim.row)
             connect = partial(self.connect, subscription, options.timeouts)
-            iteration = Iteration(lease, self.mirror_of(subscription), connect, options, self.clock)
+            mirror = self.mirror_of(subscription)
+            iteration = Iteration(lease, mirror, connect, options, self.clock, self.vault.path)
             try:
                 yield iteration
             except CcprError as error:
@@ -120,6 +141,7 @@ class Workspace:
                 iteration.close()
 
     def close(self) -> None:
+        """Close what was opened. May be called twice."""
         if "executor" in self.__dict__:
             self.executor.close()
         if "log" in self.__dict__:

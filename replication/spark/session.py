@@ -121,6 +121,6 @@ def spark_copy_engine(home: Path) -> CopyEngine:
     """An engine for `replication.iteration.copying.copy`. It starts the session when there is something to copy."""
 
     def engine(job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
-        return copy_with_spark(spark_session(settings_of(home)), job, objects, job.budget.sessions)
+        return copy_with_spark(spark_session(settings_of(home)), job.for_workers(), objects, job.budget.sessions)
 
     return engine

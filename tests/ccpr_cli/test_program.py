@@ -1,5 +1,4 @@
-"""The program around its commands: what it imports, what it says of itself, and how it ends when nothing else has
-dealt with it."""
+"""The program around its commands: what it imports, its help, and how it ends if no command handles an error."""
 
 import json
 import os
@@ -7,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from ccpr_cli.lazy import Deferred
 from ccpr_cli.main import Commands, app
-from ccpr_cli.output import counted
 from replication.errors import StateUnreadable
+from replication.service.workspace import Workspace
 from replication.state.lease import Executor
 
 HEAVY = {
@@ -27,7 +27,7 @@ HEAVY = {
     "replication.iteration.iteration",
     "emulator.engine.storage",
 }
-HEAVIER_THAN_WORDS = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
+HEAVY_FOR_HELP = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
 COMMANDS = list(Commands.deferred)
 
 
@@ -55,14 +55,14 @@ def imported(home: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "without"), [(("--help",), HEAVIER_THAN_WORDS), (("explain", "SNAPSHOT_GONE"), HEAVIER_THAN_WORDS)]
+    ("words", "without"), [(("--help",), HEAVY_FOR_HELP), (("explain", "SNAPSHOT_GONE"), HEAVY_FOR_HELP)]
 )
-def test_words_alone_cost_no_library(tmp_path: Path, words: tuple[str, ...], without: set[str]) -> None:
+def test_help_and_explanations_import_no_library(tmp_path: Path, words: tuple[str, ...], without: set[str]) -> None:
     assert not imported(tmp_path, *words) & without
 
 
 @pytest.mark.parametrize("command", ["subscriptions", "status", "doctor"])
-def test_what_only_looks_at_the_state_imports_no_engine(tmp_path: Path, command: str) -> None:
+def test_what_only_reads_the_state_imports_no_engine(tmp_path: Path, command: str) -> None:
     assert not imported(tmp_path, command) & HEAVY
 
 
@@ -82,7 +82,7 @@ def test_every_option_of_every_command_is_explained(name: str) -> None:
         assert not [param.name for param in part.params if not param.help], words
 
 
-def test_a_command_that_is_not_there_is_told_with_those_that_are_close() -> None:
+def test_a_command_that_does_not_exist_is_an_error_with_similar_ones() -> None:
     result = ccpr("subscripton")
     assert result.exit_code == 2
     assert "subscriptions" in result.stderr
@@ -96,6 +96,68 @@ def test_wrong_usage_is_a_document_for_scripts(words: tuple[str, ...]) -> None:
     assert error["code"] == "USAGE"
     assert "--help" in error["remedy"]
     assert ccpr(*words).stdout == ""
+
+
+def test_wrong_usage_names_the_command_whose_help_says_more() -> None:
+    """This pins what typer's own exceptions say: their exit code, their message, and the context in `ctx`."""
+    for words, command in ((("target", "add"), "target add"), (("run", "shop", "--what"), "run"), (("run",), "run")):
+        error = json.loads(ccpr(*words, "--json").stdout)["error"]
+        assert error["subject"].split(maxsplit=1)[1] == command
+        assert f"{command} --help" in error["remedy"]
+        assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("subscriptions",),
+        ("status",),
+        ("status", "shop"),
+        ("tables", "shop"),
+        ("points", "shop"),
+        ("export", "shop", "d.t", "--out", "x"),
+        ("verify", "shop"),
+        ("snapshots", "shop"),
+        ("doctor",),
+        ("run", "shop"),
+        ("plan", "shop"),
+        ("resync", "shop"),
+        ("alter", "shop", "--interval", "5"),
+        ("pause", "shop"),
+        ("resume", "shop"),
+        ("drop", "shop"),
+        ("subscribe", "shop", "--from", "mysql://a:b@127.0.0.1:1", "--database", "d", "--max-sessions", "1"),
+        ("release", "shop"),
+        ("sql", "SHOW SUBSCRIPTIONS"),
+        ("target", "list", "shop"),
+        ("target", "add", "shop", "db", "--to", "mysql://a:b@127.0.0.1:1/d"),
+        ("target", "alter", "shop", "db", "--ddl-policy", "full"),
+        ("target", "rebuild", "shop", "db", "t"),
+        ("target", "remove", "shop", "db"),
+        ("state", "export", "shop"),
+        ("state", "import", "x"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_closes_the_workspace_that_it_opens(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, closed = [], []
+    open_, close = Workspace.__init__, Workspace.close
+
+    def opening(workspace: Workspace, *arguments: Any, **options: Any) -> None:
+        opened.append(workspace)
+        open_(workspace, *arguments, **options)
+
+    def closing(workspace: Workspace) -> None:
+        closed.append(workspace)
+        close(workspace)
+
+    monkeypatch.setattr(Workspace, "__init__", opening)
+    monkeypatch.setattr(Workspace, "close", closing)
+    ccpr(*words, "--json")
+    assert len(opened) == 1
+    assert closed == opened
 
 
 @pytest.fixture
@@ -116,7 +178,7 @@ def _alone(function: object) -> object:
     return typer.main.get_command(alone)
 
 
-def test_a_defect_is_no_stack_for_the_user(failure: list[BaseException]) -> None:
+def test_a_defect_shows_no_stack_to_the_user(failure: list[BaseException]) -> None:
     failure.append(ZeroDivisionError("division by [zero]"))
     result = ccpr("run")
     assert result.exit_code == 1
@@ -127,8 +189,8 @@ def test_a_defect_is_no_stack_for_the_user(failure: list[BaseException]) -> None
     assert "Traceback" in ccpr("--verbose", "run").stderr
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), typer.Abort()], ids=["at work", "at a question"])
-def test_an_interruption_ends_with_its_own_code_and_a_word(
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), typer.Abort()], ids=["at work", "at a prompt"])
+def test_an_interruption_has_its_own_exit_code_and_a_message(
     failure: list[BaseException], interruption: BaseException
 ) -> None:
     failure.append(interruption)
@@ -154,18 +216,9 @@ def test_an_interruption_while_modules_are_imported_shows_no_stack(tmp_path: Pat
     )
     environment = os.environ | {"CCPR_HOME": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=-1, stderr=-1, text=True) as process:
-        _, told = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
-    assert "Traceback" not in told
-
-
-def test_one_is_no_plural() -> None:
-    assert [counted(count, "object") for count in (0, 1, 2, 1200)] == [
-        "0 objects",
-        "1 object",
-        "2 objects",
-        "1,200 objects",
-    ]
+    assert "Traceback" not in errors
 
 
 def test_an_emulator_that_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:

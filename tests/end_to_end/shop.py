@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ class TargetCommands:
 
 def source_tables(name: str) -> dict[str, Table]:
     """The tables of a subscription's newest point, by name."""
-    with closing(Workspace()) as workspace:
+    with Workspace() as workspace:
         row = workspace.log.row(name)
         points = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
         return {point.table.name: point.table for point in points if point.table.kind is Kind.TABLE}

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr_cli.main import app
-from replication.service import checkup
+from replication.service import doctor
 from tests.end_to_end.replica import NAME, Replica, replaying
 
 
@@ -24,24 +24,24 @@ def uri(replica: Replica, login: str = "sys#dump") -> str:
     return f"mysql://{login}:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
 
 
-def found(told: dict[str, Any], side: str = "upstream") -> dict[str, dict[str, Any]]:
-    return {check["what"]: check for check in told["checks"] if check["side"] == side}
+def found(document: dict[str, Any], side: str = "upstream") -> dict[str, dict[str, Any]]:
+    return {check["what"]: check for check in document["checks"] if check["side"] == side}
 
 
 def files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def results(told: dict[str, Any], side: str = "upstream") -> dict[str, str]:
-    return {what: check["result"] for what, check in found(told, side).items()}
+def results(document: dict[str, Any], side: str = "upstream") -> dict[str, str]:
+    return {what: check["result"] for what, check in found(document, side).items()}
 
 
-def test_before_anything_is_there_all_is_well_and_nothing_is_made(replica: Replica) -> None:
-    told = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
-    assert told["ok"]
-    assert set(results(told, "here").values()) <= {"ok", "warning"}
-    assert set(results(told, "here")) == {"state folder", "space", "key file", "catalog database", "Java for Spark"}
-    assert results(told) == {
+def test_before_the_first_subscription_all_checks_pass_and_nothing_is_created(replica: Replica) -> None:
+    document = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
+    assert document["ok"]
+    assert set(results(document, "here").values()) <= {"ok", "warning"}
+    assert set(results(document, "here")) == {"state folder", "space", "key file", "catalog database", "Java for Spark"}
+    assert results(document) == {
         "login": "ok",
         "encryption": "ok",
         "version": "ok",
@@ -51,12 +51,12 @@ def test_before_anything_is_there_all_is_well_and_nothing_is_made(replica: Repli
         "tables": "ok",
         "flush on demand": "ok",
     }
-    assert "pub_dml" in found(told)["publication"]["told"], "looked up"
+    assert "pub_dml" in found(document)["publication"]["told"], "looked up"
     assert not (replica.folder / "home").exists()
     assert replica.emulator.status().snapshots == ()
 
 
-def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_folder_that_cannot_be_created_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CCPR_HOME", str(tmp_path / "file" / "home"))
     result = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
@@ -64,36 +64,36 @@ def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch:
     assert found(json.loads(result.stdout), "here")["state folder"]["result"] == "failed"
 
 
-def test_a_subscription_is_looked_at_with_its_mirror_and_its_clock(replica: Replica) -> None:
+def test_a_subscription_is_checked_with_its_mirror_and_its_clock(replica: Replica) -> None:
     replica.subscribe()
     assert "clock" in results(replica.command("doctor", NAME))
     replica.run()
     before = files(replica.mirror)
-    told = replica.command("doctor", NAME)
-    assert told["ok"]
-    assert results(told, "here")["mirror"] == "ok"
-    assert results(told)["clock"] == "warning", "the recording's clock is of another day"
+    document = replica.command("doctor", NAME)
+    assert document["ok"]
+    assert results(document, "here")["mirror"] == "ok"
+    assert results(document)["clock"] == "warning", "the recording's clock is of another day"
     assert files(replica.mirror) == before
     replica.run()
     replica.assert_equal_to_source(2)
 
 
-def test_without_a_database_the_login_alone_is_looked_at(replica: Replica) -> None:
-    told = replica.command("doctor", "--from", uri(replica))
-    assert told["ok"]
-    assert results(told)["publication"] == "skipped"
-    assert "tables" not in results(told)
+def test_without_a_database_only_the_login_is_checked(replica: Replica) -> None:
+    document = replica.command("doctor", "--from", uri(replica))
+    assert document["ok"]
+    assert results(document)["publication"] == "skipped"
+    assert "tables" not in results(document)
 
 
 def test_an_upstream_that_is_not_there_is_one_failure(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
-    told = replica.command("doctor", NAME, code=1)
-    assert results(told) == {"login": "failed", "all else": "skipped"}
-    check = found(told)["login"]
+    document = replica.command("doctor", NAME, code=1)
+    assert results(document) == {"login": "failed", "all else": "skipped"}
+    check = found(document)["login"]
     assert check["code"] == "UPSTREAM_UNREACHABLE"
     assert "6001" in check["remedy"]
-    assert set(results(told, "here").values()) <= {"ok", "warning"}, "this side is looked at all the same"
+    assert set(results(document, "here").values()) <= {"ok", "warning"}, "this machine is checked all the same"
 
 
 @pytest.mark.parametrize(
@@ -105,49 +105,49 @@ def test_an_upstream_that_is_not_there_is_one_failure(recordings: Path, home: Pa
         ("sys#dump", ["--table", "nothing"], "publication", "TABLE_MISSING"),
     ],
 )
-def test_what_the_login_may_not_or_is_not_there_is_told_with_a_remedy(
+def test_what_the_login_may_not_or_does_not_exist_fails_with_a_remedy(
     login: str, options: list[str], what: str, code: str, replica: Replica
 ) -> None:
     scope = [] if "--database" in options else ["--database", replica.about.database]
-    told = replica.command("doctor", "--from", uri(replica, login), *scope, *options, code=1)
-    check = found(told)[what]
+    document = replica.command("doctor", "--from", uri(replica, login), *scope, *options, code=1)
+    check = found(document)[what]
     assert (check["result"], check["code"]) == ("failed", code)
     assert check["remedy"]
-    assert not told["ok"]
+    assert not document["ok"]
 
 
 def test_a_partitioned_table_is_found_before_it_stops_an_iteration(recordings: Path, home: Path) -> None:
     with replaying(recordings / "partitioned", home) as replica:
-        told = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database, code=1)
-    check = found(told)["tables"]
+        document = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database, code=1)
+    check = found(document)["tables"]
     assert (check["result"], check["code"]) == ("failed", "PARTITIONED_TABLE")
     assert "partitioned" in check["told"]
 
 
 def test_a_role_that_may_not_flush_is_a_warning(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home, may_flush=False) as replica:
-        told = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
-        assert told["ok"]
-        assert results(told)["flush on demand"] == "warning"
+        document = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
+        assert document["ok"]
+        assert results(document)["flush on demand"] == "warning"
         replica.subscribe("--flush", "wait")
         assert results(replica.command("doctor", NAME))["flush on demand"] == "skipped"
 
 
-def test_this_side_is_looked_at(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_checked(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     replica.subscribe()
     home = replica.folder / "home"
     (home / "key").chmod(0o644)
-    monkeypatch.setattr(checkup, "find_java", no_java)
+    monkeypatch.setattr(doctor, "find_java", no_java)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**12, 10**12, 10**6))
-    told = replica.command("doctor", code=1)
-    assert results(told, "here") == {
+    document = replica.command("doctor", code=1)
+    assert results(document, "here") == {
         "state folder": "ok",
         "space": "failed",
         "key file": "failed",
         "catalog database": "ok",
         "Java for Spark": "warning",
     }
-    assert "chmod 600" in found(told, "here")["key file"]["remedy"]
+    assert "chmod 600" in found(document, "here")["key file"]["remedy"]
     for name in ("catalog.db", "catalog.db-wal", "catalog.db-shm"):
         (home / name).unlink(missing_ok=True)
     (home / "catalog.db").write_text("this is no database, " * 100)
@@ -160,12 +160,12 @@ def no_java(cache: Path) -> None:
     raise JavaMissing("there is none", subject="java")
 
 
-def test_a_folder_that_cannot_be_written_is_told(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_fails(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCPR_HOME", "/proc/nothing")
     assert results(replica.command("doctor", code=1), "here")["state folder"] == "failed"
 
 
-def test_a_mirror_that_cannot_be_written_is_told(replica: Replica) -> None:
+def test_a_mirror_that_cannot_be_written_fails(replica: Replica) -> None:
     replica.subscribe("--mirror", str(replica.folder / "place"))
     (replica.folder / "place").write_text("a file where the folder should be")
     check = found(replica.command("doctor", NAME, code=1), "here")["mirror"]

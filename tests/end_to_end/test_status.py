@@ -1,4 +1,4 @@
-"""How a subscription stands, while nothing runs, while something runs, and when it cannot run."""
+"""The status of a subscription while nothing runs, while something runs, and when it cannot run."""
 
 import json
 import os
@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from matrixone.upstream.errors import SnapshotGone
 from replication.iteration.lag import LagMeter
-from replication.service.status import LastError, read_status, seconds_text
+from replication.service.status import read_status
 from replication.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
@@ -29,89 +28,89 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
 
 
 def test_before_the_first_run_there_is_no_point_and_no_lag(replica: Replica) -> None:
-    told = replica.command("status", NAME)
-    assert told["ok"]
-    assert (told["state"], told["iteration_lsn"], told["newest_point"], told["lag_seconds"]) == (
+    status = replica.command("status", NAME)
+    assert status["ok"]
+    assert (status["state"], status["iteration_lsn"], status["newest_point"], status["lag_seconds"]) == (
         "running",
         0,
         None,
         None,
     )
-    assert (told["step"], told["objects_pending"], told["owner"], told["last_error"], told["snapshots"]) == (
+    assert (status["step"], status["objects_pending"], status["owner"], status["last_error"], status["snapshots"]) == (
         None,
         None,
         None,
         None,
         {},
     )
-    assert told["next_attempt"] == pytest.approx(time.time(), abs=30), "it is due"
+    assert status["next_attempt"] == pytest.approx(time.time(), abs=30), "it is due"
 
 
-def test_after_a_run_it_tells_the_lag_the_watermark_and_what_is_held_upstream(replica: Replica) -> None:
+def test_after_a_run_it_shows_the_lag_the_watermark_and_the_snapshots_upstream(replica: Replica) -> None:
     replica.run()
     replica.run()
     before = replica.emulator.status().sessions_opened
-    told = replica.command("status", NAME)
+    status = replica.command("status", NAME)
     assert replica.emulator.status().sessions_opened == before, "the upstream is not asked"
-    assert 0 <= told["lag_seconds"] < 30
-    assert told["clock_skew_seconds"] is not None
-    assert told["warnings"], "the recording's clock is of another day"
-    assert told["watermark"] > 0
-    assert (told["iteration_lsn"], told["newest_point"]) == (2, 1)
-    assert set(told["snapshots"]) == set(replica.emulator.status().snapshots)
-    assert sorted(told["snapshots"].values()) == ["current", "previous"]
-    assert replica.command("subscriptions")[0]["lag_seconds"] == pytest.approx(told["lag_seconds"], abs=10)
+    assert 0 <= status["lag_seconds"] < 30
+    assert status["clock_skew_seconds"] is not None
+    assert status["warnings"], "the recording's clock is of another day"
+    assert status["watermark"] > 0
+    assert (status["iteration_lsn"], status["newest_point"]) == (2, 1)
+    assert set(status["snapshots"]) == set(replica.emulator.status().snapshots)
+    assert sorted(status["snapshots"].values()) == ["current", "previous"]
+    assert replica.command("subscriptions")[0]["lag_seconds"] == pytest.approx(status["lag_seconds"], abs=10)
     assert [entry["name"] for entry in replica.command("status")] == [NAME]
 
 
-def test_an_error_that_needs_a_person_is_told_with_its_remedy_and_exit_code_1(replica: Replica) -> None:
+def test_an_error_that_needs_a_person_is_shown_with_its_remedy_and_exit_code_1(replica: Replica) -> None:
     replica.run()
     for name in replica.command("status", NAME)["snapshots"]:
         replica.emulator.drop_snapshot(name)
     error = replica.run(code=1)["error"]
-    told = replica.command("status", NAME, code=1)
-    assert (told["ok"], told["state"], told["next_attempt"]) == (False, "error", None)
-    last = told["last_error"]
+    status = replica.command("status", NAME, code=1)
+    assert (status["ok"], status["state"], status["next_attempt"]) == (False, "error", None)
+    last = status["last_error"]
     assert {key: last[key] for key in ("code", "message", "subject", "remedy")} == error
     assert (last["again"], last["attempts"]) == (False, 1)
     assert replica.command("status", code=1)[0]["last_error"] == last
     assert replica.command("subscriptions")[0]["last_error"]["code"] == error["code"]
 
 
-def test_an_iteration_that_stopped_on_its_way_tells_its_step_and_what_is_pending(replica: Replica) -> None:
-    with Workspace().iteration(NAME) as iteration:
+def test_an_iteration_that_was_interrupted_shows_its_step_and_what_is_pending(replica: Replica) -> None:
+    with Workspace() as workspace, workspace.iteration(NAME) as iteration:
         ref = iteration.take_snapshot()
-        told = replica.command("status", NAME)
-        assert told["owner"] is not None
-        assert told["lease_expires"] > time.time()
-        assert told["next_attempt"] is None, "it runs"
-        assert told["step"]["snapshot"] == ref.name
-        assert told["step"]["done"] == ["snapshot"]
-        assert told["snapshots"] == {ref.name: "open"}
+        status = replica.command("status", NAME)
+        assert status["owner"] is not None
+        assert status["lease_expires"] > time.time()
+        assert status["next_attempt"] is None, "it runs"
+        assert status["step"]["snapshot"] == ref.name
+        assert status["step"]["done"] == ["snapshot"]
+        assert status["snapshots"] == {ref.name: "open"}
         iteration.diff_catalog()
         iteration.diff_objects()
         wanted = iteration.objects_to_copy()
-    told = replica.command("status", NAME)
-    assert told["owner"] is None
-    assert told["step"]["done"] == ["snapshot", "catalog", "object list"]
-    assert told["objects_pending"] == wanted.num_rows > 0
-    assert told["bytes_pending"] == sum(wanted.column("size").to_pylist())
+    status = replica.command("status", NAME)
+    assert status["owner"] is None
+    assert status["step"]["done"] == ["snapshot", "catalog", "object list"]
+    assert status["objects_pending"] == wanted.num_rows > 0
+    assert status["bytes_pending"] == sum(wanted.column("size").to_pylist())
     replica.run()
-    told = replica.command("status", NAME)
-    assert (told["step"], told["objects_pending"]) == (None, None)
+    status = replica.command("status", NAME)
+    assert (status["step"], status["objects_pending"]) == (None, None)
 
 
 def test_what_has_arrived_is_no_longer_pending(replica: Replica) -> None:
     replica.emulator.inject(Delay("get_object", seconds=60, times=0))
     process = subprocess.Popen(ccpr("run", NAME), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        told = until(
+        status = until(
             lambda: replica.command("status", NAME),
-            lambda told: told["step"] is not None and told["step"]["name"] == "copy",
+            lambda status: status["step"] is not None and status["step"]["name"] == "copy",
         )
-        assert told["objects_pending"] > 0
-        assert told["iteration_state"] == "running"
-        assert process.poll() is None, "it was read beside the run"
+        assert status["objects_pending"] > 0
+        assert status["iteration_state"] == "running"
+        assert process.poll() is None, "it was read during the run"
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -146,30 +145,42 @@ def test_for_people_it_is_text_with_code_remedy_and_the_next_attempt(replica: Re
         assert piece in text
 
 
-def test_a_mirror_that_cannot_be_looked_at_is_a_warning(replica: Replica) -> None:
-    with Workspace().iteration(NAME) as iteration:
+def test_a_mirror_that_cannot_be_read_is_a_warning(replica: Replica) -> None:
+    with Workspace() as workspace, workspace.iteration(NAME) as iteration:
         ref = iteration.take_snapshot()
         iteration.diff_catalog()
         iteration.diff_objects()
     (replica.mirror / ref.work / "added.arrow").write_bytes(b"nothing")
-    told = replica.command("status", NAME)
-    assert told["objects_pending"] is None
-    assert any("MIRROR_DAMAGED" in warning for warning in told["warnings"])
+    status = replica.command("status", NAME)
+    assert status["objects_pending"] is None
+    assert any("MIRROR_DAMAGED" in warning for warning in status["warnings"])
 
 
-def test_a_table_in_quarantine_is_told_with_its_remedy_and_exit_code_1(recordings: Path, home: Path) -> None:
+def test_an_iteration_that_ends_while_it_is_read_has_nothing_pending(replica: Replica) -> None:
+    with Workspace() as workspace, workspace.iteration(NAME) as iteration:
+        ref = iteration.take_snapshot()
+        iteration.diff_catalog()
+        iteration.diff_objects()
+    for name in ("added.arrow", "refetched.arrow"):
+        (replica.mirror / ref.work / name).unlink()
+    status = replica.command("status", NAME)
+    assert (status["objects_pending"], status["bytes_pending"]) == (None, None)
+    assert not [warning for warning in status["warnings"] if "mirror" in warning]
+
+
+def test_a_table_in_quarantine_is_shown_with_its_remedy_and_exit_code_1(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         setting("consistency", "isolated")
         replica.run()
         replica.emulator.inject(FailStatement("get_object", number=20405, text="file x is not found", times=0))
         replica.run()
-        told = replica.command("status", NAME, code=1)
-        (table,) = told["quarantined"]
+        status = replica.command("status", NAME, code=1)
+        (table,) = status["quarantined"]
         assert (table["table"], table["attempts"], table["code"]) == ("gd_dml.acc", 1, "OBJECT_GONE")
         assert table["remedy"]
         assert table["since"] == pytest.approx(time.time(), abs=60)
-        assert (told["ok"], told["state"], told["last_error"]) == (False, "running", None)
+        assert (status["ok"], status["state"], status["last_error"]) == (False, "running", None)
         text = subprocess.run(ccpr("status", NAME), capture_output=True, text=True, timeout=120, check=False).stdout
         assert "gd_dml.acc since " in text
         replica.emulator.clear_faults()
@@ -185,38 +196,12 @@ def test_a_subscription_that_is_not_there_is_an_error(replica: Replica) -> None:
 def test_the_lag_of_a_watching_process_does_not_shrink_when_the_clock_is_set_back(replica: Replica) -> None:
     replica.run()
     now = [time.time() + 100]
-    workspace = Workspace(clock=lambda: now[0])
-    meter = LagMeter(workspace.clock)
-    first = read_status(workspace, workspace.log.row(NAME), meter).lag_seconds
-    now[0] -= 3600
-    assert first is not None
-    assert (read_status(workspace, workspace.log.row(NAME), meter).lag_seconds or 0) >= first > 99
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        (None, None),
-        (
-            f"N:7:{SnapshotGone('m', subject='s [t]')}",
-            ("SNAPSHOT_GONE", "m", "s [t]", SnapshotGone.default_remedy, False, 1, 7.0, 7.0),
-        ),
-        ("R:3:5:9:BUSY: m [s] r", ("BUSY", "m", "s", "r", True, 3, 5.0, 9.0)),
-        ("R:3:5:9:BUSY: cut in the mid", ("BUSY", "cut in the mid", "", "", True, 3, 5.0, 9.0)),
-        ("no text of ours", ("CCPR", "no text of ours", "", "", False, 1, 0.0, 0.0)),
-        ("N:x:", ("CCPR", "N:x:", "", "", False, 1, 0.0, 0.0)),
-    ],
-)
-def test_an_error_message_is_read_back(message: str | None, told: tuple[Any, ...] | None) -> None:
-    assert LastError.of(message) == (None if told is None else LastError(*told))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-3, "0 s"), (119.4, "119 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (3 * 86400 + 4 * 3600, "3 d 4 h")],
-)
-def test_spans_are_short(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
+    with Workspace(clock=lambda: now[0]) as workspace:
+        meter = LagMeter(workspace.clock)
+        first = read_status(workspace, workspace.log.row(NAME), meter).lag_seconds
+        now[0] -= 3600
+        assert first is not None
+        assert (read_status(workspace, workspace.log.row(NAME), meter).lag_seconds or 0) >= first > 99
 
 
 def ccpr(*words: str) -> list[str]:

@@ -2,13 +2,17 @@
 target."""
 
 from collections.abc import Callable
-from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
 
 from emulator.engine.storage import Storage
+from replication.iteration.copying import copy_in_process
+from replication.iteration.options import IterationOptions
+from replication.progress import Progress
 from replication.schema.sync_mark import MARK
+from replication.service.target_sync import sync_targets
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
 from replication.state.tables import targets
@@ -78,12 +82,37 @@ def test_rows_and_a_new_column_come_together(shop: Shop) -> None:
     shop.assert_equal()
 
 
+def test_progress_is_called_with_each_target_and_with_the_rows_that_are_read(shop: Shop) -> None:
+    steps, named, read, copied = [], [], [], []
+    progress = Progress(
+        on_step=lambda step: steps.append(step.label),
+        on_target=named.append,
+        on_rows=lambda rows, size: read.append((rows, size)),
+        on_bytes=copied.append,
+    )
+    shop.add()
+    with Workspace() as workspace, workspace.iteration(NAME, IterationOptions(progress=progress)) as iteration:
+        iteration.take_snapshot()
+        iteration.diff_catalog()
+        iteration.diff_objects()
+        iteration.copy_objects(partial(copy_in_process, on_progress=progress.on_bytes))
+        outcome = iteration.apply()
+        sync_targets(workspace, iteration, progress=progress)
+    assert steps[0] == "init"
+    assert "outcome" in steps
+    assert sum(copied) == outcome.bytes_copied
+    assert named == [TARGET]
+    assert sum(rows for rows, _ in read) == 300
+    assert all(size > 0 for _, size in read)
+    shop.assert_equal()
+
+
 def test_the_password_is_sealed_and_shown_nowhere(shop: Shop) -> None:
     password = shop.place.server.password
     assert password not in str(shop.add())
     shop.run()
     assert password not in str(shop.command("target", "list", NAME)) + str(shop.command("status", NAME))
-    with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
+    with Workspace() as workspace, transaction(workspace.log.engine) as connection:
         stored = str(connection.execute(targets.select()).all())
     assert "sealed" not in stored
     assert password not in stored

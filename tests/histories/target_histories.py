@@ -2,7 +2,6 @@
 rows."""
 
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 from emulator.simulated_upstream import SimulatedUpstream
@@ -32,7 +31,7 @@ def sync_target(seed: int, folder: Path, server: MariaDb) -> None:
         with (
             SimulatedUpstream(history.storage) as emulator,
             new_database(server) as place,
-            closing(subscribed(emulator.port, folder, DATABASE, publisher=publisher)) as workspace,
+            subscribed(emulator.port, folder, DATABASE, publisher=publisher) as workspace,
         ):
             add(workspace, NAME, "db", place.address, server.password, DdlPolicy.FULL)
             for _ in range(ITERATIONS):

@@ -1,13 +1,14 @@
-"""Whether replication can work, asked before the first byte: of this machine and of the upstream (requirement B13).
+"""Checks whether replication can work, on this machine and upstream, before anything is copied (docs/requirements.md
+B13).
 
-Each question is put to what would be used, and to nothing else; a file that is written to see whether it can be is
-deleted again. One that fails does not keep the rest from being asked, unless they stand on it.
+Each check uses what a run would use, and nothing else. A file that is written as a test is deleted again. A check that
+fails does not stop the others, except those that depend on it.
 """
 
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -41,17 +42,18 @@ class Verdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
-    SKIPPED = "skipped"  # it stands on one that failed, or cannot be known
+    SKIPPED = "skipped"  # it depends on one that failed, or cannot be known
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question and its answer.
+    """One check and its result.
 
     Attributes
     ----------
     side : ``here`` or ``upstream``.
-    code : of the error, where there is one; `ccpr explain` tells more.
+    told : what was found.
+    code : of the error, if there is one; `ccpr explain` has more.
     """
 
     side: str
@@ -64,7 +66,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What to look at upstream; `database` None: the login alone. `publication` None: to be looked up."""
+    """What to check upstream. Without `database` only the login; without `publication` it is looked up."""
 
     endpoint: Endpoint
     connect: Callable[[], Session]
@@ -80,25 +82,25 @@ class Upstream:
 
 def check_here(workspace: Workspace) -> Iterator[Check]:
     folder = next(path for path in (workspace.home, *workspace.home.parents) if path.exists())
-    yield _asked("here", "state folder", partial(_writable, workspace.home, folder))
+    yield _checked("here", "state folder", partial(_writable, workspace.home, folder))
     yield _space(folder)
-    yield _asked("here", "key file", partial(_key, workspace))
-    yield _asked("here", "catalog database", partial(_catalog, workspace))
+    yield _checked("here", "key file", partial(_key, workspace))
+    yield _checked("here", "catalog database", partial(_catalog, workspace))
     yield _java(workspace)
 
 
 def check_mirror_store(workspace: Workspace, row: LogRow) -> Check:
-    def ask() -> str:
+    def check() -> str:
         store = workspace.mirror(row.subscription_name, published=False).store
-        there = "a mirror is there" if store.size(HEAD) is not None else "no mirror yet"
+        found = "a mirror is there" if store.size(HEAD) is not None else "no mirror yet"
         if workspace.log.is_held(row):
-            return f"{store.url}: {there}; it is in use, so writing was not tried"
+            return f"{store.url}: {found}; it is in use, so writing was not tried"
         folder = f"work/doctor-{secrets.token_hex(4)}"
         store.put(f"{folder}/probe", [b"written by ccpr doctor\n"])
         store.delete_folder(folder)
-        return f"{store.url}: {there}, can be written"
+        return f"{store.url}: {found}, can be written"
 
-    return _asked("here", "mirror", ask)
+    return _checked("here", "mirror", check)
 
 
 def _writable(home: Path, folder: Path) -> str:
@@ -108,29 +110,29 @@ def _writable(home: Path, folder: Path) -> str:
     except OSError as error:
         text = f"it cannot be written: {error.strerror}"
         raise StateUnreadable(text, subject=str(home), remedy="Make it writable, or set CCPR_HOME.") from error
-    return f"{home}" if folder == home else f"{home} will be made"
+    return f"{home}" if folder == home else f"{home} will be created"
 
 
 def _space(folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
-    told = f"{free / 1e9:.1f} GB free"
+    found = f"{free / 1e9:.1f} GB free"
     if free >= LOW_BYTES:
-        return Check("here", "space", Verdict.OK, told)
+        return Check("here", "space", Verdict.OK, found)
     result = Verdict.FAILED if free < TOO_FEW_BYTES else Verdict.WARNING
-    return Check("here", "space", result, told, "Make room, or give the mirror another place: --mirror.")
+    return Check("here", "space", result, found, "Free space, or use another place for the mirror: --mirror.")
 
 
 def _key(workspace: Workspace) -> str:
     path = workspace.vault.path
     if not path.exists():
-        return f"{path} will be made"
-    workspace.vault.seal("")  # its permissions and content are looked at
-    return f"{path}, for its owner only"
+        return f"{path} will be created"
+    workspace.vault.seal("")  # this checks its permissions and content
+    return f"{path}, readable by its owner only"
 
 
 def _catalog(workspace: Workspace) -> str:
     if not workspace.has_catalog:
-        return "SQLite, will be made in the state folder"
+        return "SQLite, will be created in the state folder"
     rows, bad = workspace.log.all_rows()
     if bad:
         raise bad[0].error
@@ -145,9 +147,8 @@ def _java(workspace: Workspace) -> Check:
             with tempfile.TemporaryDirectory(prefix="ccpr-") as cache:
                 java = find_java(Path(cache))
     except CcprError as error:
-        return Check(
-            "here", "Java for Spark", Verdict.WARNING, f"{error.message}; all but Spark works", error.remedy, error.code
-        )
+        found = f"{error.message}; everything but Spark works"
+        return Check("here", "Java for Spark", Verdict.WARNING, found, error.remedy, error.code)
     return Check("here", "Java for Spark", Verdict.OK, f"{java.version} ({java.origin})")
 
 
@@ -155,7 +156,7 @@ def _java(workspace: Workspace) -> Check:
 
 
 def connect_once(endpoint: Endpoint, password: str) -> Session:
-    """For a person who waits: one attempt, short time-outs."""
+    """One attempt with short timeouts, for a person who waits."""
     return Session.connect(
         endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
     )
@@ -165,9 +166,9 @@ def upstream_of(workspace: Workspace, subscription: Subscription) -> Upstream:
     def connect() -> Session:
         return connect_once(subscription.endpoint, workspace.vault.open(subscription.sealed_password))
 
-    ticket, on_demand = subscription.publication, subscription.settings.flush == "on_demand"
+    publication, on_demand = subscription.publication, subscription.settings.flush == "on_demand"
     scope = (subscription.database, subscription.table)
-    return Upstream(subscription.endpoint, connect, *scope, ticket.name, ticket.publisher, on_demand)
+    return Upstream(subscription.endpoint, connect, *scope, publication.name, publication.publisher, on_demand)
 
 
 def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[Check]:
@@ -179,16 +180,16 @@ def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[C
         return
     with session:
         yield Check("upstream", "login", Verdict.OK, f"{upstream.endpoint.login} at {upstream.endpoint.address}")
-        questions: dict[str, Callable[[], Iterator[Check]]] = {
+        checks: dict[str, Callable[[], Iterator[Check]]] = {
             "encryption": partial(_encryption, session, upstream),
             "version": partial(_version, session),
             "role": partial(_role, session),
             "clock": partial(_clock, session, clock),
             "publication": partial(_scope, session, upstream),
         }
-        for what, question in questions.items():
+        for what, check in checks.items():
             try:
-                yield from question()
+                yield from check()
             except CcprError as error:
                 yield _failed("upstream", what, error)
 
@@ -200,22 +201,18 @@ def check_recorded_clock(row: LogRow) -> Check | None:
 
 
 def _encryption(session: Session, upstream: Upstream) -> Iterator[Check]:
-    mode, remedy = (
-        upstream.endpoint.tls.mode,
-        "Write ?ssl-mode=verify_identity&ssl-ca=/path/ca.pem behind the port of the URI.",
-    )
-    if session.encrypted:
-        checked = mode in ("verify_ca", "verify_identity")
-        told = f"encrypted, certificate {'checked' if checked else 'not checked'} (ssl-mode {mode})"
-        yield Check(
-            "upstream", "encryption", Verdict.OK if checked else Verdict.WARNING, told, "" if checked else remedy
-        )
+    mode = upstream.endpoint.tls.mode
+    remedy = "Add ?ssl-mode=verify_identity&ssl-ca=/path/ca.pem after the port of the URI."
+    if session.encrypted and mode in ("verify_ca", "verify_identity"):
+        yield Check("upstream", "encryption", Verdict.OK, f"encrypted, certificate checked (ssl-mode {mode})")
+    elif session.encrypted:
+        found = f"encrypted, certificate not checked (ssl-mode {mode})"
+        yield Check("upstream", "encryption", Verdict.WARNING, found, remedy)
     elif upstream.endpoint.host in _LOOPBACK:
         yield Check("upstream", "encryption", Verdict.OK, "none; it is this machine")
     else:
-        yield Check(
-            "upstream", "encryption", Verdict.WARNING, "none: password hash and data can be read on the way", remedy
-        )
+        found = "none: others can read the password hash and the data on the network"
+        yield Check("upstream", "encryption", Verdict.WARNING, found, remedy)
 
 
 def _version(session: Session) -> Iterator[Check]:
@@ -223,10 +220,9 @@ def _version(session: Session) -> Iterator[Check]:
     if found is not None and "matrixone" in found.lower():
         yield Check("upstream", "version", Verdict.OK, found)
     else:
-        told = "it does not say" if found is None else f"{found}: no MatrixOne by its name"
-        yield Check(
-            "upstream", "version", Verdict.WARNING, told, "Check that the URI leads to a MatrixOne: SELECT version()."
-        )
+        text = "the server does not say" if found is None else f"{found}: this does not name MatrixOne"
+        remedy = "Check that the URI leads to a MatrixOne: SELECT version()."
+        yield Check("upstream", "version", Verdict.WARNING, text, remedy)
 
 
 def _role(session: Session) -> Iterator[Check]:
@@ -236,8 +232,8 @@ def _role(session: Session) -> Iterator[Check]:
     elif account == SYS_ACCOUNT and not role:
         yield Check("upstream", "role", Verdict.SKIPPED, "the server does not say")
     else:
-        told = f"account {account}, role {role or 'unknown'}: replication needs moadmin of account sys"
-        yield Check("upstream", "role", Verdict.FAILED, told, NotPermitted.default_remedy, NotPermitted.code)
+        found = f"account {account}, role {role or 'unknown'}: replication needs moadmin of account sys"
+        yield Check("upstream", "role", Verdict.FAILED, found, NotPermitted.default_remedy, NotPermitted.code)
 
 
 def _clock(session: Session, clock: Callable[[], float]) -> Iterator[Check]:
@@ -249,15 +245,12 @@ def _clock(session: Session, clock: Callable[[], float]) -> Iterator[Check]:
 
 
 def _skew_check(skew: float, uncertainty: float, when: str) -> Check:
-    told = f"{skew:+.1f} s (ours less the upstream's, {when}" + (
-        f", give or take {uncertainty:.1f} s)" if uncertainty else ")"
-    )
+    exactness = f", ± {uncertainty:.1f} s" if uncertainty else ""
+    found = f"{skew:+.1f} s (ours less the upstream's, {when}{exactness})"
     if abs(skew) <= SHOWN_SKEW_SECONDS + uncertainty:
-        return Check("upstream", "clock", Verdict.OK, told)
-    remedy = (
-        "Set both clocks by NTP. Replication works all the same; times of points are the upstream's, lag is by ours."
-    )
-    return Check("upstream", "clock", Verdict.WARNING, told, remedy)
+        return Check("upstream", "clock", Verdict.OK, found)
+    remedy = "Set both clocks by NTP. Replication works all the same: points have the upstream's time, lag has ours."
+    return Check("upstream", "clock", Verdict.WARNING, found, remedy)
 
 
 def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
@@ -272,14 +265,10 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
         check_admission(session, publication, upstream.database, upstream.table)
     except CcprError as error:
         yield _failed("upstream", "publication", error)
-        yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be had without the publication")
+        yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be read without the publication")
         return
-    yield Check(
-        "upstream",
-        "publication",
-        Verdict.OK,
-        f"{publication.publisher}.{publication.name} covers {scope} and admits the login",
-    )
+    found = f"{publication.publisher}.{publication.name} covers {scope} and admits the login"
+    yield Check("upstream", "publication", Verdict.OK, found)
     yield from _tables(session, upstream, publication, upstream.database)
 
 
@@ -289,36 +278,38 @@ def _tables(session: Session, upstream: Upstream, publication: Publication, data
         yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
         return
     if found.partitioned:
-        told = f"partitioned: {_some(found.partitioned)}; the upstream cannot list the objects of {database}"
-        yield Check("upstream", "tables", Verdict.FAILED, told, PartitionedTable.default_remedy, PartitionedTable.code)
+        text = f"partitioned: {_first_names(found.partitioned)}; the upstream cannot list the objects of {database}"
+        yield Check("upstream", "tables", Verdict.FAILED, text, PartitionedTable.default_remedy, PartitionedTable.code)
     elif found.unreplicated:
-        told = f"{len(found.ids)} tables; not replicated: {_some([f'{name} ({kind})' for name, kind in found.unreplicated])}"
-        yield Check(
-            "upstream",
-            "tables",
-            Verdict.WARNING,
-            told,
-            "Nothing, if they are not needed: views, external and cluster tables stay out.",
-        )
+        names = _first_names([f"{name} ({kind})" for name, kind in found.unreplicated])
+        remedy = "Views, external and cluster tables are not replicated. Nothing has to be done if they are not needed."
+        text = f"{len(found.ids)} tables; not replicated: {names}"
+        yield Check("upstream", "tables", Verdict.WARNING, text, remedy)
     else:
         yield Check("upstream", "tables", Verdict.OK, f"{len(found.ids)} tables")
+    yield _flush(upstream, found.ids)
+
+
+def _flush(upstream: Upstream, table_ids: Sequence[int]) -> Check:
     if not upstream.flush_on_demand:
-        yield Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
-    elif not found.ids:
-        yield Check("upstream", "flush on demand", Verdict.SKIPPED, "there is no table to try it on")
-    elif snapshots.flush_tables(upstream.connect, found.ids[:1]):
-        yield Check("upstream", "flush on demand", Verdict.OK, "mo_ctl is allowed")
-    else:
-        remedy = "Log in with role moadmin of account sys, or subscribe with --flush wait: an iteration then waits about a minute."
-        yield Check("upstream", "flush on demand", Verdict.WARNING, "mo_ctl is not allowed", remedy)
+        return Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
+    if not table_ids:
+        return Check("upstream", "flush on demand", Verdict.SKIPPED, "there is no table to try it on")
+    if snapshots.flush_tables(upstream.connect, table_ids[:1]):
+        return Check("upstream", "flush on demand", Verdict.OK, "mo_ctl is allowed")
+    remedy = (
+        "Log in with role moadmin of account sys, or subscribe with --flush wait: then an iteration waits about a "
+        "minute."
+    )
+    return Check("upstream", "flush on demand", Verdict.WARNING, "mo_ctl is not allowed", remedy)
 
 
 # ----
 
 
-def _asked(side: str, what: str, ask: Callable[[], str]) -> Check:
+def _checked(side: str, what: str, check: Callable[[], str]) -> Check:
     try:
-        return Check(side, what, Verdict.OK, ask())
+        return Check(side, what, Verdict.OK, check())
     except CcprError as error:
         return _failed(side, what, error)
 
@@ -327,6 +318,6 @@ def _failed(side: str, what: str, error: CcprError) -> Check:
     return Check(side, what, Verdict.FAILED, f"{error.message} [{error.subject}]", error.remedy, error.code)
 
 
-def _some(names: tuple[str, ...] | list[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     return ", ".join(names[:_SHOWN_NAMES]) + more

@@ -1,0 +1,53 @@
+"""The places of mirrors: each belongs to one subscription, and a place that has files is not taken over silently."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from replication.errors import MirrorInUse, StateUnreadable
+from replication.mirror.layout import HEAD
+from replication.mirror.store import Store
+from replication.service.workspace import Workspace
+from replication.state.log_rows import LogRow
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
+
+MIRROR_FOLDERS = ("objects", "manifests", "ledger", "points", "work")
+
+
+def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
+    """Two subscriptions must not write to one mirror. Raises MirrorInUse."""
+    store = workspace.mirror_store(name, settings)
+    for other in readable_subscriptions(rows):
+        url = workspace.mirror_store(other.name, other.settings).url
+        if is_within(store.url, url) or is_within(url, store.url):
+            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
+
+
+def check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
+    """Raises MirrorInUse if there are files, for example of a subscription that was dropped."""
+    store = workspace.mirror_store(name, settings)
+    if _holds_files(store):
+        left = workspace.log.dropped_row(name)
+        remedy = "Choose another name, or an empty place with --mirror. The files stay readable as they are."
+        if left is not None and not settings.mirror:
+            remedy = f"`ccpr drop {name} --purge` deletes the files of the dropped subscription. Or: {remedy}"
+        raise MirrorInUse("the mirror of another subscription is there", subject=store.url, remedy=remedy)
+
+
+def _holds_files(store: Store) -> bool:
+    return store.size(HEAD) is not None or any(
+        next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS
+    )
+
+
+def is_within(url: str, other: str) -> bool:
+    """Whether one place is in the other, or is the same. Options of an object store, after '?', do not count."""
+    inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
+    return inner.startswith(outer)
+
+
+def readable_subscriptions(rows: Iterable[LogRow]) -> Iterator[Subscription]:
+    """Those whose rows can be read: a bad row does not hinder other subscriptions."""
+    for row in rows:
+        with suppress(StateUnreadable):
+            yield Subscription.from_row(row)
