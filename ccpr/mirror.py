@@ -44,18 +44,14 @@ def open_mirror(location: Location) -> "Mirror":
 
 
 class Mirror:
-    """A mirror of tables of one upstream; made by `open_mirror`.
-
-    Attributes
-    ----------
-    url : where it is, without secrets.
-    """
+    """A mirror of tables of one upstream; made by `open_mirror`."""
 
     def __init__(self, mirror: house.Mirror) -> None:
         self._mirror = mirror
 
     @property
     def url(self) -> str:
+        """Where it is, without secrets."""
         return self._mirror.store.url
 
     def __repr__(self) -> str:

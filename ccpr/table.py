@@ -136,7 +136,7 @@ class Table:
         """Register the table in a connection of DuckDB, under its name without the database, or `name`.
 
         No row is copied: each query reads the files as a stream, always at the point that was the newest, or named,
-        at this call. DuckDB tells nobody which columns and rows a query needs, so name them here if the table is large.
+        at this call. DuckDB does not say which columns and rows a query needs: name them here for a large table.
 
         Returns
         -------

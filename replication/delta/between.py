@@ -74,7 +74,7 @@ def changes_between(
 
     Parameters
     ----------
-    former : None stands for the time before the first point: all rows are upserts.
+    former : None = the time before the first point: all rows are upserts.
 
     Raises
     ------

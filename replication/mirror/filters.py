@@ -6,7 +6,7 @@ value has more than the column. Floats follow IEEE 754: `!=` is the only compari
 bytes are compared byte by byte (UTF-8, so letter case counts); enums and sets by their labels, json as it is printed.
 A decimal of more than 38 digits is text here: it has no order.
 
-`replication.mirror.pruning` tells from the same filters which objects and blocks need not be read.
+`replication.mirror.pruning` finds out from the same filters which objects and blocks need not be read.
 """
 
 import re

@@ -10,8 +10,8 @@ Layout below the mirror's store, all immutable but `head.json`:
     head.json                                  the newest point, the next lsn, the watermark
     work/<lsn>-<attempt>/                      results of steps of an iteration that has not ended
 
-A reader needs this folder only, no state database. Rows are read by `Mirror.rows`, whoever reads: `Mirror.read`, the
-tasks of `replication.mirror.table_read`, exports. Source: docs/architecture.md, "One commit"; decisions
+A reader needs this folder only, no state database. Everything that reads rows calls `Mirror.rows`: `Mirror.read`,
+exports, the tasks of `replication.mirror.table_read`. Source: docs/architecture.md, "One commit"; decisions
 mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
 """
 
@@ -115,8 +115,8 @@ class Mirror:
         """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
         for the newest.
 
-        An idle iteration makes no point: its lsn reads as the point before it. A datetime has microseconds and stands
-        for all nanoseconds of the last one, so that a point is found by its own time.
+        An idle iteration makes no point: its lsn reads as the point before it. A datetime counts to the end of its
+        microsecond, so that a point is found by its own time.
 
         Raises PointNotReached, PointGone.
         """
@@ -239,7 +239,7 @@ class Mirror:
         """The live data objects that can hold a row of which all filters are true (MANIFEST_SCHEMA).
 
         The object list has a zone map of one column, the one that the rows are sorted by. Which one that is, the
-        smallest object tells; nothing else is opened.
+        smallest object says; nothing else is opened.
         """
         live, columns = manifest.data_objects, manifest.table.columns
         if not filters or not live.num_rows:

@@ -73,7 +73,7 @@ class _Test:
         seqnum = self.column.seqnum
         oid = int(block.columns["oid"][seqnum]) if seqnum <= max_seqnum and seqnum < len(block.columns) else 0
         if oid not in (0, self.column.type.oid):
-            return False  # reading tells what is wrong with it
+            return False  # reading says what is wrong with it
         nulls = int(block.columns["nulls"][seqnum]) if oid else block.rows  # a column that came later than the object
         if self.operator == "null":
             return nulls == 0

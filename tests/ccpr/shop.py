@@ -1,7 +1,7 @@
 """A published mirror of a simulated upstream, made without wire and iterations: `shop.orders` and what happens to
 it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import count
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emulator.engine.storage import Storage
-from replication.mirror.points import Head, Point
+from replication.mirror.points import Head, Point, TableRef
 from tests.support.simulated_mirror import SimulatedMirror
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)  # the upstream's clock at the first event; each comes a second later
@@ -39,7 +39,8 @@ class Shop:
         self.simulated.take_points()
         taken = self.simulated.points[-1]
         before = self.published[-1] if self.published else None
-        point = Point(len(self.published) + 1, taken.at, taken.snapshot, taken.committed_at, "", taken.tables)
+        tables = {table_id: self._counted(ref) for table_id, ref in taken.tables.items()}
+        point = Point(len(self.published) + 1, taken.at, taken.snapshot, taken.committed_at, "", tables)
         gone = dict.fromkeys(before.tables.keys() - point.tables.keys()) if before else {}
         mirror = self.simulated.mirror
         mirror.publish(point, {**point.tables, **gone}, before.lsn if before else None)
@@ -67,6 +68,10 @@ class Shop:
     def update(self, condition: pc.Expression, table: str = "orders", **values: object) -> None:
         with self.storage.begin() as transaction:
             transaction.update("shop", table, values, condition)
+
+    def _counted(self, ref: TableRef) -> TableRef:
+        stats = [listed.stats for listed in self.simulated.mirror.manifest(ref).listed_objects()]
+        return replace(ref, rows=sum(one.rows for one in stats), bytes=sum(one.size for one in stats))
 
     def _clock(self) -> int:
         passed = timedelta(seconds=next(self._seconds), microseconds=250)

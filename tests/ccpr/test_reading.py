@@ -212,7 +212,7 @@ def test_filters_leave_files_unopened(orders: ccpr.Table, monkeypatch: pytest.Mo
     every = set(opened)
     opened.clear()
     assert orders.to_arrow(at=2, filters=[("id", ">", 10**6)]).num_rows == 0
-    assert len(set(opened)) == 1 < len(every), "the smallest tells by which column the files are sorted"
+    assert len(set(opened)) == 1 < len(every), "the smallest says by which column the files are sorted"
 
 
 # ---- where a mirror is

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,7 +85,7 @@ def test_a_point_beside_the_head_is_not_readable_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 99}', b"\xff\xfe"])
-def test_a_damaged_point_is_told(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_point_is_a_typed_error(content: bytes, tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
     publish_all(mirror, [{1: True}])
     (tmp_path / "points" / "000000000000.json").write_bytes(content)
@@ -101,7 +102,7 @@ def test_a_manifest_carries_its_table(tmp_path: Path) -> None:
     assert mirror.manifest(ref).listed_objects() == []
 
 
-def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_a_typed_error(tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
     mirror.store.put("manifests/7/0-1.arrow", [b"ARROW1 but no more"])
     with pytest.raises(MirrorDamaged):
@@ -114,7 +115,7 @@ def test_points_are_json_that_others_can_read(tmp_path: Path) -> None:
     assert (full["base"], delta["base"], list(delta["tables"])) == (None, 0, ["2"])
 
 
-def test_columns_are_chosen_by_name_and_unknown_ones_are_told() -> None:
+def test_columns_are_chosen_by_name_and_unknown_ones_are_an_error() -> None:
     table = a_table(columns="abc")
     assert [column.name for column in choose_columns(table, ["c", "a"])] == ["c", "a"]
     with pytest.raises(TableMissingInMirror, match="no column x"):
@@ -144,6 +145,47 @@ def test_a_time_without_a_zone_is_one_of_utc_wherever_the_reader_is(tmp_path: Pa
     assert mirror.point(at.astimezone(timezone(timedelta(hours=-5)))).lsn == 2
     assert mirror.point(at.replace(tzinfo=None)).lsn == 2
     assert mirror.point(at - timedelta(microseconds=2)).lsn == 1, "a microsecond before the point"
+
+
+def test_a_datetime_finds_the_point_of_its_microsecond_though_it_has_no_nanoseconds(tmp_path: Path) -> None:
+    mirror = Mirror(LocalStore(tmp_path))
+    times = (1_795_000_000_000_000_789, 1_795_000_000_000_005_001)
+    for lsn, at in enumerate(times):
+        mirror.publish(Point(lsn, Timestamp(at), f"xr_a_{lsn}_0", NOW, "", {}), {}, lsn - 1 if lsn else None)
+    mirror.publish_head(Head(0, 1, 2, times[-1]))
+    micro = timedelta(microseconds=1)
+    first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=times[0] // 1000)
+    assert [mirror.point(first + count * micro).lsn for count in (0, 4, 5)] == [0, 0, 1]
+    assert [mirror.point(at).lsn for at in (times[0], times[1] - 1, times[1])] == [0, 0, 1], "nanoseconds are exact"
+    with pytest.raises(PointGone):
+        mirror.point(first - micro)
+    with pytest.raises(PointGone):
+        mirror.point(times[0] - 1)
+    for beyond in (first + 6 * micro, times[1] + 1):
+        with pytest.raises(PointNotReached):
+            mirror.point(beyond)
+
+
+@settings(deadline=None, max_examples=15)
+@given(history=st.lists(CHANGES, min_size=1, max_size=40))
+def test_all_points_are_listed_and_each_file_is_read_once(history, tmp_path_factory: pytest.TempPathFactory) -> None:
+    mirror = Mirror(LocalStore(tmp_path_factory.mktemp("mirror")))
+    states = publish_all(mirror, history)
+    read: list[str] = []
+    store_read = mirror.store.read
+
+    def counted(name: str) -> pa.Buffer:
+        read.append(name)
+        return store_read(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirror.store, "read", counted)
+        points = mirror.points()
+    assert [point.lsn for point in points] == sorted(states)
+    assert [point.tables for point in points] == [states[lsn] for lsn in sorted(states)]
+    assert points == [mirror.point(lsn) for lsn in sorted(states)]
+    files = [name for name in read if name.startswith("points/")]
+    assert len(files) == len(set(files)) == len(states)
 
 
 def test_what_a_person_writes_for_a_point() -> None:

@@ -97,7 +97,7 @@ def test_nulls_never_satisfy_a_comparison_and_a_block_without_any_has_no_null() 
     )
     for filter_ in (*comparisons, IsNotNull("c")):
         assert excluded(INT, filter_, nothing, rows=10, nulls=10)
-        assert not excluded(INT, filter_, nothing, rows=10, nulls=9), "not initialised means that it cannot be told"
+        assert not excluded(INT, filter_, nothing, rows=10, nulls=9), "not initialised means that nothing is known"
     assert not excluded(INT, IsNull("c"), nothing, rows=10, nulls=1)
     assert excluded(INT, IsNull("c"), nothing, rows=10, nulls=0)
 
@@ -112,7 +112,7 @@ def test_a_file_of_another_type_is_read_and_reported() -> None:
     assert not excluded(INT, Compare("c", "=", 9), numbers(types.INT64, "<q", 10, 20), oid=types.INT64)
 
 
-def test_texts_are_compared_by_bytes_within_what_30_bytes_can_tell() -> None:
+def test_texts_are_compared_by_bytes_within_what_30_bytes_can_say() -> None:
     bounds = zone(types.VARCHAR, b"b" * 30, b"d")
     assert excluded(TEXT, Compare("c", "=", "b"), bounds)
     assert not excluded(TEXT, Compare("c", "=", "b" * 40), bounds)
@@ -217,7 +217,7 @@ def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_
     storage.merge("d", "t", newest=1)  # commit times alone
     insert(n=[4])
     storage.add_column("d", "t", "a", added, in_place=True)
-    storage.add_column("d", "t", "b", added, in_place=True)  # one number stands for rowids, the other for commit times
+    storage.add_column("d", "t", "b", added, in_place=True)  # one number is that of rowids, the other of commit times
     insert(n=[11, 12], a=values, b=values[::-1])
     with SimulatedUpstream(storage) as emulator, closing(subscribed(emulator.port, tmp_path, "d")) as workspace:
         iterate(workspace)

@@ -106,7 +106,7 @@ def test_hidden_key_columns_come_on_request(spark: "SparkSession", recorded_mirr
     )
 
 
-def test_what_is_not_there_is_told_with_code_subject_and_remedy(
+def test_what_is_not_there_is_an_error_with_code_subject_and_remedy(
     spark: "SparkSession", recorded_mirror: RecordedMirror
 ) -> None:
     url = recorded_mirror("dml").store.url
@@ -128,7 +128,7 @@ def test_what_is_not_there_is_told_with_code_subject_and_remedy(
         plan_read(url, "gd_dml.acc", "yesterday")
 
 
-def test_a_missing_object_is_told_with_its_name(
+def test_a_missing_object_is_an_error_with_its_name(
     spark: "SparkSession", recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
 ) -> None:
     source = Path(recorded_mirror("dml").store.url.removeprefix("file://"))
