@@ -103,26 +103,23 @@ class ObjectStore:
         yield from sorted(files, key=lambda name: name.split("/"))
 
     def delete(self, name: str) -> None:
-        path = self._path(name)
-        try:
-            self._files.delete_file(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise self._failed("delete", name, error) from error
+        self._delete(self._files.delete_file, name)
 
     def delete_folder(self, folder: str) -> None:
-        path = self._path(folder)
-        try:
-            self._files.delete_dir(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise self._failed("delete", folder, error) from error
+        self._delete(self._files.delete_dir, folder)
 
     def sweep(self) -> int:
         """Does nothing: unfinished uploads cannot be seen here."""
         return 0
+
+    def _delete(self, delete: Callable[[str], None], name: str) -> None:
+        path = self._path(name)
+        try:
+            delete(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed("delete", name, error) from error
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
