@@ -11,6 +11,18 @@ from ccpr_cli.output import err
 from replication.progress import Progress
 
 
+def byte_bars(*more: TextColumn) -> Bars:
+    """Bars that count bytes, with further columns, on standard error. Nothing is shown if that is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Bars(*columns, *more, console=err, transient=True, disable=not err.is_terminal)
+
+
 class Display:
     """One line for the iteration and one for the targets, shown within a `with` block. `callbacks` also works before.
 
@@ -20,15 +32,7 @@ class Display:
     """
 
     def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[rows]}"),
-        )
-        self._bars = Bars(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self._bars = byte_bars(TextColumn("{task.fields[rows]}"))
         self._iteration = self._bars.add_task("", total=None, rows="", visible=False)
         self._targets = self._bars.add_task("", total=None, rows="", visible=False)
         self._rows, self._lock = 0, Lock()

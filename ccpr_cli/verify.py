@@ -5,10 +5,10 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, err, handle_errors, out, show_json, show_table, size_text
+from ccpr_cli.output import counted, handle_errors, out, show_json, show_table, size_text
+from ccpr_cli.progress import byte_bars
 from replication.maintenance.verify import Damage, Verifier
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
@@ -23,17 +23,10 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Read the whole mirror again and compare it with the ledger. The exit code is 1 if something stays damaged."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
     with (
         handle_errors(as_json=as_json),
         Workspace() as workspace,
-        Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress,
+        byte_bars() as progress,
     ):
         row = workspace.log.row(name)
         subscription = Subscription.from_row(row)

@@ -1,8 +1,7 @@
 """A table as a Doris statement: unique key, merge on write.
 
-This is text only: nothing is written to a Doris yet, and there is none here to test with. The requirements about synced
-tables name Doris all the same (docs/requirements.md D1 to D5), so `replication.schema.sync_mark` is given real
-statements of it.
+This is text only: nothing is written to a Doris yet, and no server is available for tests. The requirements about
+synced tables name Doris all the same (docs/requirements.md D1 to D5), and their tests need real statements of it.
 """
 
 from dataclasses import replace

@@ -152,7 +152,7 @@ class TargetSession:
                 error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated
             ) from error
         except exc.SQLAlchemyError as error:  # of a connection that was lost before
-            raise TargetUnavailable(f"the session cannot go on ({error!s:.200})", subject=subject) from error
+            raise TargetUnavailable(f"the session cannot continue ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
             raise typed_error(error, subject) from error
 

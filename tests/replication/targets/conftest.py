@@ -2,7 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.replication.targets.target_database import Place, new_database
+from replication.checkpoint.store import Location
+from replication.targets.database import DatabaseTarget
+from tests.replication.targets.history import FIRST
+from tests.replication.targets.target_database import Place, load_part, new_database
 from tests.support.mariadb import MariaDb
 
 
@@ -11,3 +14,11 @@ def place(mariadb: MariaDb) -> Iterator[Place]:
     """An empty database in the session's server."""
     with new_database(mariadb) as place:
         yield place
+
+
+@pytest.fixture
+def live(place: Place) -> Iterator[DatabaseTarget]:
+    """An open target with the table `t`."""
+    with place.target(lock_seconds=0.2) as target:
+        target.create(place.table(FIRST), [load_part([1, 2], ["a", None])], Location(0, 10))
+        yield target

@@ -1,7 +1,7 @@
-"""A short life of one table in a database target, run again and again, by processes that are killed in between.
+"""A short history of one table in a database target, repeated by processes that are killed in between.
 
-`sync_target` brings a target from wherever it stands to the end, as whoever carries points does: it looks where the
-target is, and goes on.
+`sync_target` brings a target to the end of the history from any state, as the product does: it reads where the target
+is, and continues from there.
 """
 
 import os
@@ -82,8 +82,8 @@ def widen(target: DatabaseTarget, database: str, at: Location) -> None:
 
 
 class Statements:
-    """Counts what connections send; `strike` happens before or after the one of a number was sent. With `lost` all
-    connections end there, and none is answered any more.
+    """Counts the statements that connections send. `strike` is called before or after the statement with a number is
+    sent. With `lost` all connections end there, and none is answered any more.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ def kill_me() -> None:
 
 
 def sync_and_die(uri: str, database: str, number: int, after: bool) -> None:
-    """For a process of its own."""
+    """To be run in a process of its own."""
     address, password = parse_target_uri(uri)
     with Statements(number, kill_me, after=after), DatabaseTarget(address, password, "task") as target:
         sync_target(target, database)

@@ -1,4 +1,4 @@
-"""A database of a test's own as a destination, and tables to put into it."""
+"""A database of a test's own as a target, and tables for it."""
 
 import itertools
 import os
@@ -12,8 +12,11 @@ import pyarrow as pa
 from matrixone.ddl.parser import parse_create_table
 from matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
 from matrixone.sql.quoting import quote_name
+from replication.schema.dialects import Dialect
 from replication.targets.address import Address, format_target_uri, parse_target_uri
+from replication.targets.base import LoadPart, TargetTable
 from replication.targets.database import DatabaseTarget
+from replication.targets.plan import target_of
 from tests.support.mariadb import MariaDb
 
 _names = itertools.count()
@@ -37,6 +40,10 @@ class Place:
 
     def target(self, task_id: str = "task", **options: Any) -> DatabaseTarget:
         return DatabaseTarget(self.address, self.server.password, task_id, **options)
+
+    def table(self, ddl: str, table_id: int = 1) -> TargetTable:
+        """The table of this database for one of the source."""
+        return target_of(source_table(ddl, table_id), Dialect.MARIADB, self.database)
 
     @property
     def uri(self) -> str:
@@ -72,3 +79,9 @@ def source_table(ddl: str, table_id: int = 1) -> Table:
     if not create.primary_key:
         columns.append(Column(FAKE_KEY, len(columns), SqlType(28, 64, -1), True, (), False))
     return Table(table_id, table_id, create.database or "src", create.name, Kind.TABLE, tuple(columns), ddl)
+
+
+def load_part(ids: list[int], texts: list[str | None], key: str = "all") -> LoadPart:
+    """A piece of a load of the columns `id` and `v`."""
+    columns = {"id": pa.array(ids, pa.int64()), "v": pa.array(texts, pa.string())}
+    return LoadPart(key, lambda: [pa.table(columns)])

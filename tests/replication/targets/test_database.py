@@ -7,31 +7,16 @@ import pyarrow as pa
 import pytest
 
 from replication.checkpoint.store import NOWHERE, Location
-from replication.schema.dialects import Dialect
-from replication.schema.sync_mark import MarkEdited
-from replication.targets.base import Applied, LoadPart, TableState
+from replication.targets.base import Applied, LoadPart
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import (
     TargetBusy,
-    TargetChangeStuck,
     TargetDenied,
-    TargetRefused,
-    TargetTableDropped,
-    TargetTableForeign,
     TargetTableUnknown,
 )
-from replication.targets.plan import target_of
 from tests.replication.targets.contract import Contract, Interrupted, Row, state_at
-from tests.replication.targets.history import FIRST, RENAMED, WIDER, Statements, keys, rows
-from tests.replication.targets.target_database import Part, Place, source_table
-
-
-def table_of(place: Place, ddl: str = FIRST, table_id: int = 1):
-    return target_of(source_table(ddl, table_id), Dialect.MARIADB, place.database)
-
-
-def load_part(ids: list[int], texts: list[str | None], key: str = "all") -> LoadPart:
-    return LoadPart(key, lambda: [rows(ids, texts)])
+from tests.replication.targets.history import FIRST, Statements, keys, rows
+from tests.replication.targets.target_database import Part, Place, load_part
 
 
 class DatabaseScene:
@@ -67,7 +52,7 @@ class DatabaseScene:
 
         if self.table_id not in destination.points():
             loads = [LoadPart("all", lambda: (one.upserts for one in parts()))]
-            done = destination.create(table_of(self.place), loads, self.location(lsn))
+            done = destination.create(self.place.table(FIRST), loads, self.location(lsn))
         else:
             done = destination.apply(self.table_id, parts(), self.location(lsn))
         return not done.skipped
@@ -96,59 +81,6 @@ class TestDatabase(Contract):
         return DatabaseScene(place)
 
 
-@pytest.fixture
-def live(place: Place) -> Iterator[DatabaseTarget]:
-    """Open, with the table `t`."""
-    with place.target(lock_seconds=0.2) as target:
-        target.create(table_of(place), [load_part([1, 2], ["a", None])], Location(0, 10))
-        yield target
-
-
-def test_a_table_dropped_locally_is_reported_and_not_touched(place: Place, live: DatabaseTarget):
-    place.query("DROP TABLE t")
-    for _ in range(2):
-        with pytest.raises(TargetTableDropped):
-            live.apply(1, [Part(rows([3], ["c"]), keys())], Location(1, 20))
-    live.close()
-    live.open()
-    entry = live.tables()[1]
-    assert (entry.state, entry.location, live.points()) == (TableState.DROPPED, Location(0, 10), {})
-    with pytest.raises(TargetTableDropped):
-        live.apply(1, [], Location(1, 20))
-    with pytest.raises(TargetTableUnknown):
-        live.create(table_of(place), [], Location(1, 20))
-    assert place.query("SHOW TABLES LIKE 't'") == []
-    live.forget([1])
-    assert live.create(table_of(place), [load_part([9], ["z"])], Location(1, 20)).upserted == 1
-
-
-def test_a_mark_that_was_edited_stops_the_table(place: Place, live: DatabaseTarget):
-    place.query("ALTER TABLE t COMMENT = 'mine now'")
-    for act in (
-        lambda: live.apply(1, [Part(rows([3], ["c"]), keys())], Location(1, 20)),
-        lambda: live.drop([1]),
-        lambda: live.release(1),
-        lambda: live.alter([table_of(place, WIDER)], ["ALTER TABLE t ADD COLUMN w int"]),
-        lambda: live.create(table_of(place, table_id=2), [], Location(1, 20), replaces=[1]),
-    ):
-        with pytest.raises(MarkEdited):
-            act()
-    assert place.rows("t") == [(1, "a"), (2, None)]
-
-
-def test_a_name_that_somebody_has_is_never_taken(place: Place, live: DatabaseTarget):
-    place.query("CREATE TABLE t2 (theirs int)")
-    with pytest.raises(TargetTableForeign):
-        live.alter([table_of(place, RENAMED)], ["RENAME TABLE t TO t2"])
-    with pytest.raises(TargetTableForeign):
-        live.create(table_of(place, RENAMED, 2), [], Location(1, 20), replaces=[1])
-    with pytest.raises(TargetTableForeign):  # one of ours counts, too
-        live.create(table_of(place, table_id=2), [], Location(1, 20))
-    with place.target("other", lock_seconds=0.2) as other, pytest.raises(TargetTableForeign):
-        other.create(table_of(place), [], Location(0, 10))
-    assert place.rows("t") == [(1, "a"), (2, None)]
-
-
 def test_missing_rows_are_reported_but_not_in_safe_mode(place: Place, live: DatabaseTarget):
     assert live.apply(1, [Part(rows([], []), keys(2, 77))], Location(1, 20)) == Applied(deleted=2, missing=1)
     live.begin(Location(2, 30))
@@ -164,7 +96,7 @@ def test_missing_rows_are_reported_but_not_in_safe_mode(place: Place, live: Data
 
 
 def test_tables_behind_hold_the_global_point_back(place: Place, live: DatabaseTarget):
-    live.create(table_of(place, FIRST.replace("`t`", "`s`"), 2), [], Location(0, 10))
+    live.create(place.table(FIRST.replace("`t`", "`s`"), 2), [], Location(0, 10))
     assert live.advance(Location(0, 10)) == Location(0, 10)
     live.apply(1, [], Location(1, 20))
     assert live.advance(Location(1, 20), behind=[2]) == Location(0, 10)
@@ -189,50 +121,26 @@ def test_an_interrupted_load_goes_on_with_the_missing_pieces(place: Place):
 
     with place.target(connections=1) as target:
         with pytest.raises(Interrupted):
-            target.create(table_of(place), [piece("1"), piece("2", True), piece("3")], Location(0, 10))
+            target.create(place.table(FIRST), [piece("1"), piece("2", True), piece("3")], Location(0, 10))
         assert target.tables()[1].loading == Location(0, 10)
         assert place.query("SHOW TABLES LIKE 't'") == []
-        done = target.create(table_of(place), [piece("1"), piece("2"), piece("3")], Location(0, 10))
+        done = target.create(place.table(FIRST), [piece("1"), piece("2"), piece("3")], Location(0, 10))
         assert (done.upserted, done.parts, done.parts_skipped) == (2, 2, 1)
         assert read == ["1", "2", "2", "3"]
         assert place.rows("t") == [(1, "1"), (2, "2"), (3, "3")]
         with pytest.raises(Interrupted):
-            target.create(table_of(place, table_id=2), [piece("4"), piece("5", True)], Location(1, 20), replaces=[1])
+            target.create(place.table(FIRST, 2), [piece("4"), piece("5", True)], Location(1, 20), replaces=[1])
         assert place.rows("t") == [(1, "1"), (2, "2"), (3, "3")]
         # Another point: from the start.
-        done = target.create(table_of(place, table_id=2), [piece("6")], Location(2, 30), replaces=[1])
+        done = target.create(place.table(FIRST, 2), [piece("6")], Location(2, 30), replaces=[1])
         assert place.rows("t") == [(6, "6")]
         assert target.points() == {2: Location(2, 30)}
 
 
-def test_a_statement_that_fails_first_changes_nothing_and_a_later_one_leaves_the_table_stuck(
-    place: Place, live: DatabaseTarget
-):
-    wider = table_of(place, WIDER)
-    with pytest.raises(TargetRefused):
-        live.alter([wider], ["ALTER TABLE t DROP COLUMN nothing", "ALTER TABLE t ADD COLUMN w int"])
-    live.apply(1, [], Location(1, 20))
-    place.query("CREATE TABLE z (a int)")
-    with pytest.raises(TargetChangeStuck):
-        live.alter([wider], ["ALTER TABLE t ADD COLUMN w int", "RENAME TABLE t TO z"])
-    with pytest.raises(TargetChangeStuck):
-        live.apply(1, [], Location(2, 30))
-    live.close()
-    live.open()
-    assert list(live.stuck()) == [1]
-    with pytest.raises(TargetChangeStuck):
-        live.apply(1, [], Location(2, 30))
-    place.query("DROP TABLE z")
-    live.close()
-    live.open()
-    assert live.stuck() == {}
-
-
 def test_a_table_without_key_has_its_hidden_one(place: Place):
-    source = source_table("CREATE TABLE `k` (`a` int DEFAULT NULL)")
     key = pa.decimal128(20, 0)
     with place.target() as target:
-        table = target_of(source, target.dialect, place.database)
+        table = place.table("CREATE TABLE `k` (`a` int DEFAULT NULL)")
         made = pa.table({"a": pa.array([1, 1, None], pa.int32()), "__mo_fake_pk_col": pa.array([1, 2, 3], key)})
         target.create(table, [LoadPart("all", lambda: [made])], Location(0, 10))
         assert place.rows("k") == [(1,), (1,), (None,)]
@@ -253,7 +161,7 @@ def test_a_released_table_is_ordinary_and_not_touched(place: Place, live: Databa
 
 def test_another_subscription_writes_to_the_same_database(place: Place, live: DatabaseTarget):
     with place.target("other", lock_seconds=0.2) as other:
-        other.create(table_of(place, FIRST.replace("`t`", "`u`")), [load_part([5], ["x"])], Location(7, 70))
+        other.create(place.table(FIRST.replace("`t`", "`u`")), [load_part([5], ["x"])], Location(7, 70))
         assert other.points() == {1: Location(7, 70)}
         with pytest.raises(TargetBusy):
             place.target("other", lock_seconds=0.1).open()
@@ -272,11 +180,15 @@ def test_a_load_that_is_split_into_other_pieces_starts_again(place: Place) -> No
         raise RuntimeError("the power went")
 
     with place.target(connections=1) as target, pytest.raises(RuntimeError, match="power"):
-        target.create(table_of(place), [load_part([1, 2], ["a", "b"], "one"), LoadPart("other", fail)], Location(0, 10))
+        target.create(
+            place.table(FIRST), [load_part([1, 2], ["a", "b"], "one"), LoadPart("other", fail)], Location(0, 10)
+        )
     assert place.query("SELECT part, row_count FROM ccpr_load_parts") == [("one", 2)]
     with place.target() as target:
         done = target.create(
-            table_of(place), [load_part([1], ["a"], "first"), load_part([2, 3], ["b", "c"], "second")], Location(0, 10)
+            place.table(FIRST),
+            [load_part([1], ["a"], "first"), load_part([2, 3], ["b", "c"], "second")],
+            Location(0, 10),
         )
     assert (done.parts, done.parts_skipped) == (2, 0)
     assert [row[0] for row in place.rows("t")] == [1, 2, 3]

@@ -1,7 +1,7 @@
-"""kill -9 of the process, and of the server, at any statement: what is there afterwards is a point, and going on gives
-the same rows.
+"""kill -9 of the process, and of the server, at any statement: afterwards the target is at a point, and a sync that
+continues gives the same rows.
 
-KILLS=all takes every statement, else a sample of them is taken (`make target-kills`).
+KILLS=all takes every statement (`make target-kills`), otherwise a sample of them is taken.
 """
 
 import multiprocessing
@@ -35,7 +35,7 @@ def assert_at_the_end(place: Place, target: DatabaseTarget) -> None:
 
 
 def whole_history(mariadb: MariaDb) -> list[str]:
-    """What it sends, where nothing happens."""
+    """What is sent if nothing fails."""
     with new_database(mariadb) as place, Statements() as statements, place.target() as target:
         sync_target(target, place.database)
         assert_at_the_end(place, target)
@@ -43,7 +43,7 @@ def whole_history(mariadb: MariaDb) -> list[str]:
 
 
 def problem_of(place: Place) -> CcprError | None:
-    """What comes of going on; nothing if the answer to the last statement was there already."""
+    """The error of a sync; None if the answer to the last statement had arrived already."""
     try:
         with place.target() as target:
             sync_target(target, place.database)
@@ -63,9 +63,7 @@ def test_a_process_that_is_killed_between_any_two_statements(mariadb: MariaDb):
                 process = context.Process(target=sync_and_die, args=(place.uri, place.database, number, after))
                 process.start()
                 process.join(60)
-                if (
-                    process.exitcode == 0
-                ):  # threads of the initial load take turns, so that there may be some statements fewer
+                if process.exitcode == 0:  # threads of the initial load take turns: a few statements may be missing
                     assert number > count - 20
                     continue
                 assert process.exitcode == -signal.SIGKILL
@@ -75,7 +73,7 @@ def test_a_process_that_is_killed_between_any_two_statements(mariadb: MariaDb):
 
 
 def test_a_connection_that_is_lost_at_any_definition(mariadb: MariaDb):
-    """Whether it ran is told by the definitions themselves, and it runs once."""
+    """The definitions themselves say whether the statement ran, and it runs once."""
     sent = whole_history(mariadb)
     definitions = ("RENAME", "ALTER", "DROP TABLE", "CREATE TABLE `")
     chosen = [number for number, sql in enumerate(sent) if sql.startswith(definitions)]

@@ -1,5 +1,4 @@
-"""A session whose connection with the lock is lost: it ends by itself, and nothing of it gets into what the next one
-makes."""
+"""A session that loses the connection with the lock ends by itself, and writes nothing to tables of the next one."""
 
 import threading
 import time
@@ -10,14 +9,12 @@ import pytest
 
 from matrixone.errors import CcprError
 from replication.checkpoint.store import Location
-from replication.schema.dialects import Dialect
 from replication.targets import staging
 from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetBusy, TargetUnavailable
-from replication.targets.plan import target_of
 from tests.replication.targets.history import FIRST, keys, rows
-from tests.replication.targets.target_database import Part, Place, source_table
+from tests.replication.targets.target_database import Part, Place
 
 RETRY_SECONDS = 30.0
 
@@ -29,7 +26,7 @@ def holder(place: Place) -> int:
 
 
 def end_session(place: Place) -> None:
-    """The connection with the lock, which is told by whoever does not get it."""
+    """Kill the connection with the lock. The error of a session that does not get the lock names it."""
     place.query(f"KILL {holder(place)}")
 
 
@@ -38,10 +35,6 @@ def wait_until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-def table_of(place: Place):
-    return target_of(source_table(FIRST), Dialect.MARIADB, place.database)
 
 
 def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
@@ -68,7 +61,7 @@ def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
     def load() -> None:
         parts = [LoadPart("slow", slow), LoadPart("late", lambda: [rows([99], ["late"])])]
         try:
-            first.create(table_of(place), parts, Location(0, 10))
+            first.create(place.table(FIRST), parts, Location(0, 10))
         except CcprError as error:
             ended.append(error)
 
@@ -84,7 +77,7 @@ def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
         old.join(RETRY_SECONDS)
         yield rows([2], ["new"])
 
-    new = threading.Thread(target=second.create, args=(table_of(place), [LoadPart("new", fill)], Location(1, 20)))
+    new = threading.Thread(target=second.create, args=(place.table(FIRST), [LoadPart("new", fill)], Location(1, 20)))
     new.start()
     waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
     wait_until(lambda: place.query(waiting)[0][0] > 0)  # for the piece that is being written
@@ -98,7 +91,7 @@ def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
     first.close()
 
 
-def test_a_load_ends_when_the_lock_is_lost_and_is_taken_up_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_ends_when_the_lock_is_lost_and_is_continued(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "_BEAT_SECONDS", 0.02)
 
     def endless() -> Iterator[pa.Table]:
@@ -109,11 +102,11 @@ def test_a_load_ends_when_the_lock_is_lost_and_is_taken_up_again(place: Place, m
 
     with place.target(connections=1) as target, pytest.raises(TargetUnavailable):
         target.create(
-            table_of(place), [LoadPart("1", lambda: [rows([1], ["a"])]), LoadPart("2", endless)], Location(0, 10)
+            place.table(FIRST), [LoadPart("1", lambda: [rows([1], ["a"])]), LoadPart("2", endless)], Location(0, 10)
         )
     with place.target() as target:
         done = target.create(
-            table_of(place), [LoadPart("1", lambda: []), LoadPart("2", lambda: [rows([2], ["b"])])], Location(0, 10)
+            place.table(FIRST), [LoadPart("1", lambda: []), LoadPart("2", lambda: [rows([2], ["b"])])], Location(0, 10)
         )
         assert (done.parts, done.parts_skipped) == (1, 1)
     assert place.rows("t") == [(1, "a"), (2, "b")]
@@ -126,7 +119,7 @@ def test_a_change_whose_session_loses_the_lock_leaves_nothing(place: Place) -> N
         yield Part(rows([4], ["d"]), keys())
 
     with place.target() as target:
-        target.create(table_of(place), [LoadPart("all", lambda: [rows([1, 2], ["a", "b"])])], Location(0, 10))
+        target.create(place.table(FIRST), [LoadPart("all", lambda: [rows([1, 2], ["a", "b"])])], Location(0, 10))
         with pytest.raises(TargetUnavailable):
             target.apply(1, parts(), Location(1, 20))
         with pytest.raises(TargetUnavailable):
@@ -134,21 +127,6 @@ def test_a_change_whose_session_loses_the_lock_leaves_nothing(place: Place) -> N
     assert place.rows("t") == [(1, "a"), (2, "b")]
     with place.target() as target:
         assert target.points() == {1: Location(0, 10)}
-
-
-def test_what_a_session_depends_on_is_said_to_the_server(place: Place) -> None:
-    with place.target() as target:
-        ((seconds, isolation, limit),) = target._session.rows(
-            "SELECT @@lock_wait_timeout, @@tx_isolation, @@max_statement_time"
-        )
-        assert (seconds, isolation, float(limit)) == (60, "READ-COMMITTED", 0.0)
-        another = target._session.another()
-        with another.cursor() as cursor:
-            cursor.execute("SELECT @@tx_isolation, @@time_zone, @@sql_mode")
-            (found,) = cursor.fetchall()
-        another.close()
-    assert found[:2] == ("READ-COMMITTED", "+00:00")
-    assert "STRICT_ALL_TABLES" in found[2]
 
 
 def test_many_subscriptions_make_the_registry_at_the_same_time(place: Place) -> None:

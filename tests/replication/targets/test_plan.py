@@ -1,4 +1,4 @@
-"""What has to be done at a target, as values: who waits for whom, and which names change places how."""
+"""What has to be done at a target, as values: which tables wait for which, and how names change places."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -100,7 +100,7 @@ def test_renames_take_every_name_that_is_free_at_that_moment(order: list[int], g
     assert names == {one.name: one.id for one in after}
 
 
-def test_who_wants_the_name_of_one_that_waits_waits_too_and_so_on():
+def test_a_table_waits_for_the_name_of_one_that_waits_and_so_on():
     there = registered(table(1, "a"), table(2, "b"), table(3, "c"))
     after = [table(2, "a"), table(3, "b"), table(4, "c"), table(5, "new")]
     kept = {1: Failure("CODE", "", "", "")}
@@ -117,11 +117,11 @@ def test_who_wants_the_name_of_one_that_waits_waits_too_and_so_on():
         ([table(1, "b")], True),
         ([table(1, "a", {"k": 0, "v": 1, "w": 2})], False),
         ([table(9, "a", {"k": 0, "v": 1, "w": 2}, logical_id=1)], False),  # a copying ALTER
-        ([table(9, "a", logical_id=1, unique=True)], True),  # TRUNCATE, and an index beside
+        ([table(9, "a", logical_id=1, unique=True)], True),  # TRUNCATE, and an index as well
         ([table(1, "a", {"k": 0})], True),
     ],
 )
-def test_what_takes_something_away_waits_under_the_policy_additive(after: list[Table], waits: bool):
+def test_what_removes_something_waits_under_the_policy_additive(after: list[Table], waits: bool):
     plan = plan_target(ADDITIVE, registered(table(1, "a")), after)
     assert codes(plan) == ({1: "TARGET_DDL_WAITS"} if waits else {})
     assert all(step.statements for step in plan.steps), "what waits is shown"
@@ -143,26 +143,26 @@ def test_a_plan_has_each_statement_once_and_in_the_place_where_it_is_run():
         "RENAME TABLE `t`.`b` TO `t`.`ccpr_between_2`, `t`.`a` TO `t`.`ccpr_between_1`, "
         "`t`.`ccpr_between_2` TO `t`.`a`, `t`.`ccpr_between_1` TO `t`.`b`",
     )
-    beside = {
+    shadows = {
         number: [f"`t`.`{shadow_name(purpose, '', number)}`" for purpose in ("load", "old")] for number in (1, 3, 5, 9)
     }
-    told = {step.table.id: step.statements for step in plan.steps}
-    assert told[2] == ()
-    assert told[9][0].startswith(f"CREATE TABLE {beside[9][0]} (")
-    assert told[9][1:] == (
-        f"RENAME TABLE `t`.`b` TO {beside[1][1]}, {beside[9][0]} TO `t`.`b`",
-        f"DROP TABLE IF EXISTS {beside[1][1]}",
+    statements = {step.table.id: step.statements for step in plan.steps}
+    assert statements[2] == ()
+    assert statements[9][0].startswith(f"CREATE TABLE {shadows[9][0]} (")
+    assert statements[9][1:] == (
+        f"RENAME TABLE `t`.`b` TO {shadows[1][1]}, {shadows[9][0]} TO `t`.`b`",
+        f"DROP TABLE IF EXISTS {shadows[1][1]}",
     )
-    assert told[3] == (), "it goes in the step of the table that takes its name"
-    assert told[5][1:] == (
-        f"ALTER TABLE {beside[5][0]} ADD UNIQUE KEY `u` (`v`)",
-        f"RENAME TABLE `t`.`c` TO {beside[3][1]}, {beside[5][0]} TO `t`.`c`",
-        f"DROP TABLE IF EXISTS {beside[3][1]}",
+    assert statements[3] == (), "it goes in the step of the table that takes its name"
+    assert statements[5][1:] == (
+        f"ALTER TABLE {shadows[5][0]} ADD UNIQUE KEY `u` (`v`)",
+        f"RENAME TABLE `t`.`c` TO {shadows[3][1]}, {shadows[5][0]} TO `t`.`c`",
+        f"DROP TABLE IF EXISTS {shadows[3][1]}",
     )
-    assert told[4] == ("DROP TABLE IF EXISTS `t`.`d`",)
+    assert statements[4] == ("DROP TABLE IF EXISTS `t`.`d`",)
 
 
-def test_what_waits_is_told_with_the_rename_that_it_needs():
+def test_what_waits_is_shown_with_the_rename_that_it_needs():
     there = registered(table(1, "a"), table(2, "b"))
     plan = plan_target(ADDITIVE, there, [table(9, "c", logical_id=1), table(2, "d")])
     assert plan.renaming == ()
@@ -192,7 +192,7 @@ def test_released_and_dropped_tables_are_known_by_what_they_were():
     assert codes(plan) == {1: "TARGET_TABLE_DROPPED"}
 
 
-def test_a_table_whose_definition_cannot_be_read_keeps_no_other():
+def test_a_table_whose_definition_cannot_be_read_does_not_stop_others():
     unreadable = replace(table(1, "a"), ddl="CREATE TABLE what")
     plan = plan_target(FULL, {}, [unreadable, table(2, "b")])
     assert codes(plan) == {1: "DDL_UNREADABLE"}

@@ -5,12 +5,10 @@ import pyarrow as pa
 import pytest
 
 from replication.checkpoint.store import Location
-from replication.schema.dialects import Dialect
 from replication.targets.base import LoadPart, TableState
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetTableDropped
-from replication.targets.plan import target_of
-from tests.replication.targets.target_database import Part, Place, source_table
+from tests.replication.targets.target_database import Part, Place
 
 DDL = """CREATE TABLE `src`.`r` (
   `id` bigint NOT NULL AUTO_INCREMENT,
@@ -43,7 +41,7 @@ def rows() -> pa.Table:
 def test_what_the_server_refuses_is_left_out_and_the_rest_is_as_it_was(place: Place):
     with place.target() as target:
         target.create(
-            target_of(source_table(DDL), Dialect.MARIADB, place.database),
+            place.table(DDL),
             [LoadPart("all", lambda: [rows()])],
             Location(0, 10),
         )
@@ -51,9 +49,9 @@ def test_what_the_server_refuses_is_left_out_and_the_rest_is_as_it_was(place: Pl
         left_out = target.release(1)
         assert target.tables()[1].state is TableState.RELEASED
     assert place.rows("r") == before, "no value is lost, nor a row with the key 0 renumbered"
-    words = [text.split(" (")[0] for text in left_out]
-    assert words == ["column h GENERATED ALWAYS AS", "CONSTRAINT `nobody knows` CHECK", "CONSTRAINT `once` CHECK"]
-    assert "1901" in left_out[0], "the server's reason is told"
+    first_words = [text.split(" (")[0] for text in left_out]
+    assert first_words == ["column h GENERATED ALWAYS AS", "CONSTRAINT `nobody knows` CHECK", "CONSTRAINT `once` CHECK"]
+    assert "1901" in left_out[0], "the server's reason is shown"
     text = place.query("SHOW CREATE TABLE r")[0][1]
     assert text.endswith("COMMENT='mine'")
     for kept in (
@@ -75,12 +73,12 @@ def test_what_the_server_refuses_is_left_out_and_the_rest_is_as_it_was(place: Pl
         place.query("INSERT INTO r (n) VALUES (-1)")
 
 
-def test_a_table_without_key_counts_its_hidden_one_on(place: Place):
+def test_a_hidden_key_counts_by_itself_after_the_release(place: Place):
     ddl = "CREATE TABLE `src`.`k` (\n  `a` int DEFAULT NULL\n)"
     with place.target() as target:
         made = pa.table({"a": pa.array([1, None], pa.int32()), "__mo_fake_pk_col": pa.array([3, 9], pa.uint64())})
         target.create(
-            target_of(source_table(ddl), Dialect.MARIADB, place.database),
+            place.table(ddl),
             [LoadPart("all", lambda: [made])],
             Location(0, 10),
         )
@@ -95,7 +93,7 @@ def test_a_name_that_another_subscription_has_taken_meanwhile_is_not_ours(place:
 
     def make(target: DatabaseTarget) -> None:
         target.create(
-            target_of(source_table(ddl), Dialect.MARIADB, place.database),
+            place.table(ddl),
             [LoadPart("all", lambda: [row])],
             Location(0, 10),
         )

@@ -12,9 +12,8 @@ from matrixone.schema import FAKE_KEY
 from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
 from replication.targets.encoding import load_columns, load_statement
-from replication.targets.errors import TargetUnsupported
 from replication.targets.plan import target_of
-from replication.targets.session import TargetSession, dialect_of
+from replication.targets.session import TargetSession
 from replication.targets.staging import Staging
 from tests.replication.targets.target_database import Part, source_table
 
@@ -68,24 +67,3 @@ def test_a_delta_is_these_statements(dialect: Dialect):
         f"DELETE t FROM `ccpr_stage_7_keys` s STRAIGHT_JOIN `db`.`t` t {ON}",
         "INSERT INTO `db`.`t` (`a`,`b`,`c`,`d`) SELECT `a`,`b`,`c`,`d` FROM `ccpr_stage_7`",
     ]
-
-
-@pytest.mark.parametrize(
-    ("version", "dialect"),
-    [
-        ("10.11.11-MariaDB-0+deb12u1", Dialect.MARIADB),
-        ("5.5.5-10.6.21-MariaDB-log", Dialect.MARIADB),
-        ("11.4.5-MariaDB", Dialect.MARIADB),
-        ("8.0.30-MatrixOne-v3.0.0", Dialect.MATRIXONE),
-        ("8.0.23", Dialect.MYSQL8),
-        ("9.1.0-commercial", Dialect.MYSQL8),
-    ],
-)
-def test_a_server_is_known_by_its_version(version: str, dialect: Dialect):
-    assert dialect_of(version, "target") is dialect
-
-
-@pytest.mark.parametrize("version", ["5.7.44", "8.0.22", "10.5.9-MariaDB", "something"])
-def test_a_server_that_is_too_old_is_refused(version: str):
-    with pytest.raises(TargetUnsupported):
-        dialect_of(version, "target")
