@@ -1,4 +1,4 @@
-"""Checkpoints, rule by rule of docs/requirements.md C1 to C10; generated histories are in `test_checkpoint_histories`."""
+"""Checkpoints, rule by rule of docs/requirements.md C1 to C10; random histories: `test_checkpoint_histories`."""
 
 import sqlite3
 import threading
