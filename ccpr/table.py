@@ -25,32 +25,38 @@ _INSTALLED_BY = {"duckdb": "matrixone-ccpr[duckdb]"}  # the others are dependenc
 class Table:
     """A table of a mirror, by its name; made by `Mirror.table`.
 
-    Every method that reads takes the same arguments:
-
-    at : the point; an lsn, a datetime, a text (an lsn or an ISO time), a `Point`; None = the newest. See
-        `Mirror.point`.
-    columns : names, in the order wanted; None = all of the user's, in declared order.
-    filters : tuples ``(column, operator, value)``; only rows of which all are true are read. Operators are ``=``
-        (also ``==``), ``!=`` (also ``<>``), ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` (a list of values),
-        and without a value ``is null``, ``is not null``. Files and blocks without such a row are not read, as far as
-        their minima and maxima tell.
-    hidden : the server's own key columns, too.
-
-    and raises
-
-    TableMissingInMirror : the point has no such table, or the table no such column.
-    PointNotReached, PointGone : the mirror, or this table, has not reached the point; or it is no longer retained.
-    BadFilter : a filter names a column that there is not, or compares it with a value of another type.
-    BadOption : `at` or `columns` cannot be understood.
-    MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed : a file is missing, is not what was
-        written, or cannot be read.
-
-    A `Table` can be given to everything that takes Arrow streams (``__arrow_c_stream__``), such as
-    ``polars.DataFrame(table)``: that reads all rows and columns of the newest point.
+    It can be given to everything that takes Arrow streams (`__arrow_c_stream__`), such as `polars.DataFrame(table)`:
+    that reads all rows and columns of the newest point.
 
     Attributes
     ----------
     name : `database.table`.
+
+    Notes
+    -----
+    All methods that read take the same parameters:
+
+    at : the point: an lsn, a datetime, a text (an lsn or an ISO time), a `Point`; None = the newest. See
+        `Mirror.point`.
+    columns : names, in the order wanted; None = all of the user's, in declared order.
+    filters : tuples `(column, operator, value)`; only rows of which all are true are read. Operators are `=` (also
+        `==`), `!=` (also `<>`), `<`, `<=`, `>`, `>=`, `in` and `not in` (a list of values), and without a value
+        `is null`, `is not null`. Files and blocks without such a row are not read, as far as their minima and maxima
+        show.
+    hidden : the server's own key columns, too.
+
+    All of them raise:
+
+    TableMissingInMirror
+        The point has no such table, or the table no such column.
+    PointNotReached, PointGone
+        The mirror, or this table, has not reached the point; the point is no longer retained.
+    BadFilter
+        A filter names a column that the table does not have, or compares it with a value of another type.
+    BadOption
+        `at` or `columns` cannot be understood.
+    MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed
+        A file is missing, is not what was written, or cannot be read. Of a stream: while batches are taken.
     """
 
     def __init__(self, mirror: Mirror, name: str) -> None:
