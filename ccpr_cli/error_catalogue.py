@@ -15,6 +15,7 @@ import pkgutil
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError, Terminal, Transient, Unknown
@@ -35,6 +36,7 @@ OTHERS = (  # modules that define an error next to the only code that raises it;
 # a reference for readers of the code, at the end of a sentence
 _CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")
 WAYS = (Transient, Unknown, Terminal)
+_ROOT = Path(__file__).parents[1]  # of the packages: they are found without importing them, `ccpr` needs Arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _error_modules() -> tuple[str, ...]:
     return tuple(
         module.name
         for package in PACKAGES
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+        for module in pkgutil.walk_packages([str(_ROOT / package)], f"{package}.")
         if module.name.rpartition(".")[2] in _NAMES
     )
 
@@ -122,7 +124,7 @@ def markdown() -> str:
     ]
     entries = catalogue().values()
     for way in WAYS:
-        lines += ["", f"## {way.__name__}: {way.describe}", ""]
+        lines += ["", f"## {way.__name__}: {way.what_follows}", ""]
         for entry in entries:
             if entry.kind == way.__name__:
                 facts = {"about": entry.about, "remedy": entry.remedy, "tried again": entry.again}
@@ -156,7 +158,7 @@ def _below(kind: type[CcprError]) -> Iterator[type[CcprError]]:
 def _entry(kind: type[CcprError]) -> Entry:
     way = next(way for way in WAYS if issubclass(kind, way))
     meaning = _CITED.sub("", " ".join(inspect.cleandoc(vars(kind).get("__doc__") or "").split()))
-    return Entry(kind.code, way.__name__, way.describe, meaning, kind.about, kind.default_remedy, _again(kind, way))
+    return Entry(kind.code, way.__name__, way.what_follows, meaning, kind.about, kind.default_remedy, _again(kind, way))
 
 
 def _again(kind: type[CcprError], way: type[CcprError]) -> str:

@@ -47,16 +47,16 @@ def _rebuild(kind: type[CcprError], message: str, subject: str, remedy: str) -> 
 class Transient(CcprError):
     """Trying again may help, without anybody doing anything."""
 
-    describe: ClassVar[str] = "tried again by itself"
+    what_follows: ClassVar[str] = "tried again by itself"
 
 
 class Terminal(CcprError):
     """Trying again gives the same answer until a person changes something."""
 
-    describe: ClassVar[str] = "a person has to act"
+    what_follows: ClassVar[str] = "a person has to act"
 
 
 class Unknown(CcprError):
     """It is not known whether the action happened: look it up, do not repeat it blindly."""
 
-    describe: ClassVar[str] = "looked up before anything is repeated"
+    what_follows: ClassVar[str] = "looked up before anything is repeated"

@@ -3,7 +3,7 @@
 `replication.iteration.steps`.
 
     0 lease held        1 take_snapshot, diff_catalog        2 diff_objects        3 copy_objects
-    4, 5 apply: manifests, one commit with 7 the outcome, the point published        6 old snapshots dropped, lease freed
+    4, 5 apply: manifests, one commit with 7 the outcome, the point published       6 old snapshots dropped, lease freed
 
 What a step found is either asked for again at the same snapshot (which always gives the same answer) or kept in the
 mirror's work folder; the Dagster assets, the command line and the service loop call the same methods.
