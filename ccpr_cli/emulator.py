@@ -112,7 +112,7 @@ def emulator(
                 tls=tls,
             )
             known = recorded.recording
-            about = f"replays {known.name}: publisher {known.publisher}, publication {known.publication.name}"
+            about = f"plays {known.name}: publisher {known.publisher}, publication {known.publication.name}"
         server.inject(*(found for found in faults if found is not None))
         _serve(server, about, done)
     except CcprError as error:
