@@ -24,9 +24,9 @@ from replication.sql.parser import (
     Setting,
     ShowSubscriptions,
     Statement,
-    format_statement,
     parse,
 )
+from tests.replication.sql.statement_text import format_statement
 
 URI = "mysql://acc#user:pw@host:6001"
 
