@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
-from replication.state.tables import METADATA, mo_ccpr_log, versions
+from replication.state.tables import METADATA, mo_ccpr_log, targets, versions
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -184,4 +184,18 @@ def _to_2(connection: sa.Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE mo_ccpr_log ADD CONSTRAINT ccpr_live_name UNIQUE (live_name)")
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2}
+# ---- 3: columns that 0.1.0 did not have. Rows that it wrote have null in them, or the column's default
+
+_ADDED_3: tuple[sa.Column, ...] = (targets.c.duplicate_keys,)
+
+
+def _to_3(connection: sa.Connection) -> None:
+    """A table that does not exist is created later, with these columns."""
+    present = set(sa.inspect(connection).get_table_names())
+    for column in _ADDED_3:
+        if column.table.name in present and not _has_column(connection, column.table.name, column.name):
+            added = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {added}")
+
+
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3}

@@ -146,6 +146,7 @@ targets = sa.Table(
     sa.Column("first_failed_at", UTC_TIME),
     sa.Column("last_failed_at", UTC_TIME),
     sa.Column("failure", LONG_TEXT),  # JSON
+    sa.Column("duplicate_keys", sa.String(16)),  # what to do with two rows of one key; null = error
     **TABLE_OPTIONS,
 )
 objects = sa.Table(

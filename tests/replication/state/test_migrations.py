@@ -173,6 +173,25 @@ def test_a_step_that_was_interrupted_is_run_again(
     assert CcprLog(open_database(url)).row("Shop").iteration_lsn == 4
 
 
+def test_columns_that_version_2_lacks_are_added_and_its_rows_stay(url: str) -> None:
+    """Twice: MySQL may have added a column and not stored the number."""
+    engine = open_database(url)
+    CcprLog(engine).insert(a_subscription("sub").to_row(NOW))
+    for again in (False, True):
+        with transaction(engine) as connection:
+            for column in () if again else migrations._ADDED_3:
+                connection.exec_driver_sql(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}")
+            connection.execute(versions.delete().where(versions.c.version == 3))
+            connection.execute(versions.delete().where(versions.c.version == 2))
+            connection.execute(versions.insert().values(version=2))
+        engine.dispose()
+        engine = open_database(url)
+        assert CcprLog(engine).row("sub").subscription_name == "sub"
+        for table in METADATA.tables.values():
+            present = {column["name"] for column in sa.inspect(engine).get_columns(table.name)}
+            assert present == set(table.columns.keys())
+
+
 def test_tables_of_version_1_without_its_number_are_migrated_too(engine_1: sa.Engine, url: str) -> None:
     run_script(engine_1, "DELETE FROM ccpr_schema")
     assert CcprLog(open_database(url)).row("Shop").task_id == LIVE
