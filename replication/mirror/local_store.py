@@ -13,17 +13,24 @@ import pyarrow as pa
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
+from replication.file_modes import make_folder, opener
 from replication.mirror.store import Chunk, StoredFile, check_name, map_file
 
 _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
 
 
 class LocalStore:
-    """Files below one folder. A file is written under a temporary name, fsynced and renamed; `sync` does the folder."""
+    """Files below one folder. A file is written under a temporary name, fsynced and renamed; `sync` does the folder.
 
-    def __init__(self, root: Path) -> None:
+    Parameters
+    ----------
+    shared : whether other users of the machine may read what is written, as far as the umask lets them.
+    """
+
+    def __init__(self, root: Path, *, shared: bool = False) -> None:
         self.root = root.absolute()
         self.url = self.root.as_uri()
+        self.shared = shared
 
     def path(self, name: str) -> Path:
         return self.root / check_name(name)
@@ -140,22 +147,20 @@ class LocalStore:
             raise self._failed("sweep", _UNFINISHED, error) from error
         return count
 
-    @staticmethod
-    def _create(temporary: Path) -> FileIO:
+    def _create(self, temporary: Path) -> FileIO:
         """Creates the folder when it turns out to be missing: to check first would cost more than to write a small
         object."""
         try:
-            return FileIO(temporary, "x+")
+            return FileIO(temporary, "x+", opener=opener(shared=self.shared))
         except FileNotFoundError:
-            temporary.parent.mkdir(parents=True, exist_ok=True)
-            return FileIO(temporary, "x+")
+            make_folder(temporary.parent, shared=self.shared)
+            return FileIO(temporary, "x+", opener=opener(shared=self.shared))
 
-    @staticmethod
-    def _place(temporary: Path, path: Path) -> None:
+    def _place(self, temporary: Path, path: Path) -> None:
         try:
             temporary.rename(path)
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, shared=self.shared)
             temporary.rename(path)
 
     def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:

@@ -8,8 +8,9 @@ from replication.mirror.local_store import LocalStore
 from replication.mirror.store import Store
 
 
-def open_store(url: str) -> Store:
-    """The store of a `file:` or `s3:` URL or a plain path. Raises BadName for any other URL."""
+def open_store(url: str, *, shared: bool = False) -> Store:
+    """The store of a `file:` or `s3:` URL or a plain path; `shared` as in LocalStore. Raises BadName for any other
+    URL."""
     if url.startswith("s3://"):
         from replication.mirror.s3_store import open_s3  # loads a client library that a local mirror does not need
 
@@ -18,9 +19,9 @@ def open_store(url: str) -> Store:
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             raise BadName("a file URL with a host", subject=url, remedy="Write file:///path or a plain path.")
-        return LocalStore(Path(unquote(parts.path)))
+        return LocalStore(Path(unquote(parts.path)), shared=shared)
     if "://" in url:
         raise BadName(
             "an unknown kind of store", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
         )
-    return LocalStore(Path(url))
+    return LocalStore(Path(url), shared=shared)

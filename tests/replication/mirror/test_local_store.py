@@ -1,6 +1,8 @@
 """What only the local store does, besides what all stores do (test_store): files on the disk, names."""
 
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,41 @@ def test_what_a_killed_writer_left_is_swept(store: LocalStore) -> None:
     (store.root / ".unfinished" / "left").write_bytes(b"half")
     assert store.sweep() == 1
     assert list(store.names("objects")) == ["objects/a"]
+
+
+@pytest.mark.parametrize(("shared", "modes"), [(False, {0o700, 0o600}), (True, {0o775, 0o664})])
+def test_files_and_folders_are_the_users_alone_unless_shared_and_at_no_moment_otherwise(
+    tmp_path: Path, shared: bool, modes: set[int]
+) -> None:
+    store = LocalStore(tmp_path / "above" / "mirror", shared=shared)
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "above").rglob("*"))
+
+    def chunks() -> Iterator[bytes]:
+        look()
+        yield b"12345"
+        look()
+
+    former = os.umask(0o002)
+    try:
+        store.put("objects/a", chunks(), check=lambda content: look())
+        store.put_together([("objects/b", b"x"), ("manifests/1/c", b"y")])
+        store.replace("head.json", b"{}")
+    finally:
+        os.umask(former)
+    look()
+    assert stat.S_IMODE((tmp_path / "above").stat().st_mode) in modes
+    assert set(seen) == modes
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror").chmod(0o755)
+    LocalStore(tmp_path / "mirror").put("objects/a", [b"x"])
+    assert stat.S_IMODE((tmp_path / "mirror").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "mirror" / "objects").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("together", [True, False])
