@@ -374,7 +374,7 @@ class TargetPointGone(Terminal):
     code = "TARGET_POINT_GONE"
     about = "table"
     default_remedy = (
-        "Release the table in the target, drop it there and add the target again: it is loaded from the newest point. "
+        "Rebuild the table from the mirror: `ccpr target rebuild NAME TARGET TABLE`. "
         "This happens if the target was restored from an old copy."
     )
 

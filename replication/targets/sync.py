@@ -109,6 +109,8 @@ class TargetSync:
         self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
         self._confirm, self._on_rows = confirm, progress.on_rows
         self._at = point.at
+        oldest = history.head().oldest_point
+        self._oldest = point.lsn if oldest is None else oldest
         self.location = Location(point.lsn, point.at.physical)
         self._tables = {
             table_id: table for table_id, table in history.tables(point.lsn).items() if table.table.kind is Kind.TABLE
@@ -169,13 +171,18 @@ class TargetSync:
         reached = {*self._destination.points().values(), self._destination.global_point()} - {NOWHERE}
         times = self._times(min(reached, default=self.location).lsn)
         for location in sorted(reached):
-            if location > self.location or times.get(location.lsn, location.snapshot_ts) != location.snapshot_ts:
+            if not (self._is_dropped(location, times) or times.get(location.lsn) == location.snapshot_ts):
                 raise TargetAhead(
                     f"it is at a point of lsn {location.lsn} that this history does not have; "
                     f"the newest here is {self.location.lsn}",
                     subject="target",
                 )
         self._destination.begin(self.location)
+
+    def _is_dropped(self, location: Location, times: dict[int, int]) -> bool:
+        """Whether a location is older than the oldest point that is kept. Whether it was a point of this history is
+        not known, so no rows are synced from there. `times` are those from this location or an earlier one on."""
+        return location.lsn < self._oldest and location.snapshot_ts < times[self._oldest]
 
     def _sync_all(self) -> SyncResult:
         registered, plan = self._renamed()
@@ -190,7 +197,7 @@ class TargetSync:
             if (
                 table_id not in planned
                 and table_id in self._tables
-                and points[table_id].lsn < self._tables[table_id].lsn
+                and points[table_id].lsn < max(self._oldest, self._tables[table_id].lsn)
             ):
                 with self._keeping_failure(TableStep(self._tables[table_id].table, before=table)):
                     applied = self._sync_rows(table_id, points[table_id])
@@ -320,7 +327,7 @@ class TargetSync:
         if reached.lsn not in self._older:
             self._older[reached.lsn] = self._history.tables(reached.lsn)
         found = self._older[reached.lsn].get(table_id)
-        if found is None or found.ref is None:
+        if reached.lsn < self._oldest or found is None or found.ref is None:
             table = self._tables[table_id].table
             raise TargetPointGone(
                 f"the mirror does not have the table at lsn {reached.lsn} any more",

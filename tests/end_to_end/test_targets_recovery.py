@@ -52,6 +52,64 @@ def test_an_old_copy_of_the_state_does_not_revert_a_target(
     shop.assert_equal()
 
 
+def test_a_target_at_a_point_that_was_idle_in_the_restored_history_is_not_synced(
+    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old copy of the state makes a point after some idle iterations, so that its newest lsn is beyond the
+    target's, and the target's is that of an idle iteration."""
+    shop.add()
+    shop.run()
+    while shop.command("run", NAME)["point"]:  # what was flushed for the first is the second
+        pass
+    copy = home / "copy"
+    shutil.copytree(home / "home", copy)
+    for number in (200, 201, 202):
+        shop.insert("a", number)
+        reached = shop.run()["lsn"]
+    rows = shop.place.rows("a")
+    monkeypatch.setenv("CCPR_HOME", str(copy))
+    for account, name in [*shop.storage.snapshots]:  # somebody cleans up before it is started
+        shop.storage.drop_snapshot(name, account=account)
+    with shop.storage.begin() as transaction:
+        transaction.delete(DATABASE, "a", pc.equal(pc.field("n"), 200))
+    outcomes, lsn, number = [], 0, 300
+    while lsn <= reached + 3:
+        if lsn >= reached:
+            shop.insert("a", number := number + 1)
+        outcome = shop.command("run", NAME, "--allow-resync", code=1)
+        lsn = outcome["lsn"]
+        outcomes.append((outcome["point"], outcome["targets"][0]["error"]["code"]))
+    assert {point for point, _ in outcomes} == {True, False}
+    assert {code for _, code in outcomes} == {"TARGET_AHEAD"}
+    assert shop.place.rows("a") == rows
+
+
+def test_a_target_at_a_point_that_is_not_kept_has_to_be_rebuilt(shop: Shop) -> None:
+    """Whether it was a point of this history is not known, so not even a table that has not changed since may move
+    on."""
+    shop.command("alter", NAME, "--retain", "1")
+    shop.add()
+    while shop.command("run", NAME)["point"]:
+        pass
+    copy = [shop.place.query(f"SELECT * FROM {table}") for table in ("ccpr_checkpoints", "a")]
+    for number in (200, 201, 202):
+        shop.insert("a", number)
+        shop.insert("b", number)
+        shop.run()
+    for table, rows in zip(("ccpr_checkpoints", "a"), copy, strict=True):  # a target restored from a backup
+        shop.place.query(f"DELETE FROM {table}")
+        for row in rows:
+            shop.place.query(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(row))})", row)
+    shop.insert("b", 300)
+    behind = {table["table"]: table["failure"]["code"] for table in shop.run()["behind"]}
+    assert behind == dict.fromkeys(("d.a", "d.b", "d.still"), "TARGET_POINT_GONE")
+    assert shop.place.rows("a") == sorted(copy[1], key=repr)
+    for table in ("a", "b", "still"):
+        shop.command("target", "rebuild", NAME, TARGET, table)
+    assert shop.status()["behind"] == []
+    shop.assert_equal()
+
+
 def test_an_interrupted_load_is_continued_when_the_mirror_has_newer_points(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
