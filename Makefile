@@ -40,7 +40,7 @@ format: $(INSTALLED) ## format the code and repair what the linter can
 ui: export CCPR_HOME := $(abspath $(CCPR_HOME))
 ui: export DAGSTER_HOME := $(abspath $(CCPR_HOME))/dagster
 ui: $(INSTALLED) ## Dagster's UI on 127.0.0.1:3000 (PORT=) for the subscriptions in CCPR_HOME, else .ccpr, else the demo's
-	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $(DAGSTER_HOME)/
+	@umask 077 && mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $(DAGSTER_HOME)/
 	@$(BIN)/python -m ccpr_assets.partitions
 	@echo "http://127.0.0.1:$(PORT)/asset-groups  (Ctrl-C ends it)"
 	@cd $(DAGSTER_HOME) && PYTHONWARNINGS=ignore exec $(abspath $(BIN))/dagster dev --workspace $(CURDIR)/workspace.yaml \

@@ -42,6 +42,13 @@ def alter(
     resync_limit: Annotated[
         int | None, typer.Option(min=0, help="Bytes that may be copied without asking if the base snapshot was lost.")
     ] = None,
+    shared: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared/--not-shared",
+            help="Whether other users of this machine may read the mirror's files that are written from now on.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
@@ -55,6 +62,7 @@ def alter(
         "flush": flush,
         "consistency": consistency,
         "resync_limit": resync_limit,
+        "shared": shared,
     }
     settings = {setting: value for setting, value in given.items() if value is not None}
     if password_file is not None and source is None:

@@ -16,6 +16,7 @@ from replication.service.doctor import (
     Upstream,
     Verdict,
     check_here,
+    check_mirror_modes,
     check_mirror_store,
     check_recorded_clock,
     check_upstream,
@@ -54,6 +55,8 @@ def doctor(
         if name is not None:
             row = workspace.log.row(name)
             _show([check_mirror_store(workspace, row)], checks, as_json=as_json)
+            modes = check_mirror_modes(workspace, row)
+            _show([] if modes is None else [modes], checks, as_json=as_json)
             _show(
                 check_upstream(upstream_of(workspace, Subscription.from_row(row)), workspace.clock),
                 checks,

@@ -59,6 +59,9 @@ def subscribe(
     resync_limit: Annotated[
         int, typer.Option(min=0, help="Bytes that may be copied without asking if the base snapshot was lost; 0 asks.")
     ] = 0,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Let other users of this machine read the mirror, as the umask says.")
+    ] = False,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
@@ -76,6 +79,7 @@ def subscribe(
         mirror=mirror,
         consistency=consistency,
         resync_limit=resync_limit,
+        shared=shared,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)

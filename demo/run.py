@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ccpr_cli.output import counted, size_text
+from replication.file_modes import make_folder
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from tests.support.expected import assert_rows_equal
@@ -80,7 +81,7 @@ def main() -> None:
 def prepare_environment() -> None:
     """A state folder and a Dagster instance for the demo."""
     dagster_home = HOME / "dagster"
-    dagster_home.mkdir(parents=True)
+    make_folder(dagster_home)
     shutil.copy(ROOT / "dagster.yaml", dagster_home)
     os.environ |= {"CCPR_HOME": str(HOME), "DAGSTER_HOME": str(dagster_home), PASSWORD_VARIABLE: "any"}
     os.environ.pop("CCPR_CATALOG", None)

@@ -6,10 +6,12 @@ could open it. What is there already keeps its mode.
 """
 
 import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-OTHERS = 0o077  # the bits of the group and of all others
+_CLASSES = (0o010, 0o001)  # the bits by which the group, and all others, may enter a folder
 
 
 def opener(*, shared: bool = False) -> Callable[[str, int], int]:
@@ -29,3 +31,25 @@ def make_folder(path: Path, *, shared: bool = False) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
+
+
+def create_file(path: Path) -> None:
+    """Make an empty private file, unless there is one. Raises OSError."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether the group or all others may read a file, or what is in a folder, as far as modes say. Raises OSError."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    needed = (lambda enter: enter) if path.is_dir() else (lambda enter: enter << 2)
+    return any(mode & needed(enter) and _closed_folder(path, enter) is None for enter in _CLASSES)
+
+
+def closed_folder(path: Path) -> Path | None:
+    """The folder on the way to a path that all others may not enter; None if there is none. Raises OSError."""
+    return _closed_folder(path, _CLASSES[-1])
+
+
+def _closed_folder(path: Path, enter: int) -> Path | None:
+    return next((folder for folder in path.parents if not folder.stat().st_mode & enter), None)

@@ -50,7 +50,9 @@ _TLS = {
 _STATE = """## The state folder
 
 The folder that `{home}` names, else the nearest `.ccpr` from the working directory upwards, else a
-new `.ccpr` in the working directory.
+new `.ccpr` in the working directory. It and what is in it are made for its user alone (modes 700 and
+600). A mirror is too, unless its subscription is `shared`. What was there before keeps its mode;
+`ccpr doctor` says what other users can read.
 """
 _FOLDER = {
     "catalog.db": "subscriptions, leases, points, checkpoints, in SQLite, unless {catalog} names another database",

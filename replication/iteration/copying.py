@@ -73,6 +73,7 @@ class CopyJob:
     collect_failures : an object that cannot be had (OBJECT_FAILURES) becomes a row with its failure, and the others go
         on.
     key_file : the key of this process. None in a worker, which finds its key file by CCPR_KEY_FILE.
+    shared : of the store.
     """
 
     endpoint: Endpoint
@@ -82,6 +83,7 @@ class CopyJob:
     budget: Budget = field(default_factory=Budget)
     collect_failures: bool = False
     key_file: Path | None = None
+    shared: bool = False
 
     @classmethod
     def of(cls, subscription: Subscription, store_url: str, key_file: Path | None = None) -> "CopyJob":
@@ -94,6 +96,7 @@ class CopyJob:
             settings.budget,
             collect_failures=settings.isolated,
             key_file=key_file,
+            shared=settings.shared,
         )
 
     def for_workers(self) -> "CopyJob":
@@ -180,7 +183,7 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     been copied until then stays and is found by the next run.
     """
     keep_large_blocks()
-    store = open_store(job.store_url)
+    store = open_store(job.store_url, shared=job.shared)
     pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
     with WriteQueue(store) as queue, ExitStack() as held:
         session: Session | None = None

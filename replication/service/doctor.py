@@ -6,6 +6,7 @@ fails does not stop the others, except those that depend on it.
 """
 
 import secrets
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,10 @@ from matrixone.upstream.publications import Publication, check_admission, choose
 from matrixone.upstream.retry import NO_RETRY
 from matrixone.upstream.session import Session
 from replication.errors import StateUnreadable
+from replication.file_modes import closed_folder, is_open_to_others
 from replication.iteration.lag import SHOWN_SKEW_SECONDS, clock_skew
 from replication.mirror.layout import HEAD
+from replication.mirror.local_store import LocalStore
 from replication.service.workspace import Workspace
 from replication.spark.java import find_java
 from replication.state.context import Context
@@ -86,6 +89,7 @@ def check_here(workspace: Workspace) -> Iterator[Check]:
     yield _space(folder)
     yield _checked("here", "key file", partial(_key, workspace))
     yield _checked("here", "catalog database", partial(_catalog, workspace))
+    yield _state_modes(workspace)
     yield _java(workspace)
 
 
@@ -101,6 +105,48 @@ def check_mirror_store(workspace: Workspace, row: LogRow) -> Check:
         return f"{store.url}: {found}, can be written"
 
     return _checked("here", "mirror", check)
+
+
+def check_mirror_modes(workspace: Workspace, row: LogRow) -> Check | None:
+    """Whether those may read the mirror who should; None where no modes say it, or nothing is there yet."""
+    subscription = Subscription.from_row(row)
+    store = workspace.mirror_of(subscription).store
+    if not isinstance(store, LocalStore) or not store.root.is_dir():
+        return None
+    name, place = subscription.name, shlex.quote(str(store.root))
+    what = "mirror's modes"
+    try:
+        closed, found = closed_folder(store.root / HEAD), list(store.root.iterdir())
+        readable = [path for path in found if is_open_to_others(path)]
+        if not store.shared and readable:
+            told = f"other users of this machine can read {store.root}"
+            remedy = f"chmod -R go= {place}; or, if they are meant to, `ccpr alter {name} --shared`."
+            return Check("here", what, Verdict.WARNING, told, remedy)
+        if store.shared and closed is not None:
+            told = f"the mirror is shared, but other users may not enter {closed}"
+            remedy = f"chmod a+x {shlex.quote(str(closed))}; or `ccpr alter {name} --not-shared`."
+            return Check("here", what, Verdict.WARNING, told, remedy)
+        if store.shared and len(readable) < len(found):
+            told = f"the mirror is shared, but other users cannot read all of {store.root}"
+            return Check("here", what, Verdict.WARNING, told, f"chmod -R a+rX {place}")
+    except OSError as error:
+        return Check("here", what, Verdict.SKIPPED, f"they cannot be read: {error.strerror}")
+    told = "other users of this machine can read it" if store.shared else "other users of this machine cannot read it"
+    return Check("here", what, Verdict.OK, told)
+
+
+def _state_modes(workspace: Workspace) -> Check:
+    """A state folder that was made by another program, or by version 0.1.0, may let others read the catalog."""
+    files = [path for path in workspace.home.glob("catalog.db*") if path.is_file()]
+    try:
+        readable = [path.name for path in files if is_open_to_others(path)]
+    except OSError as error:
+        return Check("here", "file modes", Verdict.SKIPPED, f"they cannot be read: {error.strerror}")
+    if readable:
+        told = f"other users of this machine can read {', '.join(sorted(readable))} in {workspace.home}"
+        remedy = f"chmod go= {shlex.quote(str(workspace.home))}/catalog.db*"
+        return Check("here", "file modes", Verdict.WARNING, told, remedy)
+    return Check("here", "file modes", Verdict.OK, "other users of this machine cannot read the state")
 
 
 def _writable(home: Path, folder: Path) -> str:

@@ -99,7 +99,7 @@ class Workspace:
 
     def mirror_store(self, name: str, settings: Settings) -> Store:
         """The store of a subscription's mirror: the setting `mirror`, or else a folder in the state folder."""
-        return open_store(settings.mirror or str(self.default_mirror(name)))
+        return open_store(settings.mirror or str(self.default_mirror(name)), shared=settings.shared)
 
     def default_mirror(self, name: str) -> Path:
         """The folder of a subscription's mirror without the setting `mirror`."""

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from matrixone.errors import Terminal
+from replication.file_modes import make_folder
 
 SUPPORTED = (17, 21)  # by Spark 4.1; with Java 25 its Arrow fails
 _VERSION = re.compile(r'version "((\d+)[^"]*)"')
@@ -114,7 +115,7 @@ def _home(cache: Path, program: Path, version: str) -> Path:
     home = cache / hashlib.sha256(f"{program}\n{version}".encode()).hexdigest()[:12]
     script = home / "bin" / "java"
     if not script.exists():
-        script.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(script.parent)
         options = (
             f"-XX:SharedArchiveFile={shlex.quote(str(home / _ARCHIVE))} " if _archived(program, home / _ARCHIVE) else ""
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken
 
 from replication.errors import StateUnreadable
+from replication.file_modes import make_folder
 
 KEY_FILE_VARIABLE = "CCPR_KEY_FILE"  # how Spark's workers find the key: a path, never the key itself
 
@@ -47,7 +48,7 @@ class Vault:
     def _cipher(self, *, create: bool) -> Fernet:
         try:
             if create and not self.path.exists():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self.path.parent)
                 temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
                 with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                     file.write(Fernet.generate_key())

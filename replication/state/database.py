@@ -25,6 +25,7 @@ import tenacity
 from sqlalchemy import event, exc
 
 from replication.errors import StateUnavailable, StateUnreadable
+from replication.file_modes import create_file, make_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,18 +111,22 @@ def create_engine(url: str) -> sa.Engine:
         ) from None  # the cause's text may repeat the URL with its password
     if engine.dialect.name == "sqlite":
         if engine.url.database:
-            _make_folder(Path(engine.url.database).parent)
+            _make_file(engine.url.database)
         event.listen(engine, "connect", _sqlite_settings)
         event.listen(engine, "begin", _sqlite_begin)
     return engine
 
 
-def _make_folder(folder: Path) -> None:
+def _make_file(database: str) -> None:
+    """Make the file for SQLite, which would make it for all users to read. Its -wal and -shm get the same mode."""
+    path = Path(database)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        if database != ":memory:" and not database.startswith("file:"):
+            create_file(path)
     except OSError as error:
         raise StateUnreadable(
-            f"the folder of the catalog database cannot be created: {error.strerror}", subject=str(folder)
+            f"the catalog database cannot be created: {error.strerror}", subject=str(path.parent)
         ) from error
 
 

@@ -7,11 +7,13 @@ owner is dead and does not have to wait until the lease expires. An executor els
 """
 
 import fcntl
+import stat
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +21,7 @@ from typing import Self
 import structlog
 
 from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
+from replication.file_modes import make_folder, opener
 from replication.state.log import CcprLog, Claim
 
 TTL_SECONDS = 30.0
@@ -34,8 +37,9 @@ class Executor:
         self._folder = folder
         self._path = folder / f"{self.id}.lock"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w")
+            make_folder(folder)
+            # Where a group may write the folder, executors of several users lock each other's files.
+            self._file = FileIO(self._path, "w", opener=opener(shared=bool(folder.stat().st_mode & stat.S_IWGRP)))
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as error:
             raise StateUnreadable(

@@ -38,6 +38,8 @@ class Settings:
         point (quarantine; docs/requirements.md B4).
     resync_limit : how many bytes a full list may fetch without asking, where the upstream has lost the snapshot of the
         last point; 0 = ask first.
+    shared : whether other users of this machine may read the files of the mirror, as far as the umask lets them
+        (decision private-files).
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
@@ -50,6 +52,7 @@ class Settings:
     mirror: str = ""
     consistency: str = "together"
     resync_limit: int = 0
+    shared: bool = False
 
     @property
     def budget(self) -> Budget:

@@ -40,7 +40,14 @@ def test_before_the_first_subscription_all_checks_pass_and_nothing_is_created(re
     document = replica.command("doctor", "--from", uri(replica), "--database", replica.about.database)
     assert document["ok"]
     assert set(results(document, "here").values()) <= {"ok", "warning"}
-    assert set(results(document, "here")) == {"state folder", "space", "key file", "catalog database", "Java for Spark"}
+    assert set(results(document, "here")) == {
+        "state folder",
+        "space",
+        "key file",
+        "catalog database",
+        "file modes",
+        "Java for Spark",
+    }
     assert results(document) == {
         "login": "ok",
         "encryption": "ok",
@@ -145,6 +152,7 @@ def test_this_machine_is_checked(replica: Replica, monkeypatch: pytest.MonkeyPat
         "space": "failed",
         "key file": "failed",
         "catalog database": "ok",
+        "file modes": "ok",
         "Java for Spark": "warning",
     }
     assert "chmod 600" in found(document, "here")["key file"]["remedy"]
