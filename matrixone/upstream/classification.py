@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from matrixone.upstream.errors import (
     AccessDenied,
     ConnectionLost,
+    ConnectionStalled,
     DatabaseMissing,
     NotPermitted,
     ObjectGone,
@@ -31,6 +32,7 @@ from matrixone.upstream.errors import (
     UpstreamError,
     UpstreamUnreachable,
 )
+from matrixone.upstream.progress import Stalled
 
 _LONGEST_SUBJECT = 200
 _LONGEST_TEXT = 600
@@ -184,7 +186,9 @@ def _kind(
     if number in _LOST:
         if connecting:
             return UpstreamUnreachable, None
-        return (SnapshotOutcomeUnknown if _SNAPSHOT_CHANGE.match(statement) else ConnectionLost), None
+        if _SNAPSHOT_CHANGE.match(statement):
+            return SnapshotOutcomeUnknown, None
+        return (ConnectionStalled if isinstance(error, Stalled) else ConnectionLost), None
     for rule in _RULES:
         found = rule.text.search(text) if rule.text is not None else None
         if found is None and number not in rule.numbers:

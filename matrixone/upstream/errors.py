@@ -71,6 +71,17 @@ class ConnectionLost(UpstreamError, Transient):
     )
 
 
+class ConnectionStalled(ConnectionLost):
+    """An answer came so slowly that it would never have ended, and was not read to its end."""
+
+    code = "CONNECTION_STALLED"
+    meaning = "the answer of the upstream came too slowly"
+    default_remedy = (
+        "Nothing: the next statement connects again. If it stays, look at the network. For a line that is this slow "
+        "set CCPR_STALL_SECONDS to more seconds, or CCPR_STALL_BYTES to fewer bytes."
+    )
+
+
 class NotFlushedYet(UpstreamError, Transient):
     """Not all rows of the snapshot are on storage yet, so its object list would be incomplete."""
 
@@ -123,6 +134,14 @@ class BadWord(UpstreamError, Terminal):
         "Choose or rename to a name without blanks and quotes: internal commands take names literally and cannot quote "
         "them."
     )
+
+
+class BadLimit(UpstreamError, Terminal):
+    """An environment variable that sets a limit has a value that is not a number."""
+
+    code = "BAD_LIMIT"
+    about = "environment variable"
+    default_remedy = "Set it to a whole number, or unset it. docs/reference/configuration.md says what it is for."
 
 
 class AccessDenied(UpstreamError, Terminal):
@@ -327,6 +346,18 @@ class AnswerTooLong(BadAnswer):
     """The answer was longer than it can be, and was not read to its end."""
 
     code = "ANSWER_TOO_LONG"
+
+
+class ObjectListTooLong(BadAnswer):
+    """The upstream's object list has more rows or bytes than this program reads, so that a list cannot fill the
+    memory."""
+
+    code = "OBJECT_LIST_TOO_LONG"
+    about = "snapshot"
+    default_remedy = (
+        "If the database really has so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more and "
+        "run it again: a million rows take up to 1 GB of memory. Or subscribe to its tables one by one (--table)."
+    )
 
 
 class UnreadableObjectList(BadAnswer):
