@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from ccpr_cli.main import Commands
 from ccpr_cli.reference.tables import code, table
-from matrixone.upstream import endpoint
+from matrixone.upstream import endpoint, limits
 from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from replication.state.credentials import KEY_FILE_VARIABLE
 from replication.state.settings import Settings
@@ -73,6 +73,13 @@ def variables() -> Mapping[str, str]:
         "and a view. Without it SQLite in the state folder",
         KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
         "you on each worker of a cluster",
+        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
+        f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
+        f"({limits.Pace().seconds:.0f})",
+        limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({limits.Pace().least_bytes})",
+        limits.LIST_ROWS_VARIABLE: "the most rows of an object list, of the tables in scope; more are "
+        f"OBJECT_LIST_TOO_LONG ({limits.ListLimit().rows})",
+        limits.LIST_BYTES_VARIABLE: f"the most bytes of an object list, likewise ({limits.ListLimit().bytes})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
         "DAGSTER_HOME": "Dagster's folder, with `dagster.yaml` in it; Dagster's own variable",

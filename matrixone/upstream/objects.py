@@ -7,7 +7,14 @@ import pyarrow.compute as pc
 
 from matrixone.objects.stats import STATS_SIZE, check_object_name
 from matrixone.upstream import statements
-from matrixone.upstream.errors import AnswerTooLong, BadAnswer, ObjectSizeMismatch, UnreadableObjectList
+from matrixone.upstream.errors import (
+    AnswerTooLong,
+    BadAnswer,
+    ObjectListTooLong,
+    ObjectSizeMismatch,
+    UnreadableObjectList,
+)
+from matrixone.upstream.limits import ListLimit
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer
 from matrixone.upstream.single_row import Cells
@@ -33,19 +40,26 @@ _LIST_COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is
 
 
 def object_list(
-    session: Session, snapshot: str, publication: Publication, *, against: str | None
+    session: Session, snapshot: str, publication: Publication, *, against: str | None, longest: int = ListLimit().bytes
 ) -> Iterator[pa.RecordBatch]:
     """The objects of the snapshot (`against` None), or those created or deleted since the older snapshot `against`, in
     batches of about 10,000.
 
     Columns as in OBJECT_LIST_SCHEMA: `stats` are 154 raw bytes; times are nanoseconds and a tie-breaker, null for "not
     deleted". An object may occur twice: the row with a delete is valid. There are no retries: after ConnectionLost
-    call it again. Raises SnapshotGone, StaleRead, PartitionedTable, UnreadableObjectList.
+    call it again. Raises SnapshotGone, StaleRead, PartitionedTable, UnreadableObjectList; ObjectListTooLong for an
+    answer of more than `longest` bytes.
     """
-    for answer in session.stream(statements.object_list(snapshot, against, publication.publisher, publication.name)):
-        places = answer.places(*_LIST_COLUMNS)
-        if answer.rows:
-            yield _batch(answer, places, snapshot)
+    statement = statements.object_list(snapshot, against, publication.publisher, publication.name)
+    try:
+        for answer in session.stream(statement, longest=longest):
+            places = answer.places(*_LIST_COLUMNS)
+            if answer.rows:
+                yield _batch(answer, places, snapshot)
+    except AnswerTooLong as error:
+        raise ObjectListTooLong(
+            f"the object list is longer than {longest} bytes", subject=f"snapshot {snapshot}"
+        ) from error
 
 
 def _batch(answer: Answer, places: tuple[int, ...], snapshot: str) -> pa.RecordBatch:

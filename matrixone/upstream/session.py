@@ -3,44 +3,33 @@
 Source: docs/upstream.md 2, 5.1 and 13. A session belongs to one thread at a time.
 """
 
-import ssl
-import struct
+import io
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pymysql
-from pymysql.connections import Connection
 from pymysql.constants import COMMAND, CR
 from pymysql.cursors import SSCursor
 
 from matrixone.upstream.classification import classify
-from matrixone.upstream.endpoint import Endpoint, Tls
+from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import AnswerTooLong, BadAnswer, UpstreamError
+from matrixone.upstream.limits import Pace, pace
+from matrixone.upstream.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
+from matrixone.upstream.progress import WatchedReader
 from matrixone.upstream.retry import DEFAULT_RETRY, Policy, with_retry
 from matrixone.upstream.single_row import Cells, read_single_row
 
 Row = tuple[bytes | None, ...]
 _Result = TypeVar("_Result")
-ROWS_A_CHUNK = 10_000
+ROWS_A_CHUNK, BYTES_A_CHUNK = 10_000, 32 << 20
 READ_SECONDS = 120.0  # an object list that the upstream reads from checkpoints can take a minute to its first byte
 LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns is far smaller
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
 _SERVER_NUMBERS = 1000, 2000, 3000  # server errors start at 1000; 2000 to 2999 are the client library's own
 _PANIC = 1105
-# What PyMySQL raises, in addition to its own errors, if the bytes do not follow the protocol.
-_NOT_THE_PROTOCOL = (
-    struct.error,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-    NameError,
-    ArithmeticError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +97,13 @@ class Session:
         read_timeout: float,
         write_timeout: float,
         retry: Policy,
+        slowest: Pace | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.retry = retry
         self._password = (password or "").encode()  # PyMySQL would encode it as Latin-1
         self._timeouts = connect_timeout, read_timeout, write_timeout
+        self._slowest = slowest or pace()
         self._connection: _Connection | None = None
         self._streaming = False
 
@@ -126,11 +117,13 @@ class Session:
         read_timeout: float = READ_SECONDS,
         write_timeout: float = 60.0,
         retry: Policy = DEFAULT_RETRY,
+        slowest: Pace | None = None,
     ) -> Self:
         """Log in, without retries: an unreachable host or a wrong password is an error at once.
 
         Times are seconds. `connect_timeout` bounds each wait until the login is done; afterwards `read_timeout` is the
-        longest wait for the next bytes, not for a whole answer. Raises UpstreamUnreachable, AccessDenied, TlsFailed.
+        longest wait for the next bytes, not for a whole answer. An answer that comes slower than `slowest` (None: as
+        the environment says) is ConnectionStalled. Raises UpstreamUnreachable, AccessDenied, TlsFailed.
         """
         session = cls(
             endpoint,
@@ -139,6 +132,7 @@ class Session:
             read_timeout=read_timeout,
             write_timeout=write_timeout,
             retry=retry,
+            slowest=slowest,
         )
         session._open()
         return session
@@ -187,7 +181,7 @@ class Session:
         try:
             result = read(connection)
             done = True
-        except (pymysql.err.MySQLError, *_NOT_THE_PROTOCOL) as error:
+        except (pymysql.err.MySQLError, *NOT_THE_PROTOCOL) as error:
             done = _in_step(error)
             raise _typed(error, sql) from error
         finally:  # also after KeyboardInterrupt
@@ -195,9 +189,10 @@ class Session:
                 self._drop()
         return result
 
-    def stream(self, sql: str, rows: int = ROWS_A_CHUNK) -> Iterator[Answer]:
-        """Run one statement, without retries, and yield its answer in chunks of `rows` rows. An empty answer is one
-        chunk without rows.
+    def stream(self, sql: str, rows: int = ROWS_A_CHUNK, *, longest: int | None = None) -> Iterator[Answer]:
+        """Run one statement, without retries, and yield its answer in chunks of `rows` rows, or fewer where they are
+        long: no more than a chunk is in memory. An empty answer is one chunk without rows. Raises AnswerTooLong for
+        more than `longest` bytes.
 
         Nothing else can run on the session until the end. If the stream fails, or is closed before its end, the
         connection is closed.
@@ -206,20 +201,22 @@ class Session:
         cursor = connection.cursor(_Stream)
         self._streaming = True
         done = False
+        connection.left_in_stream = longest
         try:
             cursor.execute(sql)
             columns, types = _columns(cursor.description)
-            chunk = _whole(cursor.fetchmany(rows), len(columns))
+            chunk = _whole(cursor.fetch_chunk(rows), len(columns))
             yield Answer(columns, types, chunk)
             while chunk:
-                chunk = _whole(cursor.fetchmany(rows), len(columns))
+                chunk = _whole(cursor.fetch_chunk(rows), len(columns))
                 if chunk:
                     yield Answer(columns, types, chunk)
             done = True
-        except (pymysql.err.MySQLError, *_NOT_THE_PROTOCOL) as error:
+        except (pymysql.err.MySQLError, *NOT_THE_PROTOCOL) as error:
             raise _typed(error, sql) from error
         finally:
             self._streaming = False
+            connection.left_in_stream = None
             cursor.abandon()
             if not done:
                 self._drop()
@@ -239,7 +236,7 @@ class Session:
         if self._streaming:
             raise RuntimeError("an answer is still being read on this session")
         if self._connection is None or not self._connection.open:
-            self._connection = _connect(self.endpoint, self._password, self._timeouts)
+            self._connection = _connect(self.endpoint, self._password, self._timeouts, self._slowest)
         return self._connection
 
     def _drop(self) -> None:
@@ -249,11 +246,7 @@ class Session:
 
 
 def _typed(error: Exception, sql: str) -> UpstreamError:
-    return classify(error if isinstance(error, pymysql.err.MySQLError) else _out_of_step(error), sql)
-
-
-def _out_of_step(error: Exception) -> pymysql.err.OperationalError:
-    return pymysql.err.OperationalError(2027, f"the answer is not MySQL protocol: {type(error).__name__}")
+    return classify(error if isinstance(error, pymysql.err.MySQLError) else out_of_step(error), sql)
 
 
 def _in_step(error: Exception) -> bool:
@@ -305,6 +298,19 @@ class _Stream(SSCursor):
 
     _result: Any
     connection: Any
+    read_next: Any
+
+    def fetch_chunk(self, rows: int) -> list[Row]:
+        """The next rows: at most so many, and no more after BYTES_A_CHUNK."""
+        chunk: list[Row] = []
+        size = 0
+        while len(chunk) < rows and size < BYTES_A_CHUNK:
+            row = self.read_next()
+            if row is None:
+                break
+            chunk.append(row)
+            size += sum(map(len, filter(None, row)))
+        return chunk
 
     def abandon(self) -> None:
         if self._result is not None:
@@ -312,59 +318,49 @@ class _Stream(SSCursor):
         self.connection = None
 
 
-class _Refused:
-    """Replaces the authentication plugins that send the password in clear text, or nearly so, to any server that asks
-    for it.
-
-    The SHA-2 plugins are among them: with TLS they send the password as it is, without TLS encrypted with a key that
-    the server chooses.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        pass
-
-    def authenticate(self, packet: object) -> None:
-        raise pymysql.err.OperationalError(
-            1045, "the server asks for the password in clear text, or nearly so, which is refused"
-        )
-
-
-_NATIVE_LOGIN = "mysql_native_password"  # the only one of MatrixOne
-_REFUSED_LOGINS = dict.fromkeys(
-    ("mysql_clear_password", "mysql_old_password", "dialog", "sha256_password", "caching_sha2_password"), _Refused
-)
-
-
 # PyMySQL has no public way to do the following, so private members of it are overridden and used here. Tests in
 # tests/matrixone/upstream/test_session.py fail if a version of PyMySQL no longer has them, or uses them differently.
 #   _read_bytes, _read_packet                         limit how many bytes of an answer, and of one packet, are read
-#   _get_server_information, _auth_plugin_name        refuse a login that would send the password in the first packet
-#   _create_ssl_ctx                                   no look at the system's certificates where none is checked
-#   _read_timeout                                     a shorter timeout until the login is done
+#   _execute_command, _rfile                          watch how fast an answer comes
 #   _execute_command, _rfile, _sock, _current_timeout read a large row without PyMySQL's copies of it
 #   _force_close                                      hang up in the middle of an answer
 #   _result, _result.unbuffered_active                release a large result; leave a stream in the middle
-_Wire: Any = Connection  # the published type stubs do not have these members
 
 
-class _Connection(_Wire):
-    """PyMySQL's connection with a short timeout for the handshake, a limit for what is read, and a way to hang up in
-    the middle of an answer."""
+class _Connection(GuardedConnection):
+    """A guarded connection with limits for what is read and how slowly, and a way to hang up in the middle of an
+    answer."""
 
     left: int | None = None  # bytes that may still be read; None for no limit
+    left_in_stream: int | None = None  # likewise, of all packets of an answer that is read in chunks
+    _reader: io.BufferedReader | None = None
+    _watched: WatchedReader | None = None
+
+    def __init__(self, slowest: Pace, **options: Any) -> None:
+        self._slowest = slowest
+        super().__init__(**options)
 
     def connect(self, sock: Any = None) -> None:
-        # A server that accepts the connection and stays silent fails as fast as one that does not listen.
-        timeout, self._read_timeout = self._read_timeout, self.connect_timeout
+        # A login is a few short packets: one that takes longer than the connection may take does not end.
+        slowest, self._slowest = self._slowest, replace(self._slowest, seconds=self.connect_timeout)
         try:
             super().connect(sock)
         finally:
-            self._read_timeout = timeout
+            self._slowest = slowest
 
-    def _get_server_information(self) -> None:
-        super()._get_server_information()
-        if self._auth_plugin_name in _REFUSED_LOGINS:  # the first packet to the server would contain the password
-            self._auth_plugin_name = _NATIVE_LOGIN
+    @property
+    def _rfile(self) -> Any:
+        return self._reader
+
+    @_rfile.setter
+    def _rfile(self, file: Any) -> None:
+        self._watched = None if file is None else WatchedReader(file.detach(), self._slowest)
+        self._reader = None if self._watched is None else io.BufferedReader(self._watched)
+
+    def _execute_command(self, command: int, sql: Any) -> None:
+        super()._execute_command(command, sql)
+        if self._watched is not None:
+            self._watched.begin(self._slowest)
 
     def _read_packet(self, *kind: Any) -> Any:
         """Limits a packet where there is no limit for the whole answer: PyMySQL joins frames of 16 MiB for as long as
@@ -376,9 +372,6 @@ class _Connection(_Wire):
             return super()._read_packet(*kind)
         finally:
             self.left = None
-
-    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        return sslp if isinstance(sslp, ssl.SSLContext) else _unchecked()  # no context is given for `preferred`
 
     def allowance(self, size: int) -> _Allowance:
         return _Allowance(self, size)
@@ -395,10 +388,6 @@ class _Connection(_Wire):
                 CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})"
             ) from error
 
-    @property
-    def encrypted(self) -> bool:
-        return isinstance(self._sock, ssl.SSLSocket)
-
     def abandon(self) -> None:
         self._force_close()
 
@@ -410,17 +399,20 @@ class _Connection(_Wire):
     def _read_bytes(self, num_bytes: int) -> bytes:
         if self.left is not None:
             self.left -= num_bytes
-            if self.left < 0:
-                self._force_close()
-                raise AnswerTooLong("the answer is longer than it can be", subject="answer of the upstream")
+        if self.left_in_stream is not None:
+            self.left_in_stream -= num_bytes
+        if (self.left or 0) < 0 or (self.left_in_stream or 0) < 0:
+            self._force_close()
+            raise AnswerTooLong("the answer is longer than it can be", subject="answer of the upstream")
         return super()._read_bytes(num_bytes)
 
 
-def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, float]) -> _Connection:
+def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, float], slowest: Pace) -> _Connection:
     connect_timeout, read_timeout, write_timeout = timeouts
     about = f"upstream {endpoint.masked()}"
     try:
         return _Connection(
+            slowest,
             host=endpoint.host,
             port=endpoint.port,
             user=endpoint.login,
@@ -434,42 +426,14 @@ def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, 
             read_timeout=read_timeout,
             write_timeout=write_timeout,
             program_name="ccpr",
-            auth_plugin_map=_REFUSED_LOGINS,
+            sha2=False,
             **tls_arguments(endpoint.tls),
         )
     except pymysql.err.MySQLError as error:
         raise classify(error, "connect", connecting=True, subject=about) from error
-    except _NOT_THE_PROTOCOL as error:
-        raise classify(_out_of_step(error), "connect", connecting=True, subject=about) from error
+    except NOT_THE_PROTOCOL as error:
+        raise classify(out_of_step(error), "connect", connecting=True, subject=about) from error
     except OSError as error:  # certificate files that cannot be read
         raise classify(
             pymysql.err.OperationalError(2026, str(error)), "connect", connecting=True, subject=about
         ) from error
-
-
-def tls_arguments(tls: Tls) -> dict[str, Any]:
-    """PyMySQL's arguments for a TLS mode. Raises OSError for certificate files that cannot be read."""
-    if tls.mode == "disabled":
-        return {"ssl_disabled": True}
-    if tls.mode == "preferred":
-        return {}
-    if tls.mode == "required":
-        context = _unchecked()
-    else:
-        context = ssl.create_default_context(cafile=tls.ca)
-        # Strict checks would refuse the certificates that MySQL-like servers generate for themselves.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        context.check_hostname = tls.mode == "verify_identity"
-        context.verify_mode = ssl.CERT_REQUIRED
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, keyfile=tls.key)
-    return {"ssl": context}
-
-
-def _unchecked() -> ssl.SSLContext:
-    """Encryption without a check of the certificate. The default context would read the system's authorities, which
-    takes 27 ms."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

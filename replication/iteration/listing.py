@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from matrixone.upstream import snapshots
 from matrixone.upstream.errors import SnapshotGone, StaleRead
+from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.retry import with_retry
 from matrixone.upstream.session import Session
@@ -110,9 +111,9 @@ class Listing:
         against, subject = base.name if base else None, f"snapshot {ref.name}"
 
         def read() -> pa.Table:
-            return read_list(
-                object_list(self.session, ref.name, self.subscription.publication, against=against), names, subject
-            )
+            limit, publication = list_limit(), self.subscription.publication
+            batches = object_list(self.session, ref.name, publication, against=against, longest=limit.bytes)
+            return read_list(batches, names, subject, limit.rows)
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)

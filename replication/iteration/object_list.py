@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from matrixone.objects.stats import STATS_SIZE, are_sound, stats_columns
 from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream.errors import ObjectListTooLong
+from matrixone.upstream.limits import ListLimit
 from replication.errors import BadObjectList
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
 
@@ -22,17 +24,24 @@ if TYPE_CHECKING:
 
 
 def read_list(
-    batches: Iterable[pa.RecordBatch], table_ids: Mapping[str, Mapping[str, int | None]], subject: str
+    batches: Iterable[pa.RecordBatch],
+    table_ids: Mapping[str, Mapping[str, int | None]],
+    subject: str,
+    most_rows: int = ListLimit().rows,
 ) -> pa.Table:
     """The list (OBJECT_LIST_SCHEMA batches) as LISTED_SCHEMA.
 
     `table_ids` maps database and table name to the id at the snapshot, None for a table that is out of scope; a name
-    that is in neither is an error: list and catalog are of the same snapshot.
+    that is in neither is an error: list and catalog are of the same snapshot. Raises ObjectListTooLong as soon as more
+    than `most_rows` rows are in scope; of those out of scope only one batch at a time is in memory.
     """
-    parts = []
+    parts, kept = [], 0
     for batch in batches:
         in_scope, ids = _join_ids(batch, table_ids, subject)
         batch = batch.append_column("table_id", ids).filter(in_scope)
+        kept += batch.num_rows
+        if kept > most_rows:
+            raise ObjectListTooLong(f"the object list has more than {most_rows} rows", subject=subject)
         parts.append(decode_stats(batch))
     return pa.Table.from_batches(parts, LISTED_SCHEMA)
 

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 import tenacity
 from sqlalchemy import event, exc
 
+from matrixone.upstream.login_guard import GuardedConnection, PasswordWanted
 from replication.errors import StateUnavailable, StateUnreadable
 from replication.file_modes import create_file, make_folder
 
@@ -73,6 +74,10 @@ _REMEDIES = {
     1130: "Allow this machine to connect to the catalog's server.",
     1129: "FLUSH HOSTS; as an administrator of the catalog's server.",
 }
+_CHECK_CERTIFICATE = (
+    "Have the certificate of the catalog's server checked: add ?ssl_ca=FILE to CCPR_CATALOG. "
+    "Or let the user log in with mysql_native_password."
+)
 _SQLITE_PASSING = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -114,6 +119,8 @@ def create_engine(url: str) -> sa.Engine:
             _make_file(engine.url.database)
         event.listen(engine, "connect", _sqlite_settings)
         event.listen(engine, "begin", _sqlite_begin)
+    elif engine.dialect.driver == "pymysql":
+        event.listen(engine, "do_connect", _guarded)
     return engine
 
 
@@ -242,10 +249,15 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
         parts = cause.args if cause is not None else ()
         number = parts[0] if parts and isinstance(parts[0], int) else 0
         passing, remedy = number in PASSING or error.connection_invalidated, _REMEDIES.get(number)
+        remedy = _CHECK_CERTIFICATE if isinstance(cause, PasswordWanted) else remedy
         text = f"{number}: {parts[1] if len(parts) > 1 else cause}"
     if passing:
         return StateUnavailable(f"the catalog database does not answer now ({text:.500})", subject=place(engine))
     return StateUnreadable(f"the catalog database cannot be used ({text:.500})", subject=place(engine), remedy=remedy)
+
+
+def _guarded(_dialect, _record, _arguments, options) -> GuardedConnection:
+    return GuardedConnection(sha2=True, **options)
 
 
 def _sqlite_settings(connection, _record) -> None:

@@ -58,6 +58,32 @@ class TargetDenied(Terminal):
     )
 
 
+class TargetTlsFailed(Terminal):
+    """The connection to the target cannot be encrypted as its URI asks: the server does not offer TLS, its certificate
+    is not trusted, or a certificate file cannot be read."""
+
+    code = "TARGET_TLS_FAILED"
+    about = "target"
+    default_remedy = (
+        "Check ssl-mode, ssl-ca, ssl-cert and ssl-key of the target's URI, and set another URI with "
+        "`ccpr target alter NAME TARGET --to …`."
+    )
+
+
+class TargetWantsPassword(Terminal):
+    """The target's server asks for the password in clear text, or encrypted with a key that it chose, over a line on
+    which its certificate was not checked. It did not get the password. MySQL 8 asks for this once for each user of
+    its default login method, and so does anybody who answers in its place."""
+
+    code = "TARGET_WANTS_PASSWORD"
+    about = "target"
+    default_remedy = (
+        "Have the certificate checked: add ?ssl-mode=verify_ca&ssl-ca=FILE to the target's URI "
+        "(`ccpr target alter NAME TARGET --to …`); verify_identity checks the host name, too. "
+        "Or let the target's user log in with mysql_native_password."
+    )
+
+
 class TargetRefused(Terminal):
     """The target answered a statement with an error that does not go away when it is tried again; the message has its
     number and text."""

@@ -6,24 +6,24 @@ connection.
 """
 
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 import pymysql
 from pymysql import connections
-from pymysql.connections import Connection
 from pymysql.constants import COMMAND, CR
 
 from matrixone.errors import CcprError
-from matrixone.upstream.session import tls_arguments
+from matrixone.upstream.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
 from replication.targets.address import Address
 from replication.targets.encoding import LoadColumn, encode, load_statement
-from replication.targets.errors import FileRequestRefused, TargetValueRefused
+from replication.targets.errors import FileRequestRefused, TargetTlsFailed, TargetValueRefused
 
 _PACKET = 256 << 10
+_LONGEST_ANSWER = 1 << 30  # bytes; what a target answers is about its definitions, never rows
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 3600  # the answer to an INSERT … SELECT of a large delta takes its time
 _SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO"
 # Rows from a slow store may take long. A reader of a table must not block us, and all others that wait after us, for a
@@ -39,30 +39,25 @@ ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _SHOWN_WARNINGS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """Replaces the login methods that send the password in clear text."""
-
-    connection: Connection
-
-    def authenticate(self, packet: object) -> None:
-        raise pymysql.err.OperationalError(1045, "the server asks for the password in clear text, which is refused")
-
-
-_REFUSED_LOGINS = dict.fromkeys(("mysql_clear_password", "mysql_old_password", "dialog"), _Refusal)
-_Wire: Any = Connection  # the published type stubs lack what is used below
 _pymysql: Any = connections
 
 
-class LoadingConnection(_Wire):
-    """PyMySQL's connection, with `load` in place of files."""
+class LoadingConnection(GuardedConnection):
+    """A guarded connection with `load` in place of files. Bytes that do not follow the protocol, and answers beyond
+    what a target can have to say, end it with PyMySQL's OperationalError."""
 
     subject: str
+    _left: int | None = None  # bytes that may still be read; None for no limit
 
     def __init__(self, address: Address, password: str | None, *, connect_seconds: float = _CONNECT_SECONDS) -> None:
-        """Connects. Raises pymysql's errors, and FileRequestRefused."""
+        """Connects. Raises pymysql's errors, TargetTlsFailed, FileRequestRefused."""
         self.subject = f"target {address.masked()}"
+        try:
+            tls = tls_arguments(address.endpoint.tls)
+        except OSError as error:
+            raise TargetTlsFailed(f"a certificate file cannot be read: {error}", subject=self.subject) from error
         super().__init__(
+            sha2=True,
             host=address.endpoint.host,
             port=address.endpoint.port,
             user=address.endpoint.login,
@@ -74,32 +69,57 @@ class LoadingConnection(_Wire):
             read_timeout=_ANSWER_SECONDS,
             write_timeout=_ANSWER_SECONDS,
             program_name="ccpr",
-            auth_plugin_map=_REFUSED_LOGINS,
             init_command=SETTINGS,
             defer_connect=True,
-            **tls_arguments(address.endpoint.tls),
+            **tls,
         )
         # The server knows that we can send rows, but PyMySQL itself must never open the file that it asks for.
         self._local_infile = False
-        self.connect()
+        with self._bounded():
+            self.connect()
 
     def connect(self, sock: Any = None) -> None:
-        # A listener that stays silent fails as fast as no listener.
         timeout, self._read_timeout = self._read_timeout, self.connect_timeout
         try:
             super().connect(sock)
             self.query(ISOLATION)
+        except pymysql.err.OperationalError as error:
+            cause = getattr(error, "original_exception", None)
+            if isinstance(cause, ssl.SSLError) or error.args[0] == CR.CR_SSL_CONNECTION_ERROR:
+                raise TargetTlsFailed(f"{cause or error.args[1]}"[:500], subject=self.subject) from error
+            raise
         finally:
             self._read_timeout = timeout
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
+        with self._bounded():
+            try:
+                return super()._read_query_result(unbuffered)
+            except RuntimeError as error:  # PyMySQL's error for a request that it does not answer
+                self._force_close()
+                raise FileRequestRefused(
+                    "the server asked for a file where none was offered", subject=self.subject
+                ) from error
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """The block reads an answer: at most _LONGEST_ANSWER bytes, and by the protocol."""
+        before, self._left = self._left, _LONGEST_ANSWER
         try:
-            return super()._read_query_result(unbuffered)
-        except RuntimeError as error:  # PyMySQL's error for a request that it does not answer
+            yield
+        except NOT_THE_PROTOCOL as error:
             self._force_close()
-            raise FileRequestRefused(
-                "the server asked for a file where none was offered", subject=self.subject
-            ) from error
+            raise out_of_step(error) from error
+        finally:
+            self._left = before
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        if self._left is not None:
+            self._left -= num_bytes
+            if self._left < 0:
+                self._force_close()
+                raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "the answer is longer than it can be")
+        return super()._read_bytes(num_bytes)
 
     def load(
         self, table: str, columns: tuple[LoadColumn, ...], rows: Iterable[pa.Table | pa.RecordBatch], subject: str
@@ -126,11 +146,13 @@ class LoadingConnection(_Wire):
 
     def _exchange(self, statement: str, token: str, pieces: Iterable[pa.Buffer]) -> Any:
         self._execute_command(COMMAND.COM_QUERY, statement)
-        packet = self._read_packet()
-        if not packet.is_load_local_packet():
-            self._force_close()
-            raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not ask for the rows")
-        if _pymysql.LoadLocalPacketWrapper(packet).filename != token.encode():
+        with self._bounded():
+            packet = self._read_packet()
+            if not packet.is_load_local_packet():
+                self._force_close()
+                raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not ask for the rows")
+            asked = _pymysql.LoadLocalPacketWrapper(packet).filename
+        if asked != token.encode():
             self._force_close()
             raise FileRequestRefused(
                 "the server asked for another file than the rows it was offered", subject=self.subject
@@ -155,7 +177,8 @@ class LoadingConnection(_Wire):
     def _end_of_rows(self) -> Any:
         self.write_packet(b"")
         answer = _pymysql.MySQLResult(self)
-        answer._read_ok_packet(self._read_packet())
+        with self._bounded():
+            answer._read_ok_packet(self._read_packet())
         answer.connection = None
         if answer.server_status is not None:
             self.server_status = answer.server_status

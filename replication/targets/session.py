@@ -7,9 +7,11 @@ from typing import Any
 
 import pymysql
 import sqlalchemy as sa
+from pymysql.constants import CR
 from sqlalchemy import exc
 
 from matrixone.errors import CcprError
+from matrixone.upstream.login_guard import NOT_THE_PROTOCOL, PasswordWanted, out_of_step
 from replication.errors import CheckpointUnknown, StateUnavailable
 from replication.schema.dialects import Dialect
 from replication.state.database import PASSING
@@ -21,6 +23,7 @@ from replication.targets.errors import (
     TargetUnavailable,
     TargetUnsupported,
     TargetValueRefused,
+    TargetWantsPassword,
 )
 from replication.targets.loading import LoadingConnection
 
@@ -72,18 +75,24 @@ class TargetSession:
                 pool_reset_on_return=None,  # a connection is closed after its use: the server rolls back what was open
             )
             try:
-                self._connection = self._engine.connect()
+                self._connection = self._connected(self._engine)
                 with self.transaction():
-                    self.dialect = dialect_of(str(self.rows("SELECT VERSION()")[0][0]), self.subject)
+                    self.dialect = dialect_of(str(self._value("SELECT VERSION()")), self.subject)
                     # The lock is freed by the end of the connection, not by that of a transaction.
-                    if self.rows("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds])[0][0] != 1:
-                        holder = self.rows("SELECT IS_USED_LOCK(%s)", [self._lock_name()])[0][0]
+                    if self._value("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds]) != 1:
+                        holder = self._value("SELECT IS_USED_LOCK(%s)", [self._lock_name()])
                         raise TargetBusy(
                             f"connection {holder} of the target holds the subscription's lock", subject=self.subject
                         )
             except BaseException:
                 self.close()
                 raise
+
+    def _connected(self, engine: sa.Engine) -> sa.Connection:
+        try:
+            return engine.connect()
+        except NOT_THE_PROTOCOL as error:  # SQLAlchemy's first questions were not answered as a database does
+            raise out_of_step(error) from error
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -129,14 +138,25 @@ class TargetSession:
             cursor.execute(statement, arguments)
             return list(cursor.fetchall())
 
+    def _value(self, statement: str, arguments: Sequence[object] | None = None) -> Any:
+        """The one value of an answer."""
+        match self.rows(statement, arguments):
+            case [(value,)]:
+                return value
+        raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "the answer does not have one value")
+
     def shown(self, quoted_name: str) -> str | None:
         """CREATE TABLE as the server shows it; None if there is no such table."""
         try:
-            return str(self.rows(f"SHOW CREATE TABLE {quoted_name}")[0][1])
+            rows = self.rows(f"SHOW CREATE TABLE {quoted_name}")
         except pymysql.err.ProgrammingError as error:
             if error.args[0] == NO_SUCH_TABLE:
                 return None
             raise
+        texts = [str(value) for row in rows for value in row]
+        if len(rows) == 1 and len(texts) > 1:
+            return texts[1]
+        raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "the answer is not a definition")
 
     @contextmanager
     def typed(self, subject: str) -> Iterator[None]:
@@ -166,7 +186,10 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
     """What an error of PyMySQL's means."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = f"{number}: {error.args[1] if len(error.args) > 1 else error}"
-    if lost or number in PASSING or isinstance(error, pymysql.err.InterfaceError):
+    if isinstance(error, PasswordWanted):
+        return TargetWantsPassword(error.args[1], subject=subject)
+    out_of_step = number in (0, CR.CR_MALFORMED_PACKET)  # PyMySQL gives no number where packets do not follow in order
+    if lost or number in PASSING or out_of_step or isinstance(error, pymysql.err.InterfaceError):
         return TargetUnavailable(f"the target does not answer now ({text:.500})", subject=subject)
     if number in _DENIED:
         return TargetDenied(f"the target does not permit it ({text:.500})", subject=subject)

@@ -2,14 +2,24 @@
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from matrixone.errors import Transient
 from matrixone.upstream import session as session_module
 from matrixone.upstream.endpoint import Endpoint, Tls
-from matrixone.upstream.errors import AccessDenied, AnswerTooLong
+from matrixone.upstream.errors import (
+    AccessDenied,
+    AnswerTooLong,
+    ConnectionStalled,
+    SnapshotOutcomeUnknown,
+    UpstreamUnreachable,
+)
+from matrixone.upstream.limits import Pace
+from matrixone.upstream.retry import NO_RETRY
 from matrixone.upstream.session import Session
 from tests.hostile.targets.client import greeting_payload
 
@@ -67,3 +77,79 @@ def test_a_packet_that_never_ends_is_cut_off_at_the_login(monkeypatch: pytest.Mo
     monkeypatch.setattr(session_module, "_PACKET", 1 << 20)
     with serving(b"\xff\xff\xff\x00" + bytes(100)) as (endpoint, _), pytest.raises(AnswerTooLong):
         Session.connect(endpoint, _SECRET, connect_timeout=5)
+
+
+@contextmanager
+def dripping(seconds: float, *, login: bool = False) -> Iterator[Endpoint]:
+    """A server that sends its answers (with `login` already the greeting) byte by byte, one in so many seconds."""
+
+    def drip(peer: socket.socket, content: bytes) -> None:
+        for place in range(len(content)):
+            peer.sendall(content[place : place + 1])
+            time.sleep(seconds)
+
+    column = b"\x03def\0\0\0\1c\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0"
+    end, row = b"\xfe\0\0\2\0", b"\x7c" + b"1" * 124
+    answer = _packet(1, b"\1") + _packet(2, column) + _packet(3, end) + _packet(4, row) + _packet(5, end)
+
+    def serve() -> None:
+        peer, _ = server.accept()
+        with peer, suppress(OSError):
+            greeting = _packet(0, greeting_payload())
+            if login:
+                drip(peer, greeting)
+            else:
+                peer.sendall(greeting)
+            for content in (_OK, _packet(1, _OK[4:])):
+                peer.recv(1 << 16)
+                peer.sendall(content)
+            while peer.recv(1 << 16):
+                drip(peer, answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled"))
+
+
+_SLOWEST = Pace(least_bytes=1000, seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda session: session.query("SELECT 1"),
+        lambda session: session.read_row("SELECT 1", longest=1 << 20),
+        lambda session: list(session.stream("SELECT 1")),
+    ],
+)
+def test_a_server_that_drips_an_answer_does_not_hold_the_session(read: Callable[[Session], object]) -> None:
+    """Each byte comes within the read timeout."""
+    with dripping(0.05) as endpoint:
+        session = Session.connect(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=_SLOWEST)
+        started = time.monotonic()
+        with pytest.raises(ConnectionStalled, match="fewer than 1000") as raised:
+            read(session)
+        assert time.monotonic() - started < 3
+        assert isinstance(raised.value, Transient)
+
+
+def test_a_snapshot_whose_answer_drips_may_exist_or_not() -> None:
+    with dripping(0.05) as endpoint:
+        session = Session.connect(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=_SLOWEST)
+        with pytest.raises(SnapshotOutcomeUnknown):
+            session.query("CREATE SNAPSHOT IF NOT EXISTS `xr_1` FOR DATABASE `d` FROM `sys` PUBLICATION `p`")
+
+
+def test_a_login_that_drips_is_an_upstream_that_cannot_be_reached() -> None:
+    started = time.monotonic()
+    with dripping(0.05, login=True) as endpoint, pytest.raises(UpstreamUnreachable):
+        Session.connect(endpoint, "x", connect_timeout=0.5, read_timeout=60)
+    assert time.monotonic() - started < 5
+
+
+def test_an_answer_that_is_slow_and_not_too_slow_arrives() -> None:
+    with dripping(0.01) as endpoint:
+        slowest = Pace(least_bytes=10, seconds=0.5)
+        session = Session.connect(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=slowest)
+        row = session.read_row("SELECT 1", longest=1 << 20)
+        assert {name: bytes(cell or b"") for name, cell in row.items()} == {"c": b"1" * 124}

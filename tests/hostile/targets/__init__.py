@@ -6,11 +6,23 @@ from tests.hostile.targets.lists import ObjectLists, Stats
 from tests.hostile.targets.mirror_files import ArrowFiles, Points
 from tests.hostile.targets.objects import Objects
 from tests.hostile.targets.server import HostileClients
+from tests.hostile.targets.target_server import HostileTargets
 from tests.hostile.targets.values import Catalogs, Values
 
 _KINDS = {
     kind.name: kind
-    for kind in (Objects, Stats, ObjectLists, ArrowFiles, Points, Values, Catalogs, HostileClients, HostileServers)
+    for kind in (
+        Objects,
+        Stats,
+        ObjectLists,
+        ArrowFiles,
+        Points,
+        Values,
+        Catalogs,
+        HostileClients,
+        HostileServers,
+        HostileTargets,
+    )
 }
 SHARES = {
     "objects": 50,
@@ -22,6 +34,7 @@ SHARES = {
     "catalogs": 5,
     "clients": 2,
     "servers": 1,
+    "target_servers": 1,
 }
 assert SHARES.keys() == _KINDS.keys()
 

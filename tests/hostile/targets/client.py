@@ -17,12 +17,12 @@ from matrixone.upstream.retry import Retry
 from matrixone.upstream.session import Session
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
 
-_SECONDS = 0.3
+SECONDS = 0.3
 _ONCE = Retry(attempts=1, first_pause=0.0, longest_pause=0.0, jitter=0.0)
 _PUBLICATION = Publication("pub", "sys", 0)
 _NAME = "01a1fbac-5a80-712b-9341-80a436fbe589_00000"
-_OK, _EOF = b"\0\0\0\2\0\0\0", b"\xfe\0\0\2\0"
-_SECRET = b"a secret password"
+OK, _EOF = b"\0\0\0\2\0\0\0", b"\xfe\0\0\2\0"
+SECRET = b"a secret password"
 
 
 class HostileServers:
@@ -37,40 +37,38 @@ class HostileServers:
 
     def make(self, chance: random.Random) -> bytes:
         ask = chance.randrange(len(_ASKS))
-        greeting = _packet(0, greeting_payload())
-        login = _packet(2, _OK)
         answers = [_good(ask, chance) for _ in range(3)]
-        choice = chance.random()
-        if choice < 0.12:
-            greeting = _bad_packet(greeting, chance)
-        elif choice < 0.25:
-            login = chance.choice(_LOGINS) if chance.random() < 0.6 else _bad_packet(login, chance)
-        else:
-            answers[0] = _bad_answer(answers[0], chance)
-        return packed([bytes((ask,)), greeting, login, _packet(1, _OK), *answers])  # an OK for SET NAMES
+        greeting, login = greeted(chance)
+        if chance.random() < 0.75:
+            answers[0] = bad_answer(answers[0], chance)
+        return packed([bytes((ask,)), greeting, login, packet(1, OK), *answers])  # an OK for SET NAMES
 
     def run(self, data: bytes) -> str:
         ask, *answers = unpacked(data)
         self.received = b""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.settimeout(_SECONDS)
+            listener.settimeout(SECONDS)
             thread = threading.Thread(target=self._serve, args=(listener, answers), daemon=True)
             thread.start()
             try:
-                endpoint = Endpoint("127.0.0.1", listener.getsockname()[1], "sys", "dump", tls=Tls("disabled"))
-                times = {"connect_timeout": _SECONDS, "read_timeout": _SECONDS, "write_timeout": _SECONDS}
-                with Session.connect(endpoint, _SECRET.decode(), **times, retry=_ONCE) as session:
-                    _ASKS[ask[0] % len(_ASKS)](session)
+                self.talk(listener.getsockname()[1], ask[0])
             finally:
                 thread.join()
-                assert _SECRET not in self.received, "the password went over the wire"
+                assert SECRET not in self.received, "the password went over the wire"
         return "rows"
+
+    def talk(self, port: int, ask: int) -> None:
+        """Log in, and ask what the number says."""
+        endpoint = Endpoint("127.0.0.1", port, "sys", "dump", tls=Tls("disabled"))
+        times = {"connect_timeout": SECONDS, "read_timeout": SECONDS, "write_timeout": SECONDS}
+        with Session.connect(endpoint, SECRET.decode(), **times, retry=_ONCE) as session:
+            _ASKS[ask % len(_ASKS)](session)
 
     def _serve(self, listener: socket.socket, answers: list[bytes]) -> None:
         with contextlib.suppress(OSError):
             sock, _ = listener.accept()
             with sock:
-                sock.settimeout(_SECONDS / 5)
+                sock.settimeout(SECONDS / 5)
                 for answer in answers:
                     sock.sendall(answer)
                     if not self._receive(sock):
@@ -124,7 +122,7 @@ def _good(ask: int, chance: random.Random) -> bytes:
     """A valid answer to what will be asked."""
     columns = _COLUMNS[ask]
     if not columns:
-        return _packet(1, _OK)
+        return packet(1, OK)
     rows: list[tuple[bytes | None, ...]] = [
         tuple(chance.randbytes(chance.randrange(40)) for _ in columns) for _ in range(chance.randrange(4))
     ]
@@ -143,16 +141,26 @@ def result_set(columns: tuple[bytes, ...], rows: list[tuple[bytes | None, ...]])
         b"\3def\0\0\0" + _text(name) + _text(name) + b"\x0c\x21\0\xff\xff\0\0\xfd\0\0\0\0\0" for name in columns
     ]
     payloads += [_EOF, *(b"".join(b"\xfb" if cell is None else _text(cell) for cell in row) for row in rows), _EOF]
-    return b"".join(_packet(1 + number, payload) for number, payload in enumerate(payloads))
+    return b"".join(packet(1 + number, payload) for number, payload in enumerate(payloads))
 
 
-def _bad_answer(answer: bytes, chance: random.Random) -> bytes:
+def greeted(chance: random.Random) -> tuple[bytes, bytes]:
+    """A greeting and the answer to the login; one of them is bad at times."""
+    greeting, login, choice = packet(0, greeting_payload()), packet(2, OK), chance.random()
+    if choice < 0.12:
+        greeting = _bad_packet(greeting, chance)
+    elif choice < 0.25:
+        login = chance.choice(_LOGINS) if chance.random() < 0.6 else _bad_packet(login, chance)
+    return greeting, login
+
+
+def bad_answer(answer: bytes, chance: random.Random) -> bytes:
     packets = _packets(answer)
     edit = chance.randrange(9)
     if edit == 0:
         return mutated(answer, chance)
     if edit == 1:  # a wrong number of columns
-        packets[0] = _packet(1, _length(boundary(chance.choice((1, 2, 3, 8)), chance)))
+        packets[0] = packet(1, _length(boundary(chance.choice((1, 2, 3, 8)), chance)))
     elif edit == 2:  # a frame with a wrong length
         number = chance.randrange(len(packets))
         packets[number] = boundary(3, chance).to_bytes(3, "little") + packets[number][3:]
@@ -168,7 +176,7 @@ def _bad_answer(answer: bytes, chance: random.Random) -> bytes:
             b"\xff\xff\xff#\xff\xff\xff\xff\xff\xf0",
         )
         number = chance.randrange(len(packets))
-        packets[number] = _packet(1 + number, chance.choice(odd))
+        packets[number] = packet(1 + number, chance.choice(odd))
     elif edit == 5:
         del packets[chance.randrange(len(packets)) :]
     elif edit == 6:
@@ -185,18 +193,18 @@ def _bad_answer(answer: bytes, chance: random.Random) -> bytes:
             b"\xfb",
         )
         number = chance.randrange(len(packets))
-        packets[number] = _packet(1 + number, chance.choice(odd))
+        packets[number] = packet(1 + number, chance.choice(odd))
     else:
         number = chance.randrange(len(packets))
         payload = mutated(packets[number][4:] or b"\0", chance)
-        packets[number] = _packet(1 + number, payload[:60_000])
+        packets[number] = packet(1 + number, payload[:60_000])
     return b"".join(packets)
 
 
-def _bad_packet(packet: bytes, chance: random.Random) -> bytes:
+def _bad_packet(good: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.5:
-        return _packet(packet[3], mutated(packet[4:], chance)[:60_000])
-    return mutated(packet, chance)
+        return packet(good[3], mutated(good[4:], chance)[:60_000])
+    return mutated(good, chance)
 
 
 def greeting_payload(plugin: bytes = b"mysql_native_password", capabilities: int = 0x00AFF7FF & ~(1 << 11)) -> bytes:
@@ -223,7 +231,7 @@ def _switch(plugin: bytes) -> bytes:
     return b"\xfe" + plugin + b"\0" + b"abcdefghijklmnopqrst\0"
 
 
-def _packet(sequence: int, payload: bytes) -> bytes:
+def packet(sequence: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "little") + bytes((sequence & 0xFF,)) + payload
 
 
@@ -255,9 +263,9 @@ _PLUGINS = (
     b"",
 )
 _LOGINS = (
-    *(_packet(2, _switch(plugin)) for plugin in _PLUGINS),
-    _packet(2, b"\1\4"),
-    _packet(2, b"\1\3"),
-    _packet(2, b"\xfe"),
-    _packet(2, b"\xff"),
+    *(packet(2, _switch(plugin)) for plugin in _PLUGINS),
+    packet(2, b"\1\4"),
+    packet(2, b"\1\3"),
+    packet(2, b"\xfe"),
+    packet(2, b"\xff"),
 )

@@ -96,7 +96,7 @@ class _Upstream:
     def __init__(self, columns: list[str], rows: list[tuple[bytes | None, ...]]) -> None:
         self._columns, self._rows = tuple(columns), rows
 
-    def stream(self, sql: str) -> Iterator[Answer]:
+    def stream(self, sql: str, **_options: object) -> Iterator[Answer]:
         middle = len(self._rows) // 2
         for part in (self._rows[:middle], self._rows[middle:]):
             yield Answer(self._columns, (253,) * len(self._columns), part)

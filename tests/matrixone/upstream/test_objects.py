@@ -8,10 +8,12 @@ import pytest
 
 from matrixone.objects.errors import BadObjectName
 from matrixone.objects.stats import ObjectStats
+from matrixone.upstream import session as session_module
 from matrixone.upstream.errors import (
     BadAnswer,
     ConnectionLost,
     ObjectGone,
+    ObjectListTooLong,
     ObjectSizeMismatch,
     PartitionedTable,
     SnapshotGone,
@@ -145,7 +147,7 @@ class Scripted:
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
 
-    def stream(self, _sql: str) -> Iterator[Answer]:
+    def stream(self, _sql: str, **_options: object) -> Iterator[Answer]:
         return iter(self._answers)
 
     def read_row(self, _sql: str, *, longest: int) -> dict[str, memoryview | None]:
@@ -366,3 +368,22 @@ def test_a_chunk_without_a_column_is_refused():
     session: Any = Scripted(Answer(CHUNK_COLUMNS[:4], (252, 8, 3, 3), [(b"abc", b"3", b"1", b"1")]))
     with pytest.raises(BadAnswer, match="is_complete"):
         list(get_object(session, PUBLICATION, OBJECT, 3))
+
+
+def test_an_object_list_longer_than_allowed_is_not_read_to_its_end(play: Callable[..., Any]):
+    upstream = play("many_tables")
+    session = upstream.connect()
+    _snapshot(upstream, session, "xr_1")
+    with pytest.raises(ObjectListTooLong, match="longer than 5000 bytes"):
+        list(object_list(session, "xr_1", upstream.publication, against=None, longest=5000))
+    assert _list(upstream, session, "xr_1").num_rows == 60
+
+
+def test_long_rows_come_in_small_chunks(play: Callable[..., Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(session_module, "BYTES_A_CHUNK", 1000)
+    upstream = play("many_tables")
+    session = upstream.connect()
+    _snapshot(upstream, session, "xr_1")
+    batches = list(object_list(session, "xr_1", upstream.publication, against=None))
+    assert max(batch.num_rows for batch in batches) < 10
+    assert sum(batch.num_rows for batch in batches) == 60

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream.errors import ObjectListTooLong
 from matrixone.upstream.objects import OBJECT_LIST_SCHEMA
 from replication.errors import BadObjectList
 from replication.iteration.object_list import (
@@ -218,3 +219,25 @@ def test_a_difference_without_a_table_and_with_another() -> None:
     assert (rest.table_ids, rest.added.num_rows, rest.removed.num_rows) == ({2}, 1, 1)
     assert diff.without({1}).joined(diff.without({2})).table_ids == {1, 2}
     assert diff.without(()) is diff
+
+
+def test_a_list_that_never_ends_is_given_up_before_it_fills_the_memory():
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            taken += 1
+            yield from a_list([live(number) for number in range(100)])
+
+    with pytest.raises(ObjectListTooLong, match="more than 1000 rows"):
+        read_list(endless(), NAMES, "a test", most_rows=1000)
+    assert taken == 11
+
+
+def test_rows_of_tables_out_of_scope_do_not_count():
+    batches = [
+        batch for _ in range(50) for batch in a_list([live(number, table="out_of_scope") for number in range(100)])
+    ]
+    rows = read_list([*batches, *a_list([live(1)])], NAMES, "a test", most_rows=10)
+    assert rows.num_rows == 1
