@@ -48,6 +48,7 @@ class PasswordWanted(pymysql.err.OperationalError):
 
     def __init__(self, text: str) -> None:
         super().__init__(_ACCESS_DENIED, text)
+        self.text = text
 
 
 class _Refused:

@@ -187,7 +187,7 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = f"{number}: {error.args[1] if len(error.args) > 1 else error}"
     if isinstance(error, PasswordWanted):
-        return TargetWantsPassword(error.args[1], subject=subject)
+        return TargetWantsPassword(error.text, subject=subject)
     out_of_step = number in (0, CR.CR_MALFORMED_PACKET)  # PyMySQL gives no number where packets do not follow in order
     if lost or number in PASSING or out_of_step or isinstance(error, pymysql.err.InterfaceError):
         return TargetUnavailable(f"the target does not answer now ({text:.500})", subject=subject)
