@@ -7,13 +7,14 @@ Source: docs/upstream.md 5.4, 5.5 and "Checked on live clusters" (account sys re
 import logging
 import struct
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from matrixone.ddl.definition import enum_members
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import INDEX_TABLE_PREFIX, ROWID, Column, Kind, SqlType, Table
 from matrixone.upstream import statements
+from matrixone.upstream.created import creates_ordinary_table, ddl_from_created, has_temporary_name
 from matrixone.upstream.errors import (
     BadAnswer,
     BadCatalog,
@@ -31,6 +32,8 @@ from matrixone.upstream.session import Answer, Session, integer, text
 _TYPE = struct.Struct(">HHHHIII")
 _INDEX_KINDS = frozenset({"i", "fulltext", "metadata", "centroids", "entries", "hnsw_meta", "hnsw_storage"})
 _ENUM, _SET = 66, 28
+_WITH_DDL = (Kind.TABLE, Kind.PARTITION)
+TEMPORARY = "temporary"  # in the place of a relkind
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +50,7 @@ class Catalog:
     partitioned : names of the partitioned tables (the parents, of kind TABLE). The upstream cannot list the objects of
         a database that has one.
     unreplicated : name and relkind of every relation of kind OTHER: v view, S sequence, e external, cluster, and
-        unknown ones.
+        unknown ones; `temporary` for the temporary tables of sessions and their index tables.
     """
 
     database: str
@@ -73,7 +76,18 @@ def read_catalog(
     table_rows = session.read(statements.select_tables(owner, database, at.physical))
     column_rows = session.read(statements.select_columns(owner, database, at.physical))
     ddl_rows = _read_ddl(session, publication, database, snapshot_name, table_rows) if with_ddl else None
-    return tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, at=at)
+    created_rows = None
+    if _has_temporary_names(table_rows, database) or (with_ddl and _lacks_ddl(table_rows, ddl_rows)):
+        created_rows = session.read(statements.select_created(owner, database, at.physical))
+    return tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
+
+
+def temporary_tables(session: Session, publication: Publication, database: str, table_rows: Answer) -> frozenset[int]:
+    """The ids of temporary tables and their index tables among the database's rows of `mo_tables` of the present."""
+    if not _has_temporary_names(table_rows, database):
+        return frozenset()
+    created = session.read(statements.select_created(publication.publisher_id, database))
+    return _temporary(table_rows, database, _created_by_id(created))
 
 
 def index_tables(session: Session, publication: Publication, table_id: int, snapshot_name: str) -> tuple[str, ...]:
@@ -85,20 +99,31 @@ def index_tables(session: Session, publication: Publication, table_id: int, snap
 
 
 def tables_from_rows(
-    database_rows: Answer, table_rows: Answer, column_rows: Answer, ddl_rows: Answer | None, *, at: Timestamp
+    database_rows: Answer,
+    table_rows: Answer,
+    column_rows: Answer,
+    ddl_rows: Answer | None,
+    created_rows: Answer | None = None,
+    *,
+    at: Timestamp,
+    with_ddl: bool = True,
 ) -> Catalog:
-    """The catalog from rows of mo_database, mo_tables, mo_columns and get_ddl. Columns are found by name; additional
-    ones are ignored."""
+    """The catalog from rows of mo_database, mo_tables, mo_columns, get_ddl and, where a table has a temporary one's
+    name or no DDL text, `select_created`. Columns are found by name; additional ones are ignored."""
     found = list(database_rows.select("dat_id", "datname"))
     if not found:
         raise DatabaseMissing("the database does not exist at this snapshot", subject=f"snapshot at {at}")
     if len(found) > 1:
         raise BadCatalog(f"the database has {len(found)} rows in mo_database", subject=f"snapshot at {at}")
     database = text(found[0][1], "datname")
-    ddl = _ddl_by_id(ddl_rows)
-    columns = _columns_by_id(column_rows, ddl)
+    ddl, created = _ddl_by_id(ddl_rows), _created_by_id(created_rows)
+    columns = _columns_by_id(column_rows, {**created, **ddl})
+    temporary = _temporary(table_rows, database, created)
     tables, partitioned, unreplicated = [], [], []
-    for table, relkind, is_partitioned in _tables(table_rows, columns, ddl):
+    for found_table, relkind, is_partitioned in _tables(table_rows, columns, ddl, temporary):
+        table = found_table
+        if with_ddl and not table.ddl and table.kind in _WITH_DDL and table.id in created:
+            table = replace(table, ddl=ddl_from_created(table, created[table.id]))
         tables.append(table)
         if is_partitioned:
             partitioned.append(table.name)
@@ -141,7 +166,7 @@ def _zigzag(number: int) -> int:
 
 
 def kind_of(name: str, relkind: str) -> Kind:
-    """The kind of a row of `mo_tables`."""
+    """The kind of a row of `mo_tables` that is not a temporary table's."""
     if name.startswith(INDEX_TABLE_PREFIX) or relkind in _INDEX_KINDS:
         return Kind.INDEX
     if relkind == "partition":
@@ -149,10 +174,36 @@ def kind_of(name: str, relkind: str) -> Kind:
     return Kind.TABLE if relkind == "r" else Kind.OTHER
 
 
+def _has_temporary_names(rows: Answer, database: str) -> bool:
+    return any(has_temporary_name(text(name, "relname"), database) for (name,) in rows.select("relname"))
+
+
+def _temporary(rows: Answer, database: str, created: Mapping[int, str]) -> frozenset[int]:
+    """Ids of the temporary tables of all sessions, which are in the catalog like others: by their name, unless an
+    ordinary CREATE TABLE made a table of such a name. A hidden index table is named so only if its table is temporary.
+    """
+    found = set()
+    for rel_id, relname, relkind in rows.select("rel_id", "relname", "relkind"):
+        name = text(relname, "relname")
+        if has_temporary_name(name, database):
+            number, kind = integer(rel_id, f"rel_id of table {name}"), kind_of(name, text(relkind, "relkind"))
+            if kind is Kind.INDEX or not creates_ordinary_table(created.get(number, "")):
+                found.add(number)
+    return frozenset(found)
+
+
+def _lacks_ddl(rows: Answer, ddl_rows: Answer | None) -> bool:
+    known = set() if ddl_rows is None else {integer(number, "tableid") for (number,) in ddl_rows.select("tableid")}
+    return any(
+        kind_of(text(name, "relname"), text(relkind, "relkind")) in _WITH_DDL and integer(number, "rel_id") not in known
+        for number, name, relkind in rows.select("rel_id", "relname", "relkind")
+    )
+
+
 def _tables(
-    rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mapping[int, str]
+    rows: Answer, columns: Mapping[int, tuple[Column, ...]], ddl: Mapping[int, str], temporary: Collection[int]
 ) -> list[tuple[Table, str, bool]]:
-    """Each table with its relkind and whether it is partitioned."""
+    """Each table with its relkind, or `temporary`, and whether it is partitioned."""
     names = ("rel_id", "relname", "reldatabase", "relkind", "rel_comment", "partitioned", "rel_logical_id")
     tables = []
     for rel_id, relname, reldatabase, relkind, comment, partitioned, logical_id in rows.select(*names):
@@ -160,6 +211,8 @@ def _tables(
         what = f"table {name}"
         number = integer(rel_id, f"rel_id of {what}")
         kind = kind_of(name, relation)
+        if number in temporary:
+            kind, relation = Kind.OTHER, TEMPORARY
         if kind is not Kind.OTHER and not columns.get(number):
             raise BadCatalog("the table has no columns in mo_columns", subject=what)
         table = Table(
@@ -232,13 +285,19 @@ def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
     return {integer(table_id, "tableid"): _ddl_text(ddl) for table_id, ddl in rows.select("tableid", "tablesql")}
 
 
+def _created_by_id(rows: Answer | None) -> dict[int, str]:
+    if rows is None:
+        return {}
+    return {integer(number, "rel_id"): _ddl_text(cell) for number, cell in rows.select(*statements.CREATED_COLUMNS)}
+
+
 def _ddl_text(cell: bytes | None) -> str:
     """The DDL text, or nothing if it is not UTF-8: objects are replicated without it, and a target that needs it
     reports that table only."""
     try:
         return text(cell, "tablesql")
     except BadAnswer as error:
-        _log.warning("a DDL text is left out: %s", error.message)
+        _log.warning("a CREATE TABLE text is left out: %s", error.message)
         return ""
 
 
@@ -250,8 +309,9 @@ def _read_ddl(
     read has no DDL text.
 
     A name with a blank or a quote cannot be part of an internal command: for such a database all databases of the
-    account are read, and if that fails no table has a DDL text; likewise such a table in the reading one by one. Types
-    and columns come from the catalog in any case.
+    account are read, and if that fails no table has an answer here; likewise such a table in the reading one by one.
+    Their text is derived from the statement that created them, where that is possible (`ddl_from_created`). Types and
+    columns come from the catalog in any case.
     """
     passable = statements.can_be_word(database)
     ask = (snapshot, publication.publisher, publication.name)
@@ -264,8 +324,8 @@ def _read_ddl(
     answers = []
     for relname, relkind in table_rows.select("relname", "relkind"):
         name = text(relname, "relname")
-        has_ddl = kind_of(name, text(relkind, "relkind")) in (Kind.TABLE, Kind.PARTITION)
-        if not has_ddl or not statements.can_be_word(name):
+        has_ddl = kind_of(name, text(relkind, "relkind")) in _WITH_DDL
+        if not has_ddl or not statements.can_be_table_word(name):
             continue
         try:
             answers.append(session.read(statements.ddl(*ask, database, name)))

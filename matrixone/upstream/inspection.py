@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from matrixone.schema import Kind
 from matrixone.upstream import statements
-from matrixone.upstream.catalog import kind_of
+from matrixone.upstream.catalog import TEMPORARY, kind_of, temporary_tables
 from matrixone.upstream.errors import (
     BadAnswer,
     DatabaseMissing,
@@ -47,7 +47,8 @@ class DatabaseTables:
     ----------
     ids : of its ordinary tables.
     partitioned : names of partitioned tables; one of them makes the object list of the whole database fail.
-    unreplicated : name and relkind of relations without objects: v view, S sequence, e external, cluster.
+    unreplicated : name and relkind of relations that are not replicated: v view, S sequence, e external, cluster,
+        temporary.
     """
 
     ids: tuple[int, ...]
@@ -93,8 +94,10 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
             )
             for number, name, kind, parts in answer.select("rel_id", "relname", "relkind", "partitioned")
         ]
+        temporary = temporary_tables(session, publication, database, answer)
     except _NO_ANSWER:
         return None
+    found = [(number, name, TEMPORARY if number in temporary else kind, parts) for number, name, kind, parts in found]
     ordinary = tuple(number for number, name, kind, _ in found if kind_of(name, kind) is Kind.TABLE)
     partitioned = tuple(sorted(name for _, name, _, parts in found if parts))
     others = ((name, kind) for _, name, kind, _ in found if kind_of(name, kind) is Kind.OTHER)

@@ -12,6 +12,7 @@ from matrixone.sql.quoting import in_backquotes, quote_string
 from matrixone.upstream.errors import BadWord
 
 _WORD = re.compile(r"[^\s'\"`]+")
+_TABLE_WORD = re.compile(r"[^\s']+")  # what the server takes as the name of a table
 NOTHING = "-"  # in internal commands: no name
 
 DATABASE_COLUMNS = ("dat_id", "datname", "account_id", "dat_type")
@@ -26,6 +27,7 @@ TABLE_COLUMNS = (
     "partitioned",
     "rel_logical_id",
 )
+CREATED_COLUMNS = ("rel_id", "rel_createsql")
 COLUMN_COLUMNS = (
     "att_relname_id",
     "att_relname",
@@ -44,6 +46,11 @@ PUBLICATION_COLUMNS = ("account_id", "account_name", "pub_name", "database_name"
 def can_be_word(name: str) -> bool:
     """Whether this name can be part of an internal command."""
     return _WORD.fullmatch(name) is not None and name != NOTHING
+
+
+def can_be_table_word(name: str) -> bool:
+    """Whether this name of a table can be part of `ddl`."""
+    return _TABLE_WORD.fullmatch(name) is not None and name != NOTHING
 
 
 def word(name: str, what: str) -> str:
@@ -120,7 +127,9 @@ def ddl(snapshot: str, publisher: str, publication: str, database: str | None, t
     """The CREATE statements of one table; of all tables of the database (table None); of all databases (both None)."""
     level = "account" if database is None else "database" if table is None else "table"
     scope = NOTHING if database is None else word(database, "database")
-    single = NOTHING if table is None else word(table, "table")
+    if table is not None and not can_be_table_word(table):
+        raise BadWord("the table name cannot be passed to the upstream", subject=f"table {table!r}")
+    single = NOTHING if table is None else table
     source = f"{stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
     return f"__++__internal_get_ddl {source} {level} {scope} {single}"
 
@@ -157,6 +166,12 @@ def select_tables(account_id: int, database: str, physical: int | None = None, t
     if table is not None:
         where += f" AND relname = {string(table)}"
     return f"SELECT {', '.join(TABLE_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_created(account_id: int, database: str, physical: int | None = None) -> str:
+    """The statements that created the database's tables."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    return f"SELECT {', '.join(CREATED_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
 
 
 def select_columns(account_id: int, database: str, physical: int) -> str:
