@@ -42,7 +42,7 @@ from replication.delta.split import run_split
 from replication.schema.dialects import Dialect
 from replication.targets.base import LoadPart
 from replication.targets.encoding import FORMAT, encode, load_columns, load_statement
-from replication.targets.plan import target_of
+from replication.targets.own_tables import target_of
 from replication.targets.sync import LOAD_ROWS
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb, find_program, running

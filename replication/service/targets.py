@@ -8,17 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from replication.errors import BadSetting, TargetExists, TargetInUse
 from replication.schema.policy import DdlPolicy
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.subscription import check_subscription_name
-from replication.state.targets import Target, TargetRecords, TargetState
+from replication.state.targets import Target, TargetRecords, TargetState, known_definitions
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.base import TableState
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetTableUnknown
+from replication.targets.own_tables import OwnTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,15 @@ def address_of(target: Target) -> Address:
 def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
     """A session with the target's database. Raises what `DatabaseTarget.open` raises."""
     password = workspace.vault.open(target.sealed_password)
-    with DatabaseTarget(address_of(target), password, target.task_id) as opened:
+    with _database(workspace, address_of(target), password, target.task_id, target.as_text) as opened:
         yield opened
+
+
+def _database(
+    workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
+) -> DatabaseTarget:
+    own = OwnTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
+    return DatabaseTarget(address, password, task_id, own=own)
 
 
 def add(
@@ -67,7 +76,7 @@ def add(
         known = address_of(other)
         if other.name == target_name or _server_and_database(known) == _server_and_database(address):
             raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
-    with DatabaseTarget(address, password, records.task_id) as opened:
+    with _database(workspace, address, password, records.task_id, as_text) as opened:
         dialect = opened.dialect
     now = datetime.fromtimestamp(workspace.clock(), UTC)
     target = Target(
@@ -109,7 +118,7 @@ def alter(
                 subject="--to",
                 remedy="Add another target for another database.",
             )
-        with DatabaseTarget(address, password, records.task_id) as opened:
+        with _database(workspace, address, password, records.task_id, (*target.as_text, *as_text)) as opened:
             if target.lsn is not None and not opened.tables():
                 raise BadSetting(
                     "the database at that address has no table of this subscription",

@@ -15,13 +15,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from matrixone.schema import integer_of, text_of
+from matrixone.schema import Table, integer_of, text_of
 from replication.errors import TargetExists, TargetMissing
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
-from replication.state.tables import points, targets
+from replication.state.tables import points, table_points, targets
 
 
 class TargetState(StrEnum):
@@ -195,6 +195,16 @@ def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
     )
     with transaction(engine) as connection:
         return [row.needed_lsn for row in fetch(connection, query)]
+
+
+@repeatable
+def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
+    """Every definition of a table that a point of the subscription has, each once. Raises StateUnreadable."""
+    query = sa.select(table_points.c.table_schema).where(table_points.c.task_id == task_id).distinct()
+    with transaction(engine) as connection:
+        rows = fetch(connection, query)
+    with understood("a stored definition cannot be read", f"task {task_id}"):
+        return [Table.from_json(json.loads(row.table_schema)) for row in rows]
 
 
 @repeatable

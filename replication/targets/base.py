@@ -206,9 +206,9 @@ class Destination(Protocol):
         """
         ...
 
-    def alter(self, tables: Sequence[TargetTable], statements: Sequence[str]) -> None:
-        """Run statements that change the live tables with these ids into what is given here (new columns, new names).
-        Locations do not move.
+    def alter(self, tables: Sequence[TargetTable]) -> None:
+        """Change the live tables with these ids into what is given here: new names for any number of tables, or a new
+        definition for one. Locations do not move.
 
         Before a statement runs, the destination stores what it is and how to find out whether it has run. So after a
         kill the next `open` runs what is missing, and nothing twice. `tables` are all tables whose definition or name

@@ -30,10 +30,11 @@ from replication.errors import CheckpointUnknown, PointTooOld
 from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
 from replication.schema.statements import drop_table, make_shadow, shadow_name, show_loaded
-from replication.schema.sync_mark import release
+from replication.schema.sync_mark import Release, release
 from replication.state.tables import checkpoints
 from replication.targets.address import Address
 from replication.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable
+from replication.targets.changes import change_statements
 from replication.targets.encoding import LoadColumn, load_columns
 from replication.targets.errors import (
     TargetChangeStuck,
@@ -44,7 +45,9 @@ from replication.targets.errors import (
     TargetUnavailable,
     TargetUnsupported,
 )
-from replication.targets.intents import Intent, Intents, all_names
+from replication.targets.intent_statements import Place, intent_statements
+from replication.targets.intents import ChangeOf, Intent, Intents, all_names
+from replication.targets.own_tables import OwnTables
 from replication.targets.ownership import Ownership, name_of, names_of
 from replication.targets.registry import TARGET_METADATA, Registry
 from replication.targets.session import TargetSession
@@ -61,6 +64,7 @@ class DatabaseTarget:
     Parameters
     ----------
     task_id : the subscription's, to which registry, points and lock belong.
+    own : our own definitions of the tables. Without them nothing that the registry has is trusted.
     connections : how many an initial load uses.
     lock_seconds : how long `open` waits for another session to end.
     """
@@ -71,6 +75,7 @@ class DatabaseTarget:
         password: str | None,
         task_id: str,
         *,
+        own: OwnTables | None = None,
         connections: int = _CONNECTIONS,
         lock_seconds: float = _LOCK_SECONDS,
     ) -> None:
@@ -78,7 +83,8 @@ class DatabaseTarget:
         self._session = TargetSession(address, password, task_id)
         self._registry = Registry(task_id)
         self._ownership = Ownership(self._session, self._registry, self._note_dropped)
-        self._intents = Intents(self._session, task_id, self._finish)
+        self._own = own if own is not None else OwnTables()
+        self._intents = Intents(self._session, task_id, self._finish, self._statements)
         self._connections, self._lock_seconds = connections, lock_seconds
         self._checkpoint: Checkpoint | None = None
         self._tables: dict[int, tuple[TargetTable, TableState]] = {}
@@ -88,6 +94,7 @@ class DatabaseTarget:
     # ---- session
 
     def open(self) -> None:
+        self._own.prepare()
         self._session.open(self._lock_seconds)
         try:
             if not self._session.dialect.speaks_mysql:
@@ -227,6 +234,7 @@ class DatabaseTarget:
         replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is TableState.LIVE]
         shadow = replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
         with self._session.typed(subject):
+            self._check_names(replaced)
             self._ownership.check_free([table], replaced)
             self._ownership.check_ours(replaced, may_be_missing=True)
             done = self._begin_load(table, shadow, location, parts)
@@ -246,26 +254,34 @@ class DatabaseTarget:
 
     # ---- definitions
 
-    def alter(self, tables: Sequence[TargetTable], statements: Sequence[str]) -> None:
+    def alter(self, tables: Sequence[TargetTable]) -> None:
         before = [self._live(table.id) for table in tables]
         subject = ", ".join(f"table {table.qualified_name}" for table in before[:2])
         with self._session.typed(subject):
             self._ownership.check_ours(before)
             self._ownership.check_free(tables, before)
-            self._intents.run(Intent(tuple(statements), all_names(names_of(before), names_of(tables)), tuple(tables)))
+            names = all_names(names_of(before), names_of(tables))
+            self._intents.run(Intent(ChangeOf.ALTER, change_statements(before, tables), names, tuple(tables)))
 
     def drop(self, table_ids: Sequence[int]) -> None:
         with self._session.typed(self._session.subject):
             with self._session.transaction() as connection:
                 loading = self._registry.loads(connection)
             live = [self._tables[table_id][0] for table_id in table_ids if self._state(table_id) is TableState.LIVE]
+            self._check_names(live)
             self._ownership.check_ours(live, may_be_missing=True)
             names = [
                 *names_of(live),
                 *((self.address.database, self._shadow_name("load", one)) for one in table_ids if one in loading),
             ]
             self._intents.run(
-                Intent(tuple(map(drop_table, names)), tuple(names), gone=tuple(table_ids), loaded=tuple(table_ids))
+                Intent(
+                    ChangeOf.DROP,
+                    tuple(map(drop_table, names)),
+                    tuple(names),
+                    gone=tuple(table_ids),
+                    loaded=tuple(table_ids),
+                )
             )
 
     def forget(self, table_ids: Sequence[int]) -> None:
@@ -275,16 +291,16 @@ class DatabaseTarget:
                     "the table is live: it can be dropped or released", subject=f"table id {table_id}"
                 )
         with self._session.typed(self._session.subject):
-            self._finish(Intent((), (), gone=tuple(table_ids)), _no_rows)
+            self._finish(Intent(ChangeOf.DROP, (), (), gone=tuple(table_ids)), _no_rows)
 
     def release(self, table_id: int) -> tuple[str, ...]:
         table = self._live(table_id)
         with self._session.typed(f"table {table.qualified_name}"):
             self._ownership.check_ours([table])
-            made = release(table.create, table.stripped or {}, table.disabled or {}, self.dialect)
+            made = self._release_of(table)
             names, optional = (name_of(table),), tuple(made.optional)
             refused = self._intents.run(
-                Intent(made.statements, names, (table,), TableState.RELEASED, optional=optional)
+                Intent(ChangeOf.RELEASE, made.statements, names, (table,), TableState.RELEASED, optional=optional)
             )
         return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
 
@@ -325,7 +341,25 @@ class DatabaseTarget:
             raise TargetTableUnknown(f"the table is {state}", subject=subject)
         if table_id in self._intents.stuck:
             raise TargetChangeStuck(self._intents.stuck[table_id], subject=subject)
+        self._check_names([table])
         return table
+
+    def _check_names(self, tables: Iterable[TargetTable]) -> None:
+        """Raises TargetRegistryEdited if the registry names a table that is not one of this subscription's."""
+        for table in tables:
+            self._own.check_name(table, self.address.database)
+
+    def _release_of(self, table: TargetTable) -> Release:
+        """What ends the sync of a table. Expressions come from our own definition of it, never from the registry."""
+        own = self._own.expected(table, self.dialect)
+        return release(own.create, own.stripped or {}, own.disabled or {}, self.dialect)
+
+    def _statements(self, intent: Intent) -> tuple[str, ...]:
+        """Those of an intent that an earlier session has stored. Raises TargetRegistryEdited."""
+        with self._session.transaction() as connection:
+            loading = self._registry.loads(connection)
+        place = Place(self.address.database, self.dialect, self.task_id)
+        return intent_statements(intent, place, self._own, self._tables, loading)
 
     def _has_reached(self, table_id: int, location: Location, subject: str) -> bool:
         reached = self._points.reached(table_id)
@@ -385,7 +419,9 @@ class DatabaseTarget:
             [(database, self._shadow_name("old", old.id)) for old in replaced],
         )
         points = ((table.id, location),)
-        self._intents.run(Intent(statements, names, (table,), points=points, gone=tuple(gone), loaded=(table.id,)))
+        self._intents.run(
+            Intent(ChangeOf.SHOW, statements, names, (table,), points=points, gone=tuple(gone), loaded=(table.id,))
+        )
 
     def _finish(self, intent: Intent, forget: Callable[[sa.Connection], None]) -> None:
         """Register what an intent's statements have led to, in one transaction (`Intents`)."""

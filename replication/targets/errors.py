@@ -35,6 +35,19 @@ class TargetAhead(Terminal):
     )
 
 
+class TargetRegistryEdited(Terminal):
+    """A row of the program's own tables in the target is not what this subscription's own data gives: somebody else
+    wrote it, or it is about a definition that no kept point has. Nothing that it asks for was run."""
+
+    code = "TARGET_REGISTRY_EDITED"
+    about = "target or table"
+    default_remedy = (
+        "Find out who can write to the target's `ccpr_` tables; nobody but the program's login should. A row of "
+        "`ccpr_intents` can be deleted by hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`. "
+        "A table of `ccpr_registry` that is not in the subscription can be deleted there, too."
+    )
+
+
 class TargetOutcomeUnknown(Unknown):
     """The connection was lost while a transaction was being committed, and the target does not answer whether it
     was."""

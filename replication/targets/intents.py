@@ -1,18 +1,25 @@
 """Changes of definitions in a target, where they cannot be in a transaction: an intent is stored before they run.
 
-An intent is a row with all statements of a change, how many of them have run, and a digest of the definitions of all
-tables concerned as they were before the next one. After a kill the digest says whether that one ran: the tables are
-ours alone, and a single statement runs completely or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that
-changes no definition may run twice; then it changes nothing the second time. A change that was begun is always
-completed. The registry and the points follow in the transaction that deletes the intent.
+An intent is a row that says what is changed (its kind, the tables, their ids), how many of its statements have run, and
+a digest of the definitions of all tables concerned as they were before the next one. The statements are in the row for
+people and for comparison: what another session continues is made again from our own data
+(`replication.targets.intent_statements`), and has to be equal.
+
+After a kill the digest says whether that statement ran: the tables are ours alone, and a single statement runs
+completely or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that changes no definition may run twice; then
+it changes nothing the second time. A change that was begun is always completed. The registry and the points follow in
+the transaction that deletes the intent.
+
+A row of 0.1.0 has no kind; it follows from the rest.
 """
 
 import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import pymysql
@@ -27,13 +34,31 @@ from replication.targets.errors import (
     TargetChangeStuck,
     TargetDenied,
     TargetRefused,
+    TargetRegistryEdited,
     TargetUnavailable,
     TargetValueRefused,
 )
-from replication.targets.registry import intents, table_from_json, table_json, unreadable
+from replication.targets.registry import (
+    MAX_TEXT,
+    intents,
+    json_of,
+    stored_text,
+    table_from_json,
+    table_json,
+    unreadable,
+)
 from replication.targets.session import TargetSession, typed_error
 
 _log = logging.getLogger(__name__)
+
+
+class ChangeOf(StrEnum):
+    """What an intent does."""
+
+    ALTER = "alter"  # definitions or names of live tables
+    SHOW = "show"  # a loaded table takes its name, and the place of those that it replaces
+    DROP = "drop"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +67,7 @@ class Intent:
 
     Attributes
     ----------
+    kind : see `ChangeOf`.
     names : every table that a statement makes, changes, renames or drops, by each name that it has meanwhile.
     tables : registered then, in `state`.
     points : their locations then; a table that is not named keeps its location.
@@ -50,6 +76,7 @@ class Intent:
     optional : numbers of the statements that the server may refuse: then the next one is run.
     """
 
+    kind: ChangeOf
     statements: tuple[str, ...]
     names: tuple[Name, ...]
     tables: tuple[TargetTable, ...] = ()
@@ -61,6 +88,7 @@ class Intent:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "kind": self.kind.value,
             "statements": list(self.statements),
             "names": [list(name) for name in self.names],
             "tables": [table_json(table) for table in self.tables],
@@ -77,14 +105,25 @@ class Intent:
         points = (
             (integer_of(table_id), Location(integer_of(lsn), integer_of(ts))) for table_id, lsn, ts in value["points"]
         )
+        tables, state = tuple(map(table_from_json, value["tables"])), TableState(value["state"])
+        loaded = tuple(map(integer_of, value["loaded"]))
+        if "kind" in value:
+            kind = ChangeOf(value["kind"])
+        elif state is TableState.RELEASED:
+            kind = ChangeOf.RELEASE
+        elif tables:
+            kind = ChangeOf.SHOW if loaded else ChangeOf.ALTER
+        else:
+            kind = ChangeOf.DROP
         return cls(
+            kind,
             tuple(map(text_of, value["statements"])),
             tuple((text_of(database), text_of(name)) for database, name in value["names"]),
-            tuple(map(table_from_json, value["tables"])),
-            TableState(value["state"]),
+            tables,
+            state,
             tuple(points),
             tuple(map(integer_of, value["gone"])),
-            tuple(map(integer_of, value["loaded"])),
+            loaded,
             tuple(map(integer_of, value.get("optional", ()))),
         )
 
@@ -97,6 +136,34 @@ class Intent:
         return ", ".join(f"table {database}.{name}" for database, name in self.names[:2]) or "target"
 
 
+@dataclass(frozen=True, slots=True)
+class StoredIntent:
+    """A row of `ccpr_intents`.
+
+    Attributes
+    ----------
+    place : how many statements have run.
+    before : digest of the definitions before the next one.
+    """
+
+    key: str
+    intent: Intent
+    place: int
+    before: str
+
+
+def intent_row(row: Mapping[Any, Any]) -> StoredIntent:
+    """A row as the target has it, which is foreign input. Raises StateUnreadable."""
+    try:
+        intent = Intent.from_json(json_of(row["change"]))
+        place = integer_of(row["next_statement"])
+        if not 0 <= place <= len(intent.statements):
+            raise ValueError(f"it has no statement {place}")
+        return StoredIntent(stored_text(row["id"]), intent, place, stored_text(row["before"], MAX_TEXT))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise unreadable(f"row {row['id']!s:.80} of ccpr_intents", error) from error
+
+
 class Intents:
     """The intents of one subscription.
 
@@ -104,12 +171,17 @@ class Intents:
     ----------
     finish : registers what an intent has led to, in one transaction. It calls its second argument in there, which
         deletes the intent.
+    statements : those of an intent, made from our own data; raises TargetRegistryEdited if it is not ours.
     """
 
     def __init__(
-        self, session: TargetSession, task_id: str, finish: Callable[[Intent, Callable[[sa.Connection], None]], None]
+        self,
+        session: TargetSession,
+        task_id: str,
+        finish: Callable[[Intent, Callable[[sa.Connection], None]], None],
+        statements: Callable[[Intent], tuple[str, ...]],
     ) -> None:
-        self._session, self._task_id, self._finish = session, task_id, finish
+        self._session, self._task_id, self._finish, self._statements = session, task_id, finish, statements
         self.stuck: dict[int, str] = {}  # table id -> why its intent cannot be continued
 
     def run(self, intent: Intent) -> dict[int, str]:
@@ -130,27 +202,38 @@ class Intents:
         return self._continue(key, intent, 0)
 
     def recover(self) -> None:
-        """Complete what an earlier session has begun; what cannot be is in `stuck`. Raises TargetUnavailable,
-        StateUnreadable."""
+        """Complete what an earlier session has begun; what cannot be is in `stuck`. No statement of any row runs unless
+        all rows are ours. Raises TargetUnavailable, StateUnreadable, TargetRegistryEdited."""
         self.stuck = {}
         with self._session.transaction() as connection:
             rows = connection.execute(sa.select(intents).where(intents.c.task_id == self._task_id)).all()
-        for row in rows:
-            try:
-                intent = Intent.from_json(json.loads(row.change))
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise unreadable(f"row {row.id} of ccpr_intents", error) from error
-            place = row.next_statement
+        found = [intent_row(row._mapping) for row in rows]
+        for stored in found:
+            self._check_ours(stored)
+        for stored in found:
+            intent, place = stored.intent, stored.place
             with self._session.transaction() as connection:
                 now = self._digest(intent)
-                if place < len(intent.statements) and now != row.before:
+                if place < len(intent.statements) and now != stored.before:
                     place += 1
-                    self._note(connection, row.id, place, now)
+                    self._note(connection, stored.key, place, now)
             try:
-                self._continue(row.id, intent, place)
+                self._continue(stored.key, intent, place)
             except (TargetChangeStuck, TargetRefused, TargetDenied, TargetValueRefused) as error:
                 # Stuck, or undone as if it had never begun.
                 _log.warning("a change that was begun cannot be continued: %s", error)
+
+    def _check_ours(self, stored: StoredIntent) -> None:
+        """Raises TargetRegistryEdited."""
+        subject = f"row {stored.key:.80} of ccpr_intents"
+        try:
+            made = self._statements(stored.intent)
+        except TargetRegistryEdited as error:
+            raise TargetRegistryEdited(f"{error.subject}: {error.message}", subject=subject) from error
+        if made != stored.intent.statements:
+            raise TargetRegistryEdited(
+                "its statements are not those that are made here for this change", subject=subject
+            )
 
     def _continue(self, key: str, intent: Intent, first: int) -> dict[int, str]:
         """Run the statements from one on, and register what they lead to."""

@@ -25,17 +25,18 @@ from replication.errors import DdlWaits, NameTaken
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy, Decision, decide
-from replication.schema.render import Alteration, alter_table, rename_tables, target_table
+from replication.schema.render import Alteration, alter_table, rename_tables
 from replication.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
-from replication.schema.sync_mark import NotSyncable, for_sync
+from replication.schema.sync_mark import NotSyncable
 from replication.schema.table_changes import ChangeKind, TableChange, diff_catalogs
 from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
 from replication.schema.types import TargetUnfit
 from replication.targets.base import Registered, TableState, TargetTable
+from replication.targets.changes import change_statements
 from replication.targets.errors import TargetChangeStuck, TargetTableDropped
+from replication.targets.own_tables import RETIRED, columns_as_text, named, target_of
 
 S = TypeVar("S", bound="TableStep")
-_RETIRED, _SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no user's table has
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class TargetRules:
     task_id: str = ""
 
     def columns_as_text(self, table: str) -> list[str]:
-        return [name.rpartition(".")[2] for name in self.as_text if name.rpartition(".")[0] == table]
+        return columns_as_text(self.as_text, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,21 +179,9 @@ def plan_target(
 def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[TargetTable], list[str]]:
     """The tables that are renamed first, with their new names, and the one statement for it. Both empty if there are
     none."""
-    moved = _moves(plan)
-    freed = {live[table_id].name for table_id in moved}
-    first, last = [], []
-    for table_id, name in moved.items():
-        old = live[table_id]
-        here, there = quoted((old.database, old.name)), quoted((old.database, name))
-        if name in freed:  # another table has it before the statement
-            between = quoted((old.database, _SWAPPING.format(table_id)))
-            first.append((here, between))
-            last.append((between, there))
-        else:
-            first.append((here, there))
-    return [_named(live[table_id], name) for table_id, name in moved.items()], [
-        rename_tables([*first, *last])
-    ] if first else []
+    moves = _moves(plan)
+    moved = [named(live[table_id], name) for table_id, name in moves.items()]
+    return moved, list(change_statements([live[table_id] for table_id in moves], moved))
 
 
 def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
@@ -221,12 +210,8 @@ def _moves(plan: TargetPlan) -> dict[int, str]:
     }
     taken = set(moved.values())
     return moved | {
-        step.id: _RETIRED.format(step.id) for step in plan.of(Drop) if step.before and step.before.name in taken
+        step.id: RETIRED.format(step.id) for step in plan.of(Drop) if step.before and step.before.name in taken
     }
-
-
-def _named(table: TargetTable, name: str) -> TargetTable:
-    return replace(table, name=name, create=format_create_table(replace(parse_create_table(table.create), name=name)))
 
 
 def _with_statements(rules: TargetRules, plan: TargetPlan, live: Mapping[int, TargetTable]) -> TargetPlan:
@@ -312,14 +297,6 @@ def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
     return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
 
 
-def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Sequence[str] = ()) -> TargetTable:
-    """The table for a database, with remarks about what differs from the source. Raises TargetUnfit, NotSyncable,
-    DdlUnreadable."""
-    target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
-    synced = for_sync(target.create, dialect)
-    return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
-
-
 def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> TableStep | None:
     """The step for a table whose source is the same. An interrupted attempt may have left statements that had to wait
     for the rows."""
@@ -341,8 +318,9 @@ def _build(table: Table, wanted: TargetTable, before: TargetTable | None) -> Bui
 
 def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | None:
     """None if it has to be rebuilt (docs/requirements.md N4)."""
-    old, new = replace(parse_create_table(before.create), name=wanted.name), parse_create_table(wanted.create)
-    alteration = alter_table(before.source, table, old, new)
+    old = named(before, wanted.name)  # it is renamed before all steps
+    new = parse_create_table(wanted.create)
+    alteration = alter_table(before.source, table, parse_create_table(old.create), new)
     if alteration is None:
         return None
     # Existing rows would get the default; in the source they have their former value, mostly NULL.
@@ -357,8 +335,8 @@ def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | 
         before=before,
         wanted=wanted,
         between=between,
-        first=alteration.before_rows,
-        last=alteration.after_rows,
+        first=change_statements([old], [between]),
+        last=change_statements([between], [wanted]),
     )
 
 

@@ -10,18 +10,24 @@ They have a MetaData of their own: the catalog database has none of them.
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from matrixone.ddl.parser import parse_create_table
 from matrixone.schema import Table, integer_of, text_of
+from matrixone.sql.errors import DdlUnreadable
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
 from replication.state.tables import LONG_TEXT, TABLE_OPTIONS
 from replication.targets.base import LoadPart, TableState, TargetTable
 
 TARGET_METADATA = sa.MetaData()
+MAX_TEXT = 64 << 20  # characters of one value; a definition is far shorter
+_MAX_KEY = 64
+_PLAIN = re.compile(r"[A-Za-z0-9_]*")  # words of a definition that are written without quotes
 # Column -> type, collation, and whether it is in the primary key, as the server reports them.
 ColumnFacts: TypeAlias = dict[str, list[str | None]]
 
@@ -90,12 +96,78 @@ def table_from_json(value: Mapping[str, Any]) -> TargetTable:
     stripped, disabled = value["erased"], value["suspended"]
     if not isinstance(stripped, dict) or not isinstance(disabled, dict):
         raise TypeError("erased and suspended have to be JSON objects")
-    return TargetTable(Table.from_json(value["source"]), database, name, create, stripped, disabled)
+    table = TargetTable(Table.from_json(value["source"]), database, name, create, stripped, disabled)
+    _check_create(table)
+    return table
+
+
+def _check_create(table: TargetTable) -> None:
+    """Raises ValueError for a definition that no synced table has: it is read again for the staging of its rows, and
+    for its release."""
+    try:
+        create = parse_create_table(table.create)
+    except DdlUnreadable as error:
+        raise ValueError(error.message) from error
+    if (create.database, create.name) != (table.database, table.name):
+        raise ValueError("the definition is of another table than the row")
+    acting = any(column.generated or column.auto_increment or column.on_update for column in create.columns)
+    bare = [word for column in create.columns for word in (column.type.name, column.charset, column.collation)]
+    options = dict(create.options)
+    plain = all(_PLAIN.fullmatch(word) for word in (*bare, *options.values()))
+    others = create.checks or create.foreign_keys or create.partition_by or create.properties or create.cluster_by
+    if (
+        acting
+        or others
+        or not plain
+        or len(options) < len(create.options)
+        or options.keys() - {"ENGINE", "DEFAULT CHARSET", "COLLATE"}
+    ):
+        raise ValueError("the definition has what a synced table does not have")
+    if options.get("ENGINE", "InnoDB") != "InnoDB":
+        raise ValueError("the definition has another storage engine")
+
+
+def json_of(value: object) -> Any:
+    """The JSON in a stored text. Raises ValueError, TypeError, RecursionError."""
+    return json.loads(stored_text(value, MAX_TEXT))
+
+
+def stored_text(value: object, most: int = _MAX_KEY) -> str:
+    """Raises ValueError or TypeError for a value that is not text, or is longer than `most`."""
+    text = text_of(value)
+    if len(text) > most:
+        raise ValueError(f"a text of {len(text)} characters")
+    return text
 
 
 def unreadable(subject: str, error: Exception) -> StateUnreadable:
     """The error for a row that this program would not have written."""
     return StateUnreadable(f"a row cannot be read: {error}", subject=subject, remedy="Restore the target's table.")
+
+
+def registry_row(row: Mapping[Any, Any]) -> tuple[TargetTable, TableState]:
+    """A row of `ccpr_registry`, which is foreign input. Raises StateUnreadable."""
+    try:
+        value = {"database": stored_text(row["table_schema"]), "name": stored_text(row["table_name"])}
+        parts = {key: json_of(row[key]) for key in ("source", "erased", "suspended")}
+        table = table_from_json({**value, "create": stored_text(row["create_text"], MAX_TEXT), **parts})
+        if integer_of(row["table_id"]) != table.id:
+            raise ValueError(f"its definition is of table id {table.id}")
+        return table, TableState(row["state"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        name = f"{row['table_schema']!s:.80}.{row['table_name']!s:.80}"
+        raise unreadable(f"table {name} in ccpr_registry", error) from error
+
+
+def load_row(row: Mapping[Any, Any]) -> tuple[Location, TargetTable]:
+    """A row of `ccpr_loads`, which is foreign input. Raises StateUnreadable."""
+    try:
+        table = table_from_json(json_of(row["definition"]))
+        if integer_of(row["table_id"]) != table.id:
+            raise ValueError(f"its definition is of table id {table.id}")
+        return Location(integer_of(row["lsn"]), integer_of(row["snapshot_ts"])), table
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise unreadable(f"table {row['table_id']!s:.40} in ccpr_loads", error) from error
 
 
 class Registry:
@@ -108,19 +180,15 @@ class Registry:
         """Raises StateUnreadable."""
         found = {}
         for row in connection.execute(sa.select(registry).where(registry.c.task_id == self._task_id)):
-            value = {"database": row.table_schema, "name": row.table_name, "create": row.create_text}
-            try:
-                parts = {key: json.loads(getattr(row, key)) for key in ("source", "erased", "suspended")}
-                found[integer_of(row.table_id)] = table_from_json({**value, **parts}), TableState(row.state)
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise unreadable(f"table {row.table_schema}.{row.table_name} in ccpr_registry", error) from error
+            table, state = registry_row(row._mapping)
+            found[table.id] = table, state
         return found
 
     def columns_made(self, connection: sa.Connection, table_id: int) -> ColumnFacts:
         """A table's columns as `put` stored them; empty for an unknown table. Raises StateUnreadable."""
         text = connection.scalar(sa.select(registry.c.columns_there).where(*self._of(registry, table_id)))
         try:
-            found = json.loads(text) if text is not None else {}
+            found = json_of(text) if text is not None else {}
             return {
                 text_of(name): [value if value is None else text_of(value) for value in values]
                 for name, values in found.items()
@@ -171,11 +239,8 @@ class Registry:
         """Loads that were begun, by table id. Raises StateUnreadable."""
         found = {}
         for row in connection.execute(sa.select(loads).where(loads.c.task_id == self._task_id)):
-            try:
-                table = table_from_json(json.loads(row.definition))
-                found[integer_of(row.table_id)] = Location(integer_of(row.lsn), integer_of(row.snapshot_ts)), table
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise unreadable(f"table {row.table_id} in ccpr_loads", error) from error
+            location, table = load_row(row._mapping)
+            found[table.id] = location, table
         return found
 
     def take_load(self, connection: sa.Connection, table_id: int, fence: str) -> None:
@@ -200,8 +265,12 @@ class Registry:
             connection.execute(place.delete().where(*self._of(place, table_id)))
 
     def parts(self, connection: sa.Connection, table_id: int) -> set[str]:
-        """Keys of the pieces that are stored."""
-        return set(connection.scalars(sa.select(load_parts.c.part).where(*self._of(load_parts, table_id))))
+        """Keys of the pieces that are stored. Raises StateUnreadable."""
+        stored = connection.scalars(sa.select(load_parts.c.part).where(*self._of(load_parts, table_id)))
+        try:
+            return {stored_text(key) for key in stored}
+        except (ValueError, TypeError) as error:
+            raise unreadable(f"a piece of table {table_id} in ccpr_load_parts", error) from error
 
     def parts_with_present_keys(self, connection: sa.Connection, table_id: int, parts: Sequence[LoadPart]) -> set[str]:
         """As `parts`. Keys that an earlier release stored are replaced by the pieces' present ones."""

@@ -238,7 +238,7 @@ class TargetSync:
                 return registered, plan
             self._confirm()
             try:
-                self._destination.alter(moved, statements)
+                self._destination.alter(moved)
             except FileRequestRefused:
                 raise
             except Terminal as error:
@@ -278,10 +278,10 @@ class TargetSync:
     def _alter(self, step: Alter) -> None:
         assert step.between is not None
         assert step.wanted is not None
-        self._destination.alter([step.between], step.first)
+        self._destination.alter([step.between])
         applied = self._sync_rows(step.id, self._destination.points()[step.id])
         if step.last:
-            self._destination.alter([step.wanted], step.last)
+            self._destination.alter([step.wanted])
         self._note(step.wanted, "altered", applied)
 
     def _build(self, step: Build, replaces: Sequence[int], *, again: bool = False) -> None:

@@ -5,6 +5,7 @@ from tests.hostile.targets.client import HostileServers
 from tests.hostile.targets.lists import ObjectLists, Stats
 from tests.hostile.targets.mirror_files import ArrowFiles, Points
 from tests.hostile.targets.objects import Objects
+from tests.hostile.targets.registry import RegistryRows
 from tests.hostile.targets.server import HostileClients
 from tests.hostile.targets.target_server import HostileTargets
 from tests.hostile.targets.values import Catalogs, Values
@@ -22,10 +23,11 @@ _KINDS = {
         HostileClients,
         HostileServers,
         HostileTargets,
+        RegistryRows,
     )
 }
 SHARES = {
-    "objects": 50,
+    "objects": 48,
     "stats": 8,
     "lists": 2,
     "arrow_files": 12,
@@ -35,6 +37,7 @@ SHARES = {
     "clients": 2,
     "servers": 1,
     "target_servers": 1,
+    "registry": 2,
 }
 assert SHARES.keys() == _KINDS.keys()
 

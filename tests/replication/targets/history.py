@@ -20,8 +20,8 @@ from replication.targets.address import parse_target_uri
 from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
 from replication.targets.loading import LoadingConnection
-from replication.targets.plan import target_of
-from tests.replication.targets.target_database import Part, source_table
+from replication.targets.own_tables import target_of
+from tests.replication.targets.target_database import EveryDefinition, Part, source_table
 
 FIRST = (
     "CREATE TABLE `t` (`id` bigint NOT NULL, `v` varchar(20) DEFAULT NULL, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
@@ -73,11 +73,7 @@ def sync_target(target: DatabaseTarget, database: str) -> None:
 def widen(target: DatabaseTarget, database: str, at: Location) -> None:
     wider = target_of(source_table(RENAMED), Dialect.MARIADB, database)
     if target.tables()[1].table.name != wider.name:
-        statements = [
-            f"RENAME TABLE `{database}`.`t` TO `{database}`.`t2`",
-            f"ALTER TABLE `{database}`.`t2` ADD COLUMN `w` int DEFAULT NULL",
-        ]
-        target.alter([wider], statements)
+        target.alter([wider])  # two statements: RENAME TABLE, and ADD COLUMN
     target.apply(1, [Part(rows([1], ["one"], [1]), keys(0))], at)
 
 
@@ -132,5 +128,8 @@ def kill_me() -> None:
 def sync_and_die(uri: str, database: str, number: int, after: bool) -> None:
     """To be run in a process of its own."""
     address, password = parse_target_uri(uri)
-    with Statements(number, kill_me, after=after), DatabaseTarget(address, password, "task") as target:
+    with (
+        Statements(number, kill_me, after=after),
+        DatabaseTarget(address, password, "task", own=EveryDefinition()) as target,
+    ):
         sync_target(target, database)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from replication.schema.dialects import Dialect
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.base import LoadPart, TargetTable
 from replication.targets.database import DatabaseTarget
-from replication.targets.plan import target_of
+from replication.targets.own_tables import OwnTables, target_of
 from tests.support.mariadb import MariaDb
 
 _names = itertools.count()
@@ -30,6 +30,20 @@ class Part:
     deletes: pa.Table = field(default_factory=lambda: pa.table({}))
 
 
+class EveryDefinition(OwnTables):
+    """As if a subscription's history had every table that `source_table` has made until now."""
+
+    made: ClassVar[set[Table]] = set()
+
+    @property
+    def _sources(self) -> frozenset[Table]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset(self.made)
+
+    @property
+    def _names(self) -> frozenset[tuple[int, str]]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset((table.logical_id, table.name) for table in self.made)
+
+
 @dataclass(frozen=True)
 class Place:
     """An empty database of a server."""
@@ -39,7 +53,7 @@ class Place:
     address: Address
 
     def target(self, task_id: str = "task", **options: Any) -> DatabaseTarget:
-        return DatabaseTarget(self.address, self.server.password, task_id, **options)
+        return DatabaseTarget(self.address, self.server.password, task_id, own=EveryDefinition(), **options)
 
     def table(self, ddl: str, table_id: int = 1) -> TargetTable:
         """The table of this database for one of the source."""
@@ -78,7 +92,9 @@ def source_table(ddl: str, table_id: int = 1) -> Table:
         columns.append(Column(column.name, number, kind, False, column.type.members, column.nullable))
     if not create.primary_key:
         columns.append(Column(FAKE_KEY, len(columns), SqlType(28, 64, -1), True, (), False))
-    return Table(table_id, table_id, create.database or "src", create.name, Kind.TABLE, tuple(columns), ddl)
+    table = Table(table_id, table_id, create.database or "src", create.name, Kind.TABLE, tuple(columns), ddl)
+    EveryDefinition.made.add(table)
+    return table
 
 
 def load_part(ids: list[int], texts: list[str | None], key: str = "all") -> LoadPart:

@@ -19,7 +19,7 @@ from replication.checkpoint.store import Location
 from replication.targets.base import LoadPart
 from replication.targets.encoding import plain_floats, time_text
 from replication.targets.errors import TargetValueRefused
-from replication.targets.plan import target_of
+from replication.targets.own_tables import target_of
 from tests.replication.targets.target_database import Part, Place, new_database, source_table
 from tests.support.mariadb import MariaDb
 

@@ -12,7 +12,7 @@ from matrixone.schema import FAKE_KEY
 from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
 from replication.targets.encoding import load_columns, load_statement
-from replication.targets.plan import target_of
+from replication.targets.own_tables import target_of
 from replication.targets.session import TargetSession
 from replication.targets.staging import Staging
 from tests.replication.targets.target_database import Part, source_table
