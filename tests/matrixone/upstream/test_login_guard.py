@@ -99,14 +99,20 @@ class Server:
         peer.sendall(len(payload).to_bytes(3, "little") + bytes((number,)) + payload)
 
     def _receive(self, peer: socket.socket) -> bytes:
-        head = peer.recv(4)
-        if len(head) < 4:
-            return b""
-        self._sequence, payload = head[3], b""
-        while len(payload) < int.from_bytes(head[:3], "little"):
-            payload += peer.recv(1 << 16)
-        self.received.append(payload)
+        head = self._exactly(peer, 4)
+        payload = self._exactly(peer, int.from_bytes(head[:3], "little"))
+        if head:
+            self._sequence = head[3]
+            self.received.append(payload)
         return payload
+
+    def _exactly(self, peer: socket.socket, size: int) -> bytes:
+        """So many bytes and no more: what comes after a request for encryption is not for this socket. Fewer at the
+        end."""
+        read = b""
+        while len(read) < size and (chunk := peer.recv(size - len(read))):
+            read += chunk
+        return read
 
     def _decrypt(self, packet: bytes) -> None:
         masked = KEY.decrypt(packet, padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None))
