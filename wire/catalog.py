@@ -144,7 +144,7 @@ def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> CatalogAnsw
         database_id = (
             0 if publication.database == "*" else upstream.backing.catalog(publisher).database_id(publication.database)
         )
-        tables = ",".join(publication.tables) or "*"
+        tables = ",".join(publication.tables) if publication.tables else "*"
         rest = (int(not publication.tables), tables, ",".join(publication.accounts), CREATED, None, 0, 0, "")
         rows.append((accounts[publisher], publisher, publication.name, publication.database, database_id, *rest))
     return CatalogAnswer.of(MO_PUBS, rows)

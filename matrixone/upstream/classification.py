@@ -68,7 +68,10 @@ def _publish(found: re.Match[str], _statement: str) -> str:
     publisher, publication = found["publisher"], found["publication"]
     clause = "ALL" if publisher == "sys" else "sys"
     create = f"CREATE PUBLICATION {publication} DATABASE <database> ACCOUNT {clause}"
-    return f"As admin of account {publisher}: SHOW PUBLICATIONS; or {create}."
+    return (
+        f"As admin of account {publisher}: SHOW PUBLICATIONS; or {create}. A RESTORE of the database or account there "
+        "drops its publications; the next run copies restored tables again, since they have other ids."
+    )
 
 
 @dataclass(frozen=True, slots=True)

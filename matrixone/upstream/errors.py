@@ -178,12 +178,18 @@ class NotPermitted(UpstreamError, Terminal):
 
 
 class PublicationMissing(UpstreamError, Terminal):
-    """The publication that the subscription names does not exist in that account."""
+    """The publication that the subscription names does not exist in that account.
+
+    RESTORE DATABASE and RESTORE ACCOUNT upstream drop the publications of what they restore, without a word."""
 
     code = "PUBLICATION_MISSING"
     about = "publication"
     meaning = "the publication does not exist"
-    default_remedy = "As admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys."
+    default_remedy = (
+        "If a RESTORE upstream dropped it, or somebody else did, make it again. As admin of the publishing account: "
+        "CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys (ACCOUNT ALL if that account is sys). The next run "
+        "copies restored tables again, since they have other ids."
+    )
 
 
 class PublicationAmbiguous(UpstreamError, Terminal):
@@ -206,7 +212,10 @@ class AccountMissing(UpstreamError, Terminal):
 
 
 class NotCovered(UpstreamError, Terminal):
-    """The publication exists but does not publish this database or table."""
+    """The publication exists but does not publish this database or table.
+
+    A publication of single tables loses a table that is dropped or restored, and before MatrixOne 4.2 also one whose
+    columns an ALTER changed. What it does not publish is not replicated, also if it was before."""
 
     code = "NOT_COVERED"
     about = "publication"

@@ -6,6 +6,7 @@ Source: docs/upstream.md 1 and 3; docs/requirements.md N4, N5 and O2.
 import logging
 from dataclasses import dataclass
 
+from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream import statements
 from matrixone.upstream.endpoint import SYS_ACCOUNT
 from matrixone.upstream.errors import (
@@ -69,10 +70,19 @@ class Offer:
             name.strip().lower() for name in self.accounts.split(",")
         )
 
+    @property
+    def lists_tables(self) -> bool:
+        """Whether it publishes single tables, perhaps none any more, and not a whole database."""
+        return self.tables != EVERYTHING
+
+    def names(self, database: str) -> bool:
+        """Whether anything of the database is published."""
+        return self.database == EVERYTHING or self.database.lower() == database.lower()
+
     def covers(self, database: str, table: str | None) -> bool:
         """Whether the whole database (table None) or the table is published. Names may contain commas; letter case does
         not matter."""
-        if self.database != EVERYTHING and self.database.lower() != database.lower():
+        if not self.names(database):
             return False
         return self.tables == EVERYTHING or (table is not None and f",{table},".lower() in f",{self.tables},".lower())
 
@@ -128,14 +138,37 @@ def choose_publication(
     raise _none(session, database, table, publisher)
 
 
-def check_admission(session: Session, publication: Publication, database: str, table: str | None) -> None:
+def read_offer(session: Session, publication: Publication, at: Timestamp) -> Offer | None:
+    """What the publication offered at a time; None if the server does not have such a table. Raises
+    PublicationMissing."""
+    try:
+        answer = session.read(statements.select_publication(publication.publisher, publication.name, at.physical))
+    except (StatementUnknown, TableMissing) as error:
+        _log.debug("what the publication covers is not known: %s", error)
+        return None
+    offers = _offers(answer)
+    if not offers:
+        raise PublicationMissing(
+            f"account {publication.publisher} had no publication {publication.name} at {at}", subject=_name(publication)
+        )
+    return offers[0]
+
+
+def not_covered(session: Session, offer: Offer, database: str, table: str | None) -> NotCovered:
+    """The error that the database (None) or table is not part of an offer, with the statement to run."""
+    return _not_covered(offer, database, table, _audience(session, offer.publication))
+
+
+def check_admission(
+    session: Session, publication: Publication, database: str, table: str | None, *, listed: bool = False
+) -> None:
     """Check that the login may replicate this database (table None) or table through the publication, before anything
-    is written anywhere.
+    is written anywhere. With `listed` a publication of single tables is enough for the database: they are replicated.
 
     All statements only read. One that the server cannot answer is no reason to stop: the later statements report their
     own errors. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing, UnsupportedTable.
     """
-    _check_offer(session, publication, database, table)
+    _check_offer(session, publication, database, table, listed=listed)
     _check_internal_commands(session, publication, database)
     _check_role(session)
     _check_existence(session, publication, database, table)
@@ -251,17 +284,17 @@ def _probe(session: Session, statement: str) -> Answer | None:
         return None
 
 
-def _check_offer(session: Session, publication: Publication, database: str, table: str | None) -> None:
+def _check_offer(session: Session, publication: Publication, database: str, table: str | None, *, listed: bool) -> None:
     answer = _probe(session, statements.select_publication(publication.publisher, publication.name))
     if answer is None:
-        _check_coverage(session, publication, database, table)
+        _check_coverage(session, publication, database, table, listed=listed)
         return
     try:
         offers = _offers(answer)
     except BadAnswer as error:
         _log.debug("mo_pubs reads differently here: %s", error)
         return
-    subject = f"publication {publication.publisher}.{publication.name}"
+    subject = _name(publication)
     account = session.endpoint.account
     audience = _audience(session, publication)
     if not offers:
@@ -278,7 +311,7 @@ def _check_offer(session: Session, publication: Publication, database: str, tabl
             subject=subject,
             remedy=_as_admin(publication, change),
         )
-    if not offer.covers(database, table):
+    if not (offer.covers(database, table) or (listed and table is None and offer.tables and offer.names(database))):
         raise _not_covered(offer, database, table, audience)
 
 
@@ -288,7 +321,9 @@ def _audience(session: Session, publication: Publication) -> str:
     return _ALL if publication.publisher.lower() == account.lower() else account
 
 
-def _check_coverage(session: Session, publication: Publication, database: str, table: str | None) -> None:
+def _check_coverage(
+    session: Session, publication: Publication, database: str, table: str | None, *, listed: bool
+) -> None:
     """Checked by the only statement that every admitted account may run. It finds the publication by its name only
     (docs/upstream.md D3)."""
     try:
@@ -300,6 +335,8 @@ def _check_coverage(session: Session, publication: Publication, database: str, t
     wanted = {(EVERYTHING, EVERYTHING), (database.lower(), EVERYTHING)}
     if table is not None:
         wanted.add((database.lower(), table.lower()))
+    elif listed and any(one.lower() == database.lower() for one, _ in covered):
+        return
     if not any((one.lower(), other.lower()) in wanted for one, other in covered):
         tables = ",".join(other for _, other in covered)
         offer = Offer(publication, covered[0][0] if covered else "", tables, "")
@@ -313,11 +350,18 @@ def _not_covered(offer: Offer, database: str, table: str | None, audience: str) 
         change = statements.publish_tables(publication.name, database, [*filter(None, offer.tables.split(",")), table])
     else:
         change = statements.create_publication(f"{publication.name}_{database}", database, table, audience)
+    remedy = _as_admin(publication, change)
+    if table is None and offer.tables and offer.names(database):
+        remedy += (
+            f" Or replicate only its tables: --publication {publication.name} --publisher {publication.publisher}."
+        )
     return NotCovered(
-        f"the publication covers {covered}, not {_scope(database, table)}",
-        subject=f"publication {publication.publisher}.{publication.name}",
-        remedy=_as_admin(publication, change),
+        f"the publication covers {covered}, not {_scope(database, table)}", subject=_name(publication), remedy=remedy
     )
+
+
+def _name(publication: Publication) -> str:
+    return f"publication {publication.publisher}.{publication.name}"
 
 
 def _as_admin(publication: Publication, statement: str) -> str:

@@ -195,9 +195,9 @@ def select_owners(database: str) -> str:
     return f"SELECT account_id FROM mo_catalog.mo_database WHERE datname = {string(database)}"
 
 
-def select_publication(publisher: str, publication: str) -> str:
+def select_publication(publisher: str, publication: str, physical: int | None = None) -> str:
     where = f"account_name = {string(publisher.lower())} AND pub_name = {string(publication.lower())}"
-    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE {where}"
+    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs{_at(physical)} WHERE {where}"
 
 
 def select_publications(database: str) -> str:

@@ -19,7 +19,7 @@ class CatalogDiff:
     ----------
     tables : what the mirror records, by id, index tables included.
     unreplicated : (name, kind) of what stands in the database and is not replicated: views, sequences, external and
-        cluster tables.
+        cluster tables, temporary tables, and as `unpublished` tables that the publication does not list.
     failures : by id, tables that cannot be replicated as they are; in isolated mode, else the first of them is raised.
     """
 

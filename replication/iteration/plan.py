@@ -62,7 +62,7 @@ class Plan:
     objects, bytes : that would be fetched, each object once; less what an interrupted run has brought already.
     resync : why all of it is from a full list, empty for a difference.
     failures : `db.t` -> why the table would be left behind.
-    unreplicated : (name, kind) of what stands in the database and is not replicated.
+    unreplicated : (name, kind) of what stands in the database and is not replicated; see `CatalogDiff`.
     """
 
     id: str

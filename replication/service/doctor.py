@@ -308,7 +308,9 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
         publication = choose_publication(
             session, upstream.database, upstream.table, upstream.publication, upstream.publisher
         )
-        check_admission(session, publication, upstream.database, upstream.table)
+        check_admission(
+            session, publication, upstream.database, upstream.table, listed=upstream.publication is not None
+        )
     except CcprError as error:
         yield _failed("upstream", "publication", error)
         yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be read without the publication")

@@ -101,7 +101,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     check_empty(workspace, wanted.name, settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
         publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
-        check_admission(session, publication, wanted.database, wanted.table)
+        check_admission(session, publication, wanted.database, wanted.table, listed=wanted.publication is not None)
     subscription = Subscription.new(
         wanted.name,
         wanted.endpoint,
@@ -203,7 +203,7 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Settings
         publication = choose_publication(
             session, subscription.database, subscription.table, change.publication or known.name, known.publisher
         )
-        check_admission(session, publication, subscription.database, subscription.table)
+        check_admission(session, publication, subscription.database, subscription.table, listed=True)
         _check_same_cluster(session, publication, subscription, Context.from_text(row.context))
     after = replace(subscription, endpoint=endpoint, sealed_password=sealed, publication=publication)
     if _source(after) != _source(subscription):
