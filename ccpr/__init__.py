@@ -18,7 +18,7 @@ from ccpr.spark import read_changes, read_table, spark_session
 from ccpr.table import Table
 from ccpr.values import At, Location, Point, TableInfo
 from matrixone.errors import CcprError
-from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
 from replication.errors import (
     BadName,
     MirrorDamaged,
@@ -58,6 +58,7 @@ __all__ = [
     "Table",
     "TableInfo",
     "TableMissingInMirror",
+    "ValueRefused",
     "open_mirror",
     "read_changes",
     "read_table",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ccpr.values import At, house_at
+from matrixone.schema import InvalidText
 from replication.mirror.errors import BadOption
 from replication.mirror.mirror import Mirror
 from replication.mirror.table_read import point_at
@@ -34,10 +35,16 @@ class Changes:
     schema : of `to_batches` and `to_arrow`: `__ccpr_kind` and the columns of `upserts`.
     """
 
-    def __init__(self, changes: "TableChanges", since: int | None, until: int) -> None:
+    def __init__(
+        self,
+        changes: "TableChanges",
+        since: int | None,
+        until: int,
+        invalid_text: InvalidText = InvalidText.ESCAPE,
+    ) -> None:
         before, after = changes.before, changes.after
         shape = changes.shape
-        self._changes = changes
+        self._changes, self._invalid_text = changes, invalid_text
         self.table = shape.table
         self.since, self.until = since, until
         self.before = before and before.ref.qualified_name
@@ -52,7 +59,7 @@ class Changes:
     def schema(self) -> pa.Schema:
         from replication.delta.change_rows import change_schema
 
-        return change_schema(self._changes.shape)
+        return change_schema(self._changes.shape, self._invalid_text)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The changes as a stream of rows.
@@ -68,7 +75,7 @@ class Changes:
         """
         from replication.delta.change_rows import change_batches
 
-        batches = change_batches(self._changes.shape, self._changes.parts())
+        batches = change_batches(self._changes.shape, self._changes.parts(), self._invalid_text)
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def to_arrow(self) -> pa.Table:
@@ -93,10 +100,12 @@ class Changes:
         return part_of(self.to_arrow(), self._changes.shape)
 
 
-def changes_of(mirror: Mirror, name: str, since: At, until: At) -> Changes:
+def changes_of(
+    mirror: Mirror, name: str, since: At, until: At, invalid_text: InvalidText = InvalidText.ESCAPE
+) -> Changes:
     """See `Table.changes`."""
     changes, since_lsn, until_lsn = plan_changes(mirror, name, since, until)
-    return Changes(changes, since_lsn, until_lsn)
+    return Changes(changes, since_lsn, until_lsn, invalid_text)
 
 
 def plan_changes(mirror: Mirror, name: str, since: At, until: At) -> tuple["TableChanges", int | None, int]:

@@ -4,17 +4,18 @@ import os
 
 from ccpr.table import Table
 from ccpr.values import At, Location, Point, TableInfo, house_at, point_of
+from matrixone.schema import InvalidText
 from replication.mirror import mirror as house
 from replication.mirror.errors import MirrorNotFound
 from replication.mirror.layout import HEAD
 from replication.mirror.open_store import open_store
 from replication.mirror.points import TableRef
-from replication.mirror.table_read import point_at
+from replication.mirror.table_read import invalid_text_of, point_at
 
 _READERS = 8  # manifests are small: on an object store waiting is most of the time
 
 
-def open_mirror(location: Location) -> "Mirror":
+def open_mirror(location: Location, *, invalid_text: str = "escape") -> "Mirror":
     """Open a mirror for reading.
 
     Parameters
@@ -22,6 +23,10 @@ def open_mirror(location: Location) -> "Mirror":
     location : the mirror's folder as a path or `file:///` URL, or `s3://bucket/prefix`, behind it if needed
         `?region=…&endpoint_override=host:port&scheme=http`. Credentials of an object store come from the environment
         (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), its files or the machine's role, never from the URL.
+    invalid_text : how text is read that is not UTF-8, since MatrixOne stores any bytes in a text column. ``escape``:
+        each byte that is not part of a character is a private character, U+10FE80 to U+10FEFF, so that nothing is
+        lost; ``replace``: it is U+FFFD (not in the keys of changes); ``binary``: text columns are read as bytes;
+        ``error``: reading ends with ValueRefused. Filters compare what is stored, whatever is chosen.
 
     Returns
     -------
@@ -34,20 +39,23 @@ def open_mirror(location: Location) -> "Mirror":
         Nothing is there, or no point yet.
     BadName
         Not a path or a URL of these kinds.
+    BadOption
+        `invalid_text` is none of these.
     StoreFailed
         The object store does not answer, or refuses.
     """
+    how = invalid_text_of(invalid_text)
     store = open_store(os.fspath(location))
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
-    return Mirror(house.Mirror(store))
+    return Mirror(house.Mirror(store), how)
 
 
 class Mirror:
     """A mirror of tables of one upstream; made by `open_mirror`."""
 
-    def __init__(self, mirror: house.Mirror) -> None:
-        self._mirror = mirror
+    def __init__(self, mirror: house.Mirror, invalid_text: InvalidText = InvalidText.ESCAPE) -> None:
+        self._mirror, self._invalid_text = mirror, invalid_text
 
     @property
     def url(self) -> str:
@@ -108,7 +116,7 @@ class Mirror:
     def table(self, name: str) -> Table:
         """A table by its name, `database.table`; letter case counts. Nothing is read yet: the name is looked up at the
         point that is read, since tables come, go and are renamed."""
-        return Table(self._mirror, name)
+        return Table(self._mirror, name, self._invalid_text)
 
     def _info(self, ref: TableRef) -> TableInfo:
         columns = tuple(column.name for column in self._mirror.manifest(ref).table.user_columns)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ccpr.changes import plan_changes
 from ccpr.mirror import Mirror, open_mirror
 from ccpr.values import At, Location, house_at
+from matrixone.schema import InvalidText
 from replication.mirror.filters import FilterTuple
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ def read_table(
 
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
     chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
-    return frame_of(spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden)
+    how = opened._invalid_text
+    return frame_of(
+        spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden, invalid_text=how
+    )
 
 
 def read_changes(
@@ -64,15 +68,17 @@ def read_changes(
     """
     from replication.delta.change_rows import KIND
     from replication.spark.deltas import delta_with_spark
+    from replication.spark.read import read_table as frame_of
 
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
     changes, _, until_lsn = plan_changes(opened._mirror, table, since, until)
-    frame = delta_with_spark(spark, changes.delta)
+    frame = delta_with_spark(spark, changes.delta, opened._invalid_text)
     if changes.replaced is None or changes.after is None:
         return frame
     key = [column.name for column in changes.shape.key.columns]
-    gone = delta_with_spark(spark, changes.replaced).select(KIND, *map(_quoted, key))
-    present = read_table(spark, opened, changes.after.ref.qualified_name, until_lsn, columns=key)
+    gone = delta_with_spark(spark, changes.replaced, opened._invalid_text).select(KIND, *map(_quoted, key))
+    how = InvalidText.BINARY if opened._invalid_text is InvalidText.BINARY else InvalidText.ESCAPE  # as of keys
+    present = frame_of(spark, opened.url, changes.after.ref.qualified_name, until_lsn, key, invalid_text=how)
     same_key = [gone[name] == present[name] for name in map(_quoted, key)]
     return frame.unionByName(gone.join(present, same_key, "left_anti"), allowMissingColumns=True)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ccpr.changes import Changes, changes_of
 from ccpr.values import At, house_at
+from matrixone.schema import InvalidText
 from replication.mirror.errors import BadOption, ExtraMissing
 from replication.mirror.filters import FilterTuple
 from replication.mirror.mirror import Mirror
@@ -57,10 +58,12 @@ class Table:
         `at` or `columns` cannot be understood.
     MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed
         A file is missing, is not what was written, or cannot be read. Of a stream: while batches are taken.
+    ValueRefused
+        A value cannot be read in the way that was asked for (`open_mirror`). While batches are taken.
     """
 
-    def __init__(self, mirror: Mirror, name: str) -> None:
-        self._mirror = mirror
+    def __init__(self, mirror: Mirror, name: str, invalid_text: InvalidText = InvalidText.ESCAPE) -> None:
+        self._mirror, self._invalid_text = mirror, invalid_text
         self.name = name
 
     def __repr__(self) -> str:
@@ -69,7 +72,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The user's columns at the newest point, as Arrow types. Of another point: ``to_batches(at=…).schema``."""
-        return plan_read(self._mirror, self.name).schema
+        return plan_read(self._mirror, self.name, invalid_text=self._invalid_text).schema
 
     def to_batches(
         self,
@@ -196,7 +199,7 @@ class Table:
         MirrorDamaged, ObjectDamaged, ObjectMismatch, StoreFailed
             A file is missing, is not what was written, or cannot be read.
         """
-        return changes_of(self._mirror, self.name, since, until)
+        return changes_of(self._mirror, self.name, since, until, self._invalid_text)
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -207,7 +210,8 @@ class Table:
     def _scan(
         self, at: At, columns: Sequence[str] | None, filters: Iterable[FilterTuple] | None, hidden: bool
     ) -> "_Scan":
-        read = plan_read(self._mirror, self.name, house_at(at), columns=columns, filters=filters or (), hidden=hidden)
+        options: dict[str, Any] = {"columns": columns, "filters": filters or (), "hidden": hidden}
+        read = plan_read(self._mirror, self.name, house_at(at), **options, invalid_text=self._invalid_text)
         return _Scan(self._mirror, read)
 
 

@@ -49,6 +49,10 @@ def alter(
             help="Whether other users of this machine may read the mirror's files that are written from now on.",
         ),
     ] = None,
+    invalid_text: Annotated[
+        str | None,
+        typer.Option(help="How export and targets get text that is not UTF-8: escape, replace, binary or error."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
@@ -63,6 +67,7 @@ def alter(
         "consistency": consistency,
         "resync_limit": resync_limit,
         "shared": shared,
+        "invalid_text": invalid_text,
     }
     settings = {setting: value for setting, value in given.items() if value is not None}
     if password_file is not None and source is None:

@@ -10,7 +10,9 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, handle_errors, out, show_json, size_text
 from ccpr_cli.show import at_option
 from replication.errors import StoreFailed
+from replication.mirror.table_read import plan_read
 from replication.service.workspace import Workspace
+from replication.state.subscription import Subscription
 
 
 def export(
@@ -20,21 +22,29 @@ def export(
     at: Annotated[
         str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
     ] = None,
+    invalid_text: Annotated[
+        str | None,
+        typer.Option(
+            help="How text is exported that is not UTF-8: escape, replace, binary or error; "
+            "if not given, as the subscription says."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Export a table's rows at a point to a Parquet file."""
     with handle_errors(as_json=as_json), Workspace() as workspace:
         mirror = workspace.mirror(name)
         point = mirror.point(at_option(at))
-        schema, batches = mirror.read(point, table)
+        how = invalid_text or Subscription.from_row(workspace.log.row(name)).settings.invalid_text
+        read = plan_read(mirror, table, point.lsn, invalid_text=how)
         temporary = out_file.with_name(f".{out_file.name}.part")
         rows = 0
         try:
             with (
-                pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+                pq.ParquetWriter(temporary, read.schema, compression="zstd") as writer,
                 err.status(f"exporting {table}") as status,
             ):
-                for batch in batches:
+                for batch in read.batches(mirror=mirror):
                     writer.write_batch(batch)
                     rows += batch.num_rows
                     status.update(f"exporting {table}: {rows:,} rows")

@@ -62,6 +62,10 @@ def subscribe(
     shared: Annotated[
         bool, typer.Option("--shared", help="Let other users of this machine read the mirror, as the umask says.")
     ] = False,
+    invalid_text: Annotated[
+        str,
+        typer.Option(help="How export and targets get text that is not UTF-8: escape, replace, binary or error."),
+    ] = _DEFAULT.invalid_text,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
@@ -80,6 +84,7 @@ def subscribe(
         consistency=consistency,
         resync_limit=resync_limit,
         shared=shared,
+        invalid_text=invalid_text,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)

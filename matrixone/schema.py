@@ -3,7 +3,7 @@
 Source: docs/format/object-file.md 3.1, 4 and 5; docs/upstream.md 5.4.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -62,6 +62,15 @@ class SqlType:
     scale: int = 0
 
 
+class InvalidText(StrEnum):
+    """What text is read as that is not UTF-8. MatrixOne stores any bytes in a text column."""
+
+    ESCAPE = "escape"  # each byte that is not part of a character is a private character, U+10FE80 to U+10FEFF
+    REPLACE = "replace"  # it is U+FFFD, so that the byte is lost
+    BINARY = "binary"  # text columns are read as bytes
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One stored column of a table.
@@ -75,6 +84,9 @@ class Column:
     labels : members of an enum or a set, in order; empty for all other types. A u64 column (oid 28) with labels is a
         set.
     nullable : false if declared NOT NULL.
+    digits : of a decimal: how many digits its longest stored value has; 0 where that is not known. It can be more than
+        declared, because MatrixOne checks literals and texts, not integers. No part of the definition, so it does not
+        count when columns are compared.
     """
 
     name: str
@@ -83,6 +95,7 @@ class Column:
     hidden: bool = False
     labels: tuple[str, ...] = ()
     nullable: bool = True
+    digits: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,6 +105,7 @@ class Column:
             "hidden": self.hidden,
             "labels": list(self.labels),
             "nullable": self.nullable,
+            **({"digits": self.digits} if self.digits else {}),
         }
 
     @classmethod
@@ -106,6 +120,7 @@ class Column:
             _flag_of(value["hidden"]),
             labels,
             _flag_of(value["nullable"]),
+            integer_of(value.get("digits", 0)),
         )
 
 

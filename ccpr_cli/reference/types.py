@@ -27,7 +27,12 @@ no 64-bit offsets, since Spark takes none (decision
 _NOTES = """
 * `json` is the text that the server prints. Members of a `set` are joined by commas. An `enum` with
   a value that is not a member is the empty text.
-* A decimal of more than 38 digits is text with all its digits.
+* A decimal of more than 38 digits is text with all its digits. MatrixOne can store values that are
+  longer than declared (100 in a decimal(4,2)): then the column has as many digits as its longest
+  value, here decimal128(5, 2), at the points that have such values and in targets.
+* Text that is not UTF-8 is read as text: each byte that is not part of a character is a private
+  character, U+10FE00 plus the byte. `--invalid-text` (`open_mirror(…, invalid_text=…)`) chooses
+  U+FFFD, bytes for all text columns, or an error instead.
 * A `time` is a duration; it can exceed a day.
 * Hidden key columns are binary or, for the fake key, decimal(20,0).
 """

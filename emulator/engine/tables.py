@@ -6,7 +6,7 @@ the tables are in `emulator.engine.storage`.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,8 @@ from emulator.engine.object_files import ObjectFiles
 from emulator.engine.stored_table import ALIVE, StoredTable
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import CHAR, VARCHAR, arrow_type
+from matrixone.objects.types import CHAR, MAX_PRECISION, VARCHAR, arrow_type
+from matrixone.schema import Column
 from wire.backing import SYSTEM_DATABASES, ServedPublication, internal
 from wire.server import StatementError
 
@@ -208,10 +209,11 @@ class Tables:
         indexes: Mapping[str, Sequence[str]] | None = None,
         unique: Mapping[str, Sequence[str]] | None = None,
         comment: str = "",
+        unchecked: Collection[str] = (),
         account: str = SYS,
     ) -> TableEntry:
         """`columns` maps names to type texts, with ``not null`` after them; `indexes` and `unique` map index names to
-        columns.
+        columns. Decimal columns that are `unchecked` store what their slots hold, as the server does with integers.
 
         Raises 1050 if the name exists, `BadDefinition` for an unknown type or column.
         """
@@ -227,6 +229,8 @@ class Tables:
             definition = define(
                 database, table, columns, primary_key=primary_key, cluster_by=cluster_by, indexes=made, comment=comment
             )
+            if unchecked:
+                definition = replace(definition, columns=tuple(_wide(one, unchecked) for one in definition.columns))
             return self._new_table(owner, definition, self.clock.next())
 
     def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
@@ -476,3 +480,7 @@ def _cast(entry: TableEntry, rows: np.ndarray, new: Definition) -> pa.Table:
     for column in cast.column_names:
         values = values.set_column(values.column_names.index(column), column, cast.column(column))
     return values
+
+
+def _wide(column: Column, unchecked: Collection[str]) -> Column:
+    return replace(column, digits=MAX_PRECISION[column.type.oid]) if column.name in unchecked else column

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from matrixone.objects import types
 from matrixone.objects.convert import decimal_text
+from matrixone.objects.invalid_text import escaped
 from matrixone.schema import Column
 from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, Cell, StatementError
 from wire.statements import Literal_
@@ -66,7 +67,7 @@ def _array(column: Column, literals: list[Literal_ | bytes]) -> pa.Array:
     if pa.types.is_binary(kind):
         return pa.array([_bytes(value) for value in literals], kind)
     texts = [
-        None if value is None else value.decode() if isinstance(value, bytes) else str(value) for value in literals
+        None if value is None else escaped(value) if isinstance(value, bytes) else str(value) for value in literals
     ]
     if oid == types.ENUM:
         known = ["", *column.labels]

@@ -20,6 +20,7 @@ from matrixone.ddl.definition import (
     IndexKind,
     KeyPart,
 )
+from matrixone.objects.types import MAX_PRECISION, decimal_digits
 from matrixone.schema import Table
 from matrixone.sql.errors import DdlUnreadable
 from matrixone.sql.lexer import Token, tokens
@@ -74,7 +75,8 @@ def table_comment(text: str) -> str:
 
 
 def create_table_of(table: Table) -> CreateTable:
-    """A table's definition, from its DDL text, with what the catalog knows better: names, members of enums and sets.
+    """A table's definition, from its DDL text, with what the catalog knows better: names, members of enums and sets,
+    how long the values of decimals are.
 
     Raises DdlUnreadable, also if the text has other columns than the catalog.
     """
@@ -95,6 +97,8 @@ def create_table_of(table: Table) -> CreateTable:
                 f"column {column.name} is a {declared.name} in its CREATE TABLE text only", subject=subject
             )
         kind = ColumnType(declared.name, members=column.labels) if column.labels else declared
+        if column.digits > column.type.width and column.type.oid in MAX_PRECISION:
+            kind = ColumnType(declared.name, (decimal_digits(column), column.type.scale))
         columns.append(replace(definition, type=kind))
     return replace(created, database=table.database, name=table.name, columns=tuple(columns))
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.vectors import gather, text_array
+from matrixone.objects.invalid_text import readable_text
+from matrixone.objects.vectors import gather
 
 OBJECT, ARRAY, LITERAL, INT64, UINT64, FLOAT64, STRING = 0x01, 0x03, 0x04, 0x09, 0x0A, 0x0B, 0x0C
 MAX_DEPTH = 512
@@ -262,10 +263,7 @@ def _string_ranges(source: _Bytes, at: np.ndarray, end: np.ndarray) -> tuple[np.
 
 def _quoted(source: _Bytes, at: np.ndarray, length: np.ndarray) -> pa.StringArray:
     raw = gather(source.data, at, length)
-    try:
-        text = text_array(raw)
-    except pa.ArrowInvalid as error:
-        raise ObjectDamaged("JSON: text that is not UTF-8", subject=source.subject) from error
+    text = readable_text(raw)
     body = raw.buffers()[2]
     if body is not None:
         present = np.bincount(np.frombuffer(body, np.uint8, int(length.sum())), minlength=256)

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
-from matrixone.objects.errors import ObjectDamaged, ObjectMismatch
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ValueRefused
 from matrixone.objects.identifiers import UUID_TEXT_SIZE, fixed_offsets, uuid_text
-from matrixone.objects.vectors import Vector, text_array, varlena_array
+from matrixone.objects.invalid_text import readable_text
+from matrixone.objects.vectors import Vector, varlena_array
 from matrixone.schema import Column
 
 UNIX_EPOCH_DAYS = 719_162  # 1970-01-01, counted from 0001-01-01
@@ -75,8 +76,9 @@ def _decimal64(vector: Vector, column: Column, subject: str) -> pa.Array:
     kind = types.arrow_type(column)
     _check_scale(vector, column, subject)
     values = vector.fixed(_I8)
-    bound = 10**column.type.width - 1
-    _check_range(values, -bound, bound, vector, column, subject)
+    bound = 10 ** types.decimal_digits(column) - 1
+    if vector.rows and (int(values.min()) < -bound or int(values.max()) > bound):
+        _refuse_digits((values < -bound) | (values > bound), vector, column, subject)
     limbs = np.empty((vector.rows, 2), "<i8")
     limbs[:, 0] = values
     np.right_shift(values, 63, out=limbs[:, 1])
@@ -87,10 +89,25 @@ def _decimal128(vector: Vector, column: Column, subject: str) -> pa.Array:
     kind = types.arrow_type(column)
     _check_scale(vector, column, subject)
     limbs = vector.fixed(_I8).reshape(vector.rows, 2)
-    outside = beyond_decimal128(limbs, 10**column.type.width - 1)
+    if types.is_decimal_text(column):
+        wide = np.empty((vector.rows, 4), "<i8")
+        wide[:, :2] = limbs
+        wide[:, 2:] = limbs[:, 1:] >> 63
+        return decimal_text(_array(pa.decimal256(76, 0), vector, wide), column.type.scale)
+    outside = beyond_decimal128(limbs, 10 ** types.decimal_digits(column) - 1)
     if outside is not None:
-        _refuse(outside, vector, column, subject)
+        _refuse_digits(outside, vector, column, subject)
     return _array(kind, vector, limbs)
+
+
+def _refuse_digits(beyond: np.ndarray, vector: Vector, column: Column, subject: str) -> None:
+    """Raises `ValueRefused` if a row that is not null is `beyond` the digits that the schema gives. The mirror's schema
+    is widened when an object comes; what was copied by releases before 0.2 has the declared digits only."""
+    null = vector.null_mask()
+    if (beyond if null is None else beyond & ~null).any():
+        message = f"a value has more than the {types.decimal_digits(column)} digits that the schema says"
+        remedy = "`ccpr run NAME` finds out how many digits its values have: read the newest point then."
+        raise ValueRefused(message, subject=f"column {column.name}, {subject}", remedy=remedy)
 
 
 def beyond_decimal128(limbs: np.ndarray, bound: int) -> np.ndarray | None:
@@ -177,10 +194,7 @@ def _set(vector: Vector, column: Column, subject: str) -> pa.Array:
 
 
 def _text(vector: Vector, column: Column, subject: str) -> pa.Array:
-    try:
-        return text_array(varlena_array(vector, subject))
-    except pa.ArrowInvalid as error:
-        raise ObjectDamaged(f"column {column.name} holds text that is not UTF-8", subject=subject) from error
+    return readable_text(varlena_array(vector, subject))
 
 
 def _binary(vector: Vector, column: Column, subject: str) -> pa.Array:

@@ -28,6 +28,15 @@ class ObjectUnsupported(Terminal):
     )
 
 
+class ValueRefused(Terminal):
+    """A column holds a value that cannot be read in the way that was asked for. Other ways, and other columns, can be
+    read."""
+
+    code: ClassVar[str] = "VALUE_REFUSED"
+    about: ClassVar[str] = "column"
+    default_remedy: ClassVar[str] = "Read the other columns, or ask for another way: see docs/reference/types.md."
+
+
 class ObjectMismatch(Terminal):
     """The object is sound, but it is not the one that the object list or the table's schema describes."""
 

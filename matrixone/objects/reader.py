@@ -9,13 +9,14 @@ from matrixone.objects import types
 from matrixone.objects.content import Content
 from matrixone.objects.convert import to_arrow
 from matrixone.objects.disk import is_disk_file, logical_content
-from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
 from matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from matrixone.objects.layout import Block, Scratch, inflate_column, read_header, read_metadata, stored_columns
 from matrixone.objects.stats import Extent, ObjectStats
 from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
 from matrixone.objects.vectors import HEAD_AND_TAIL_SIZE, NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW, Vector, parse_vector
+from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import Column, SqlType
 
 _ROWID_SEQNUM = 0  # of tombstones
@@ -78,18 +79,34 @@ class ObjectFile:
         with pa.memory_map(str(path)) as source:
             return cls(source.read_buffer(), subject=subject)
 
-    def column(self, block: int, column: Column) -> pa.Array:
-        """The values of a column in a block, of type `arrow_type(column)`.
+    def column(self, block: int, column: Column, rows: np.ndarray | None = None) -> pa.Array:
+        """The values of a column in a block, of type `arrow_type(column)`; of all rows, or of some, given by number.
 
         Nulls where the object was written before the column existed (2.8). Raises `ObjectMismatch` if the file has
-        another type than the schema.
+        another type than the schema. What is wrong with values of rows that were not asked for is no error: they may
+        have been deleted because of it.
         """
         # Rowids and commit times are stored after the largest ordinary number. A column that was added in place later
         # can have the same number.
         vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
         if vector is None:
-            return pa.nulls(self.blocks[block].rows, arrow_type(column))
-        return to_arrow(vector, column, self._subject)
+            return pa.nulls(self.blocks[block].rows if rows is None else len(rows), arrow_type(column))
+        if rows is None:
+            return to_arrow(vector, column, self._subject)
+        try:
+            return to_arrow(vector, column, self._subject).take(pa.array(rows))
+        except (ObjectDamaged, ValueRefused):
+            return to_arrow(vector.select(rows, SLOT_SIZES[column.type.oid]), column, self._subject)
+
+    def digits(self, column: Column) -> int:
+        """How many digits the longest value of a decimal column has, in all rows, visible or not; 0 if there is none,
+        or if zone maps do not say it."""
+        if column.seqnum > min(self.max_seqnum, len(self.columns) - 1):
+            return 0
+        zone = parse_zonemap(self.columns["zonemap"][column.seqnum].tobytes())
+        if zone is None or zone.oid != column.type.oid:
+            return 0
+        return len(str(max(abs(zone.minimum), abs(zone.maximum))))
 
     def commit_timestamps(self, block: int) -> np.ndarray | None:
         """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They have no meaning in an object
@@ -161,7 +178,7 @@ class ObjectFile:
             labels = tuple(map(str, range(1, max(largest, 1) + 1)))
         width = types.MAX_PRECISION.get(oid, vector.width)
         kind = SqlType(types.VARBINARY if oid in TEXT_TYPES else oid, width, vector.scale)
-        column = Column(f"#{seqnum}", seqnum, kind, labels=labels)
+        column = Column(f"#{seqnum}", seqnum, kind, labels=labels, digits=types.MOST_DIGITS.get(oid, 0))
         arrow_type(column)
         return to_arrow(vector, column, self._subject).nbytes
 

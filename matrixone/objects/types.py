@@ -39,7 +39,9 @@ TEXT_TYPES = frozenset((CHAR, VARCHAR, TEXT, DATALINK, GEOMETRY))
 BINARY_TYPES = frozenset((BINARY, VARBINARY, BLOB))
 BINARY_CHARSET = BINARY_TYPES | {GEOMETRY}  # types that the server stores with the charset binary
 
-MAX_PRECISION = {DECIMAL64: 18, DECIMAL128: 38, DECIMAL256: 76}
+MAX_PRECISION = {DECIMAL64: 18, DECIMAL128: 38, DECIMAL256: 76}  # that can be declared
+MOST_DIGITS = {DECIMAL64: 19, DECIMAL128: 39, DECIMAL256: 77}  # that a slot can hold, whatever is declared
+ARROW_PRECISION = 38  # of Arrow's decimal128 and of Spark's decimal
 _PACKED_PREFIX = "__mo_"
 
 _ARROW = {
@@ -83,6 +85,17 @@ def is_set(column: Column) -> bool:
     return column.type.oid == UINT64 and bool(column.labels)
 
 
+def decimal_digits(column: Column) -> int:
+    """How many digits the values of a decimal column have at most: what is declared, or more if more is stored."""
+    return min(max(column.type.width, column.digits), MOST_DIGITS[column.type.oid])
+
+
+def is_decimal_text(column: Column) -> bool:
+    """Whether a decimal is read as text, because it has more digits than Arrow's decimal128 and Spark's decimal."""
+    oid = column.type.oid
+    return oid == DECIMAL256 or (oid in MOST_DIGITS and decimal_digits(column) > ARROW_PRECISION)
+
+
 def arrow_type(column: Column) -> pa.DataType:
     """The Arrow type of a column; raises `ObjectUnsupported` for a column type that has none."""
     oid = column.type.oid
@@ -94,7 +107,7 @@ def arrow_type(column: Column) -> pa.DataType:
         precision, scale = column.type.width, column.type.scale
         if not (0 < precision <= MAX_PRECISION[oid] and 0 <= scale <= precision):
             raise ObjectUnsupported(f"decimal({precision},{scale}) of type {oid}", subject=f"column {column.name}")
-        return pa.string() if oid == DECIMAL256 else pa.decimal128(precision, scale)
+        return pa.string() if is_decimal_text(column) else pa.decimal128(decimal_digits(column), scale)
     if oid not in _ARROW:
         raise ObjectUnsupported(f"column type {oid}", subject=f"column {column.name}")
     return _ARROW[oid]

@@ -55,6 +55,14 @@ class Vector:
     area: pa.Buffer
     nulls: np.ndarray | None
 
+    def select(self, rows: np.ndarray, slot_size: int) -> "Vector":
+        """The vector of some rows, by number, in that order."""
+        slots = np.frombuffer(self.slots, np.uint8).reshape(self.rows, slot_size)[rows]
+        null = self.null_mask()
+        null = None if null is None or not null[rows].any() else null[rows]
+        nulls = None if null is None else np.packbits(null, bitorder="little")
+        return Vector(self.oid, self.width, self.scale, len(rows), pa.py_buffer(slots), self.area, nulls)
+
     def fixed(self, dtype: np.dtype | str) -> np.ndarray:
         """The slots as numbers, with arbitrary values where rows are null. A copy, since slots are not aligned and
         numpy is slow without alignment."""
@@ -228,18 +236,6 @@ def _contiguous(starts: np.ndarray, lengths: np.ndarray, area: pa.Buffer) -> pa.
     offsets[:-1] = starts
     offsets[-1] = ends[-1]
     return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), area])
-
-
-def text_array(values: pa.BinaryArray) -> pa.StringArray:
-    """Binary values as strings, without a copy; raises ArrowInvalid if a value is not UTF-8. ASCII, the usual case, is
-    recognised over all values at once."""
-    _, offsets, data = values.buffers()
-    if len(values) and data is not None and values.offset == 0:
-        ends = np.frombuffer(offsets, np.int32)
-        first, last = int(ends[0]), int(ends[len(values)])
-        if is_ascii(data.slice(first, last - first)):
-            return pa.Array.from_buffers(pa.string(), len(values), values.buffers())
-    return values.cast(pa.string())
 
 
 def is_ascii(data: pa.Buffer) -> bool:

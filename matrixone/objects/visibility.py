@@ -134,8 +134,9 @@ def visible_batches(
             keep = visible_mask(listed, file, block.number, deletions, at)
             if block.rows == 0 or (keep is not None and not keep.any()):
                 continue
-            batch = _batch([file.column(block.number, column) for column in columns], schema, block.rows)
-            yield batch if keep is None else batch.filter(pa.array(keep))
+            rows = None if keep is None else np.flatnonzero(keep)
+            arrays = [file.column(block.number, column, rows) for column in columns]
+            yield _batch(arrays, schema, block.rows if rows is None else len(rows))
 
 
 def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

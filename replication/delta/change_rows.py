@@ -5,19 +5,29 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from matrixone.schema import InvalidText
 from replication.delta.split import DeltaPart, DeltaShape
+from replication.mirror.reading import as_asked, read_schema
 
 KIND = "__ccpr_kind"
 UPSERT, DELETE = "upsert", "delete"  # a row that is to be written whole; a key that is to be deleted, all else null
 
 
-def change_schema(shape: DeltaShape) -> pa.Schema:
+def change_schema(shape: DeltaShape, invalid_text: InvalidText = InvalidText.ESCAPE) -> pa.Schema:
     """KIND, then the columns of upserts. Those of the key are never null."""
-    return pa.schema([pa.field(KIND, pa.string(), nullable=False), *shape.upsert_schema])
+    schema = pa.schema([pa.field(KIND, pa.string(), nullable=False), *shape.upsert_schema])
+    return read_schema(schema, shape.columns, invalid_text)
 
 
-def change_batches(shape: DeltaShape, parts: Iterable[DeltaPart]) -> Iterator[pa.RecordBatch]:
+def change_batches(
+    shape: DeltaShape, parts: Iterable[DeltaPart], invalid_text: InvalidText = InvalidText.ESCAPE
+) -> Iterator[pa.RecordBatch]:
     """The rows of some parts, of `change_schema`."""
+    keys = shape.key.columns
+    return as_asked(_batches(shape, parts), shape.columns, invalid_text, f"table {shape.table}", keys=keys)
+
+
+def _batches(shape: DeltaShape, parts: Iterable[DeltaPart]) -> Iterator[pa.RecordBatch]:
     schema = change_schema(shape)
     for part in parts:
         for kind, rows in ((UPSERT, part.upserts), (DELETE, part.deletes)):
@@ -34,4 +44,17 @@ def part_of(changes: pa.Table, shape: DeltaShape) -> DeltaPart:
     deleted = pc.equal(changes.column(KIND), DELETE)
     upserts = changes.filter(pc.invert(deleted)).select(shape.upsert_schema.names)
     deletes = changes.filter(deleted).select(shape.delete_schema.names)
-    return DeltaPart(upserts.cast(shape.upsert_schema), deletes.cast(shape.delete_schema))
+    return DeltaPart(upserts, deletes)
+
+
+def readable_part(part: DeltaPart, shape: DeltaShape, invalid_text: InvalidText) -> DeltaPart:
+    """A part for a target: its text columns stay text, and its keys different. Raises ValueRefused."""
+    if invalid_text in (InvalidText.ESCAPE, InvalidText.BINARY):
+        return part
+    tables = []
+    for rows in (part.upserts, part.deletes):
+        batches = as_asked(
+            iter(rows.to_batches()), shape.columns, invalid_text, f"table {shape.table}", keys=shape.key.columns
+        )
+        tables.append(pa.Table.from_batches(batches, rows.schema))
+    return DeltaPart(*tables)

@@ -18,7 +18,8 @@ from matrixone.errors import Terminal
 from matrixone.objects import types
 from matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
 from matrixone.objects.errors import ObjectMismatch
-from matrixone.objects.types import is_packed
+from matrixone.objects.invalid_text import stored_bytes
+from matrixone.objects.types import is_decimal_text, is_packed
 from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Table
 
@@ -191,7 +192,7 @@ class KeyRange:
     def mask(self, keys: pa.Array, column: Column) -> np.ndarray:
         """bool for each key: whether it is in the range."""
         if pa.types.is_string(keys.type):
-            keys = keys.cast(pa.binary())
+            keys = stored_bytes(keys)
         inside = np.ones(len(keys), bool)
         if self.low is not None:
             inside &= pc.greater_equal(keys, _scalar(self.low, keys.type, column)).to_numpy(zero_copy_only=False)
@@ -213,7 +214,7 @@ ALL_KEYS = KeyRange()
 
 def key_zone(zonemap: bytes, column: Column) -> Zone | None:
     """The zone of the keys in this column; None if the zone map says nothing about them."""
-    if column.type.oid not in _ORDERED or (column.labels and not is_packed(column)):
+    if column.type.oid not in _ORDERED or (column.labels and not is_packed(column)) or is_decimal_text(column):
         return None
     parsed = parse_zonemap(zonemap)
     if parsed is None or parsed.oid != column.type.oid:

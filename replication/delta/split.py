@@ -161,9 +161,8 @@ class _Chunk:
 
     def column(self, column: Column, picked: np.ndarray | None = None) -> pa.Array:
         """Values of the rows, or of some of them (`picked`, numbers within the chunk)."""
-        values = self.file.column(self.block, column)
         rows = self.rows if picked is None else picked if self.rows is None else self.rows[picked]
-        return values if rows is None else values.take(pa.array(rows))
+        return self.file.column(self.block, column, rows)
 
 
 class _Side:
@@ -288,9 +287,7 @@ class _Run:
         rows = None if mask is None or mask.all() else np.flatnonzero(mask)
         if rows is not None and len(rows) == 0:
             return
-        keys = file.column(block, self.match)
-        if rows is not None:
-            keys = keys.take(pa.array(rows))
+        keys = file.column(block, self.match, rows)
         if self.limited and not self.split.keys.holds(self._zone(file.blocks[block].columns)):
             inside = self.split.keys.mask(keys, self.match)
             rows = np.flatnonzero(inside) if rows is None else rows[inside]

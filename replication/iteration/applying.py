@@ -3,15 +3,18 @@
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects.reader import ObjectFile
+from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import DECIMAL64, DECIMAL128
 from matrixone.objects.visibility import not_after
-from matrixone.schema import Table
+from matrixone.schema import Column, Table
 from replication.mirror.layout import manifest_path
 from replication.mirror.mirror import Mirror, files_of
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, rows_of, without_objects
@@ -47,6 +50,38 @@ def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff:
         return added
     kept = as_listed(table_id, mirror.manifest(before.ref).objects)
     return pa.concat_tables([without_objects(kept, rows_of(diff.removed, [table_id])), added])
+
+
+def with_digits(mirror: Mirror, table: Table, before: TablePoint | None, added: pa.Table, objects: pa.Table) -> Table:
+    """The table, its decimal columns with as many digits as their values in the files (`matrixone.schema.Column`).
+
+    MatrixOne stores 100.00 in a decimal(4,2), so a column is as wide at a point as what is stored. It does not get
+    narrower while the table keeps its id: who reads one point after the other would see the type come and go. Only
+    metadata is decoded: of the objects that came since `before` (LISTED_SCHEMA), or of all where the digits are not
+    known, as in what releases before 0.2 wrote.
+    """
+    known = {} if before is None else {column.seqnum: column.digits for column in before.table.columns}
+    decimals = _decimals(table)
+    if not decimals:
+        return table
+    digits = {column.seqnum: known.get(column.seqnum, 0) for column in decimals}
+    rows = added if all(digits.values()) else objects
+    digits = {seqnum: max(1, found) for seqnum, found in digits.items()}
+    with files_of(table.qualified_name):
+        for stats in rows.filter(pc.invert(rows.column("is_tombstone"))).column("stats").to_pylist():
+            file = mirror.open_object(ObjectStats.parse(stats).name)
+            for column in decimals:
+                digits[column.seqnum] = max(digits[column.seqnum], file.digits(column))
+    return replace(table, columns=tuple(replace(one, digits=digits.get(one.seqnum, 0)) for one in table.columns))
+
+
+def lacks_digits(point: TablePoint) -> bool:
+    """Whether a table point was made without `with_digits`, by a release before 0.2, though it has decimals."""
+    return point.ref is not None and any(column.digits == 0 for column in _decimals(point.table))
+
+
+def _decimals(table: Table) -> list[Column]:
+    return [column for column in table.columns if column.type.oid in (DECIMAL64, DECIMAL128)]
 
 
 def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:

@@ -16,7 +16,7 @@ from matrixone.objects.errors import ObjectDamaged
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
-from replication.iteration.applying import holds_later_rows, live_objects, write_table
+from replication.iteration.applying import holds_later_rows, lacks_digits, live_objects, with_digits, write_table
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.committing import IterationResult, Last
 from replication.iteration.copying import CopyReport
@@ -24,6 +24,7 @@ from replication.iteration.listing import TableFailures
 from replication.iteration.results import Listed
 from replication.iteration.steps import Step
 from replication.mirror.mirror import Mirror
+from replication.mirror.object_rows import rows_of
 from replication.mirror.points import LaggingTable
 from replication.schema.table_changes import ChangeKind
 from replication.state.history import TablePoint
@@ -110,19 +111,28 @@ class PointBuilder:
         points = []
         for table_id in sorted(self._to_write(listed)):
             before = None if table_id in listed.rebuilt else self.last.tables.get(table_id)
-            objects = self._or_fail(
-                table_id, failures, partial(live_objects, self.mirror, before, table_id, listed.diff)
-            )
-            if objects is not None:
-                points.append(write_table(self.mirror, self.lsn, self.fence, self.catalog.tables[table_id], objects))
+            written = self._or_fail(table_id, failures, partial(self._write_table, table_id, before, listed))
+            if written is not None:
+                points.append(written)
         return points
 
+    def _write_table(self, table_id: int, before: TablePoint | None, listed: Listed) -> TablePoint:
+        objects = live_objects(self.mirror, before, table_id, listed.diff)
+        added = rows_of(listed.diff.added, [table_id])
+        table = with_digits(self.mirror, self.catalog.tables[table_id], before, added, objects)
+        return write_table(self.mirror, self.lsn, self.fence, table, objects)
+
     def _to_write(self, listed: Listed) -> set[int]:
-        """Tables that differ from what the last point shows, and tables that it does not show; without those that
-        failed."""
+        """Tables that differ from what the last point shows, tables that it does not show, and those whose decimals
+        were not measured; without those that failed."""
         changed = {change.table.id for change in self.catalog.changes if change.kind is not ChangeKind.DROPPED}
         behind = self.last.behind.keys() & self.catalog.tables.keys()
-        return (listed.diff.table_ids | changed | listed.repaired | behind) - listed.failures.keys()
+        unmeasured = {
+            table_id
+            for table_id in self.last.tables.keys() & self.kept - self.last.behind.keys()
+            if lacks_digits(self.last.tables[table_id])
+        }
+        return (listed.diff.table_ids | changed | listed.repaired | behind | unmeasured) - listed.failures.keys()
 
     def _gone(self, listed: Listed) -> set[int]:
         """Tables that are gone. One whose successor failed stays, so that its rows can still be read."""

@@ -17,8 +17,10 @@ from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.errors import MirrorDamaged
+from replication.maintenance.decoded_objects import DecodedObjects
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
+from replication.mirror.points import TableRef
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.ledger import Ledger, LedgerEntry
 from replication.state.quarantine import Quarantine
@@ -121,6 +123,8 @@ class Verifier:
         points = self._history.global_points()
         states = list(self._history.states())
         damages = list(self._manifests(states, points))
+        if self._deep:
+            damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
         with ThreadPoolExecutor(THREADS) as pool:
             for stored, problem in _ordered(pool, self._problem, self._ledger.stored_objects()):
@@ -183,6 +187,22 @@ class Verifier:
             if problem is not None:
                 shown = [point.lsn for point in points if self._shows(point, state)]
                 yield Damage(state.ref.manifest, problem, points={lsn: [state.table.qualified_name] for lsn in shown})
+
+    def _unreadable(self, points: list[GlobalPoint], bad: set[str]) -> Iterator[Damage]:
+        """Tables whose files are sound and whose rows cannot be read all the same, with the types that they have."""
+        shown: dict[str, list[GlobalPoint]] = {}
+        refs: dict[str, TableRef] = {}
+        for point in points:
+            behind = self._behind.get(point.lsn, {})
+            for state in self._history.tables(point.lsn).values():
+                if state.ref is not None and state.table.id not in behind and state.ref.manifest not in bad:
+                    shown.setdefault(state.ref.manifest, []).append(point)
+                    refs[state.ref.manifest] = state.ref
+        read = DecodedObjects(self._mirror)
+        for manifest, at in reversed(shown.items()):
+            problem = read.problem_of(refs[manifest], at[-1].at)
+            if problem is not None:
+                yield Damage(manifest, problem, points={one.lsn: [refs[manifest].qualified_name] for one in at})
 
     def _shows(self, point: GlobalPoint, state: TablePoint) -> bool:
         """Whether the point shows the table by this very table point."""

@@ -3,8 +3,8 @@
 A filter compares one column with values of the caller; a row is wanted if all filters are true of it. What a comparison
 means: a null satisfies `is null` and nothing else. Numbers, dates and times are compared exactly, whatever digits the
 value has more than the column. Floats follow IEEE 754: `!=` is the only comparison that is true of a NaN. Texts and
-bytes are compared byte by byte (UTF-8, so letter case counts); enums and sets by their labels, json as it is printed.
-A decimal of more than 38 digits is text here: it has no order.
+bytes are compared byte by byte as they are stored (UTF-8, so letter case counts); enums and sets by their labels, json
+as it is printed. A decimal of more than 38 digits is text here: it has no order.
 
 `replication.mirror.pruning` finds out from the same filters which objects and blocks need not be read.
 """
@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.objects.types import DECIMAL256, arrow_type
+from matrixone.objects.invalid_text import original, stored_bytes
+from matrixone.objects.types import arrow_type, is_decimal_text
 from matrixone.schema import Column, Table
 from replication.mirror.errors import BadFilter
 
@@ -168,7 +169,7 @@ def value_of(column: Column, value: Any) -> Any:
     """A value in the unit in which the column's are compared; None if it is of another type.
 
     Numbers: int or Fraction, of a decimal in units of its last digit. Dates: days since 1970. Times: microseconds, of
-    dates with a time since 1970. Else float, bool, str or bytes.
+    dates with a time since 1970. Of texts the stored bytes. Else float, bool or bytes.
     """
     form = _form_of(column)
     return None if form is None else form.convert(value)
@@ -183,7 +184,7 @@ def _form_of(column: Column) -> _Form | None:
         return _Form("an int or a Decimal", lambda value: _number(value, kind.scale), whole=True)
     if pa.types.is_timestamp(kind):
         return _ZONED if kind.tz else _UNZONED
-    if column.type.oid == DECIMAL256:
+    if is_decimal_text(column):
         return _DIGITS
     found = [form for test, form in _FORMS if test(kind)]
     return found[0] if found else None
@@ -210,14 +211,14 @@ def _float(value: Any) -> float | None:
         return None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any) -> bytes | None:
+    """Its bytes as they are stored: a text with escapes stands for bytes that are not UTF-8."""
     if not isinstance(value, str):
         return None
     try:
-        value.encode()
+        return original(value)
     except UnicodeEncodeError:  # half of a surrogate pair
         return None
-    return value
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -382,13 +383,15 @@ def _compared_type(kind: pa.DataType) -> pa.DataType:
         return pa.float64()
     if pa.types.is_temporal(kind):
         return pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    return pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) or pa.types.is_string(kind) else kind
 
 
 def _compared(values: pa.Array) -> pa.Array:
     kind, compared = values.type, _compared_type(values.type)
     if compared == kind or pa.types.is_decimal(kind):
         return values
+    if pa.types.is_string(kind):
+        return stored_bytes(values)
     return values.view(compared) if pa.types.is_temporal(kind) else values.cast(compared)
 
 

@@ -143,9 +143,7 @@ def _test(filter_: Filter, column: Column) -> _Test:
 
 def _stored(column: Column, value: Any) -> Any:
     """A value in the form and order of the column's zone maps; None if it has none."""
-    if column.type.oid not in _STORED or types.is_set(column):
+    if column.type.oid not in _STORED or types.is_set(column) or types.is_decimal_text(column):
         return None
     compared = value_of(column, value)
-    if isinstance(compared, str):
-        return compared.encode()
     return compared if compared is None or isinstance(compared, bytes) else compared + _STORED[column.type.oid]

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from matrixone.objects.stats import stats_columns
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
-from matrixone.schema import Column
+from matrixone.schema import Column, InvalidText
 from replication.mirror.errors import BadOption
 from replication.mirror.filters import Filter, FilterTuple, conditions, parse_filters
 from replication.mirror.mirror import Mirror, choose_columns
 from replication.mirror.open_store import open_store
 from replication.mirror.points import Point, TableRef, parse_at
+from replication.mirror.reading import as_asked, read_schema
 
 # Of object files, three to five times that in Arrow: some 0.1 s to decode, twice that to hand over to Spark.
 TASK_BYTES = 16 << 20
@@ -39,6 +40,7 @@ class TableRead:
     at : the time at which rows are cut.
     columns : what to read, in this order.
     filters : only rows of which all are true; objects and blocks that cannot hold one are not read.
+    invalid_text : how text is given that is not UTF-8; filters do not see it.
     """
 
     store_url: str
@@ -47,10 +49,11 @@ class TableRead:
     at: Timestamp
     columns: tuple[Column, ...]
     filters: tuple[Filter, ...] = ()
+    invalid_text: InvalidText = InvalidText.ESCAPE
 
     @property
     def schema(self) -> pa.Schema:
-        return arrow_schema(self.columns)
+        return read_schema(arrow_schema(self.columns), self.columns, self.invalid_text)
 
     def shares(self, task_bytes: int = TASK_BYTES) -> pa.Table:
         """The live data objects (name, task), tasks numbered from 0. The objects of a task follow each other in the
@@ -80,7 +83,8 @@ class TableRead:
         mirror : the mirror where it is open; else it is opened.
         """
         opened = mirror or Mirror(open_store(self.store_url))
-        return opened.rows(opened.manifest(self.ref), self.columns, self.at, filters=self.filters, names=names)
+        batches = opened.rows(opened.manifest(self.ref), self.columns, self.at, filters=self.filters, names=names)
+        return as_asked(batches, self.columns, self.invalid_text, f"table {self.ref.qualified_name}")
 
 
 def plan_read(
@@ -91,6 +95,7 @@ def plan_read(
     columns: Sequence[str] | None = None,
     filters: Iterable[FilterTuple | Filter] = (),
     hidden: bool = False,
+    invalid_text: InvalidText | str = InvalidText.ESCAPE,
 ) -> TableRead:
     """Resolve a table at a point; the mirror may be its URL.
 
@@ -100,6 +105,7 @@ def plan_read(
     columns : names, hidden ones too; without them the user's, in declared order.
     filters : values or tuples, see `replication.mirror.filters.parse_filters`.
     hidden : the server's own key columns, too.
+    invalid_text : see `matrixone.schema.InvalidText`.
 
     Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), BadFilter, BadOption, BadName,
     MirrorDamaged.
@@ -114,7 +120,16 @@ def plan_read(
     described = opened.manifest(ref).table
     conditions(parsed, described)
     chosen = choose_columns(described, columns, hidden=hidden)
-    return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed)
+    return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, invalid_text_of(invalid_text))
+
+
+def invalid_text_of(name: InvalidText | str) -> InvalidText:
+    """Raises BadOption."""
+    try:
+        return InvalidText(name)
+    except ValueError as error:
+        remedy = f"Write one of {', '.join(InvalidText)}."
+        raise BadOption(f"{name!r:.80} is no way to read text", subject="invalid_text", remedy=remedy) from error
 
 
 def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:

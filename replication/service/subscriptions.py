@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from matrixone.schema import InvalidText
 from matrixone.upstream import snapshots
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri, SnapshotGone
@@ -38,7 +39,7 @@ from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
 
 CREATE_ONLY = ("mirror", "with_indexes")  # settings that decide how a mirror is made
-_CHOICES = {"flush": ("on_demand", "wait"), "consistency": ("together", "isolated")}
+_CHOICES = {"flush": ("on_demand", "wait"), "consistency": ("together", "isolated"), "invalid_text": tuple(InvalidText)}
 _RANGES: Mapping[str, tuple[float, float]] = {
     "sync_interval": (1, 10**9),
     "retain": (0, 10**9),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from matrixone.errors import CcprError
+from matrixone.schema import InvalidText
 from replication.errors import LeaseLost
 from replication.failure import Failure
 from replication.iteration.iteration import Iteration
@@ -137,7 +138,14 @@ def _opened_sync(
 ) -> Iterator[TargetSync]:
     with open_target(workspace, target) as destination:
         yield TargetSync(
-            destination, iteration.mirror, history, newest, _rules(target), confirm=iteration.confirm, progress=progress
+            destination,
+            iteration.mirror,
+            history,
+            newest,
+            _rules(target),
+            confirm=iteration.confirm,
+            progress=progress,
+            invalid_text=InvalidText(iteration.subscription.settings.invalid_text),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from matrixone.schema import InvalidText
 from replication.delta.change_rows import change_batches, change_schema
 from replication.delta.delta import Delta
 from replication.delta.split import DeltaPart, DeltaShape, DeltaSplit, run_split
@@ -23,12 +24,15 @@ _SPLIT = pa.schema([pa.field("split", pa.binary()), pa.field("task", pa.int32())
 Consumer = Callable[[DeltaSplit, Iterator[DeltaPart]], Iterable[pa.RecordBatch]]
 
 
-def delta_with_spark(spark: "SparkSession", delta: Delta) -> "DataFrame":
+def delta_with_spark(
+    spark: "SparkSession", delta: Delta, invalid_text: InvalidText = InvalidText.ESCAPE
+) -> "DataFrame":
     """The changes of a table as rows, see `replication.delta.change_rows`. One task a split.
 
     Raises StoreNotShared; an action on the frame raises what Spark makes of the errors of `run_split`.
     """
-    return consume_with_spark(spark, delta, partial(_rows, delta.shape), change_schema(delta.shape))
+    schema = change_schema(delta.shape, invalid_text)
+    return consume_with_spark(spark, delta, partial(_rows, delta.shape, invalid_text), schema)
 
 
 def consume_with_spark(spark: "SparkSession", delta: Delta, consume: Consumer, schema: pa.Schema) -> "DataFrame":
@@ -53,5 +57,7 @@ def _run_splits(store_url: str, consume: Consumer, batches: Iterable[pa.RecordBa
             yield from consume(split, run_split(store_url, split))
 
 
-def _rows(shape: DeltaShape, split: DeltaSplit, parts: Iterator[DeltaPart]) -> Iterator[pa.RecordBatch]:
-    return change_batches(shape, parts)
+def _rows(
+    shape: DeltaShape, invalid_text: InvalidText, split: DeltaSplit, parts: Iterator[DeltaPart]
+) -> Iterator[pa.RecordBatch]:
+    return change_batches(shape, parts, invalid_text)

@@ -4,7 +4,8 @@
 
 Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names,
 separated by commas: Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the
-same), `hidden` (true: the server's own key columns, too), `task_bytes` (object bytes of a task). `load(path)` is the
+same), `hidden` (true: the server's own key columns, too), `invalid_text` (escape, replace, binary or error; see
+`matrixone.schema.InvalidText`), `task_bytes` (object bytes of a task). `load(path)` is the
 same as the option `mirror`.
 
 There is no `pushFilters`, on purpose (decision filters-leave-out-blocks). Spark 4.1.4 keeps the plan of a query with
@@ -23,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253 (base classes; the module is Spark's own)
 from pyspark.sql.types import StructType  # noqa: TID253
 
+from matrixone.schema import InvalidText
 from replication.mirror.errors import BadOption
 from replication.mirror.table_read import TASK_BYTES, TableRead, plan_read
 from replication.spark.read import read_share
@@ -30,7 +32,7 @@ from replication.spark.tasks import spark_schema
 from replication.spark.worker import configure_worker
 
 _TRUTH = {"true": True, "false": False}
-_OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "task_bytes"))
+_OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "invalid_text", "task_bytes"))
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ class MatrixOneDataSource(DataSource):
             raise BadOption("task_bytes is not a number of bytes", subject=f"table {table}")
         columns = [name.strip() for name in names.split(",")] if names else None
         self._task_bytes = int(task_bytes)
-        self._read = plan_read(mirror, table, options.get("at"), columns=columns, hidden=hidden)
+        invalid_text = options.get("invalid_text", InvalidText.ESCAPE).strip().lower()
+        self._read = plan_read(
+            mirror, table, options.get("at"), columns=columns, hidden=hidden, invalid_text=invalid_text
+        )
 
     def schema(self) -> StructType:
         return spark_schema(self._read.schema)

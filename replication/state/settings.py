@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass, fields
 
+from matrixone.schema import InvalidText
+
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
 
@@ -40,6 +42,8 @@ class Settings:
         last point; 0 = ask first.
     shared : whether other users of this machine may read the files of the mirror, as far as the umask lets them
         (decision private-files).
+    invalid_text : how `export` and targets get text that is not UTF-8, see `matrixone.schema.InvalidText`. In a target
+        text columns stay text, so that ``binary`` is ``escape`` there.
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
@@ -53,6 +57,7 @@ class Settings:
     consistency: str = "together"
     resync_limit: int = 0
     shared: bool = False
+    invalid_text: str = InvalidText.ESCAPE.value
 
     @property
     def budget(self) -> Budget:

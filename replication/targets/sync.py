@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from matrixone.errors import Terminal
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind
+from matrixone.schema import InvalidText, Kind
 from replication.checkpoint.store import NOWHERE, Location
+from replication.delta.change_rows import readable_part
 from replication.delta.delta import Delta, TableAt, run_split, table_delta
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
@@ -105,9 +106,10 @@ class TargetSync:
         *,
         confirm: Callable[[], None] = _confirmed,
         progress: Progress = SILENT,
+        invalid_text: InvalidText = InvalidText.ESCAPE,
     ) -> None:
         self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
-        self._confirm, self._on_rows = confirm, progress.on_rows
+        self._confirm, self._on_rows, self._invalid_text = confirm, progress.on_rows, invalid_text
         self._at = point.at
         oldest = history.head().oldest_point
         self._oldest = point.lsn if oldest is None else oldest
@@ -339,7 +341,7 @@ class TargetSync:
         def read(split) -> Iterator[pa.Table]:
             for part in run_split(self._mirror, split):
                 self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
-                yield part.upserts
+                yield readable_part(part, delta.shape, self._invalid_text).upserts
 
         return [
             LoadPart(part_key(split), partial(read, split), partial(part_key_of_version_1, split))
@@ -349,7 +351,7 @@ class TargetSync:
     def _counted(self, delta: Delta) -> Iterable:
         for part in delta.parts():
             self._on_rows(part.rows, part.upserts.nbytes + part.deletes.nbytes)
-            yield part
+            yield readable_part(part, delta.shape, self._invalid_text)
 
     def _clear(self, registered: dict[int, Registered]) -> None:
         """Remove unfinished loads that are not needed any more, and forget tables that were dropped both in the target

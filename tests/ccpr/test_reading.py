@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -184,9 +185,9 @@ def test_rows_are_streamed_a_block_at_a_time(orders: ccpr.Table, monkeypatch: py
     decoded: list[tuple[bytes, int]] = []
     column = ObjectFile.column
 
-    def counted(file: ObjectFile, block: int, wanted: Column) -> pa.Array:
+    def counted(file: ObjectFile, block: int, wanted: Column, rows: np.ndarray | None = None) -> pa.Array:
         decoded.append((file.object_id, block))
-        return column(file, block, wanted)
+        return column(file, block, wanted, rows)
 
     monkeypatch.setattr(ObjectFile, "column", counted)
     reader = orders.to_batches(at=2)

@@ -1,13 +1,16 @@
 """A simulated upstream synced to MariaDB: each kind of DDL by itself, and what a person, or somebody else, does with a
 target."""
 
+import json
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pytest
 
 from emulator.engine.storage import Storage
+from matrixone.objects.invalid_text import escaped
 from replication.iteration.copying import copy_in_process
 from replication.iteration.options import IterationOptions
 from replication.progress import Progress
@@ -248,3 +251,36 @@ def test_the_points_from_which_a_target_continues_are_retained(shop: Shop) -> No
     shop.insert("still", 300)  # was changed last before what is kept
     shop.run()
     shop.assert_equal()
+
+
+def test_a_targets_decimal_is_widened_when_a_longer_value_comes(shop: Shop) -> None:
+    columns = {"n": "int not null", "e": "decimal(4,2)", "v": "varchar(20)"}
+    shop.storage.create_table(DATABASE, "c", columns, primary_key=["n"], unchecked=["e"])
+    shop.insert("c", 1, e=[Decimal("1.5")])
+    shop.add(policy="additive")
+    assert shop.run()["behind"] == []
+    assert "`e` decimal(4,2)" in shop.create_text("c")
+    shop.insert("c", 2, e=[Decimal("-123456.78")])
+    assert shop.run()["behind"] == []
+    assert "`e` decimal(8,2)" in shop.create_text("c")
+    assert shop.place.query("SELECT n, e FROM c ORDER BY n") == [(1, Decimal("1.50")), (2, Decimal("-123456.78"))]
+
+
+@pytest.mark.parametrize(("how", "found"), [("escape", escaped(b"\xff\x00\xfe")), ("replace", "\ufffd\x00\ufffd")])
+def test_a_target_gets_text_that_is_not_utf8_as_the_subscription_says(shop: Shop, how: str, found: str) -> None:
+    with shop.storage.begin() as transaction:
+        transaction.insert(DATABASE, "a", {"n": [1000], "v": [escaped(b"\xff\x00\xfe")]})
+    shop.command("alter", NAME, "--invalid-text", how)
+    shop.add()
+    shop.run()
+    assert shop.place.query("SELECT v FROM a WHERE n = 1000") == [(found,)]
+
+
+def test_a_table_with_text_that_is_refused_stays_behind_in_the_target_alone(shop: Shop) -> None:
+    with shop.storage.begin() as transaction:
+        transaction.insert(DATABASE, "a", {"n": [1000], "v": [escaped(b"\xff")]})
+    shop.command("alter", NAME, "--invalid-text", "error")
+    shop.add()
+    (late,) = shop.run(code=0)["behind"]
+    assert "VALUE_REFUSED" in json.dumps(late)
+    assert shop.tables() >= {"b", "still"}

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from matrixone.objects.bytejson import ARRAY, FLOAT64, INT64, LITERAL, MAX_DEPTH, OBJECT, STRING, UINT64
 from matrixone.objects.errors import NotWritable
+from matrixone.objects.invalid_text import original
 
 _NULL, _TRUE, _FALSE = b"\x01", b"\x02", b"\x03"
 _KEY_LIMIT = 65_535
@@ -52,7 +53,7 @@ def _node(value: Any, depth: int) -> tuple[int, bytes]:
     if value is False:
         return LITERAL, _FALSE
     if isinstance(value, str):
-        raw = value.encode()
+        raw = original(value)
         return STRING, _leb128(len(raw)) + raw
     if isinstance(value, int):
         if _INT64_MIN <= value < -_INT64_MIN:
@@ -68,7 +69,7 @@ def _node(value: Any, depth: int) -> tuple[int, bytes]:
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, list):
         return ARRAY, _container([], value, depth)
-    members = sorted(((key.encode(), member) for key, member in value.items()), key=itemgetter(0))
+    members = sorted(((original(key), member) for key, member in value.items()), key=itemgetter(0))
     return OBJECT, _container([key for key, _ in members], [member for _, member in members], depth)
 
 

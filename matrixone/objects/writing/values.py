@@ -14,6 +14,7 @@ from matrixone.objects import types
 from matrixone.objects.convert import DAY_US, END_US, MAX_DAYS, UNIX_EPOCH_DAYS, UNIX_EPOCH_US, beyond_decimal128
 from matrixone.objects.errors import NotWritable
 from matrixone.objects.identifiers import UUID_DASHES, UUID_DIGITS, UUID_TEXT_SIZE
+from matrixone.objects.invalid_text import stored_bytes
 from matrixone.objects.writing.bytejson import json_binary
 from matrixone.objects.writing.vectors import EncodedColumn, varlena_column
 from matrixone.schema import Column, SqlType
@@ -25,7 +26,7 @@ _DIGIT[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
 _DIGIT[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
 _DIGIT[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 _NULL_UUID = "00000000-0000-0000-0000-000000000000"  # in the place of nulls
-_DECIMAL256_LIMBS = 4
+_DECIMAL256_LIMBS, _ARROW_DECIMAL256 = 4, 76
 _SET_LIMIT = 64
 _DECLARED_IN_CHARACTERS, _DECLARED_IN_BYTES = (types.CHAR, types.VARCHAR), (types.BINARY, types.VARBINARY)
 
@@ -131,14 +132,19 @@ def _decimal64(values: pa.Array, column: Column) -> EncodedColumn:
     limbs, null = plain(values, "<i8", 2), null_mask(values)
     low = limbs[:, 0].copy()
     _refuse(limbs[:, 1] != low >> 63, null, column)
-    bound = 10**column.type.width - 1
+    bound = 10 ** types.decimal_digits(column) - 1
     _check(low, -bound, bound, null, column)
     return _finished(low, null, column.type)
 
 
 def _decimal128(values: pa.Array, column: Column) -> EncodedColumn:
+    if types.is_decimal_text(column):
+        wide, null = _decimal_limbs(values, column), null_mask(values)
+        limbs = np.ascontiguousarray(wide[:, :2]).view("<i8")
+        _refuse((wide[:, 2:].view("<i8") != limbs[:, 1:] >> 63).any(axis=1), null, column)
+        return _finished(limbs, null, column.type)
     limbs, null = plain(values, "<i8", 2), null_mask(values)
-    outside = beyond_decimal128(limbs, 10**column.type.width - 1)
+    outside = beyond_decimal128(limbs, 10 ** types.decimal_digits(column) - 1)
     if outside is not None:
         _refuse(outside, null, column)
     return _finished(limbs, null, column.type)
@@ -146,13 +152,17 @@ def _decimal128(values: pa.Array, column: Column) -> EncodedColumn:
 
 def _decimal256(values: pa.Array, column: Column) -> EncodedColumn:
     """From text, as `matrixone.objects.convert` returns it."""
-    precision, scale = column.type.width, column.type.scale
+    return _finished(_decimal_limbs(values, column), null_mask(values), column.type)
+
+
+def _decimal_limbs(values: pa.StringArray, column: Column) -> np.ndarray:
+    precision, scale = types.decimal_digits(column), column.type.scale
     try:
-        numbers = values.cast(pa.decimal256(precision, scale))
+        numbers = values.cast(pa.decimal256(min(precision, _ARROW_DECIMAL256), scale))
     except pa.ArrowInvalid as error:
         message = f"a value is not a decimal({precision},{scale}): {error}"
         raise NotWritable(message, subject=_subject(column)) from error
-    return _finished(plain(numbers, "<u8", _DECIMAL256_LIMBS), null_mask(values), column.type)
+    return plain(numbers, "<u8", _DECIMAL256_LIMBS)
 
 
 def _date(values: pa.Array, column: Column) -> EncodedColumn:
@@ -228,11 +238,7 @@ def _places(values: pa.Array, labels: tuple[str, ...], null: np.ndarray | None, 
 
 def _varlena(values: pa.Array, column: Column) -> EncodedColumn:
     kind, subject = column.type, _subject(column)
-    stored = (
-        values
-        if values.type == pa.binary()
-        else pa.BinaryArray.from_buffers(pa.binary(), len(values), values.buffers(), values.null_count, values.offset)
-    )
+    stored = values if values.type == pa.binary() else stored_bytes(values)
     if kind.width > 0 and len(values) and kind.oid in (*_DECLARED_IN_CHARACTERS, *_DECLARED_IN_BYTES):
         longest = pc.max(pc.binary_length(stored)).as_py() or 0
         if longest > kind.width and kind.oid in _DECLARED_IN_CHARACTERS:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.vectors import Vector, gather, is_ascii, parse_vector, text_array, varlena_array
+from matrixone.objects.vectors import Vector, gather, parse_vector, varlena_array
 from tests.matrixone.objects.building import SIZES, column_entry, nulls_bytes, varlena_entry, varlena_slots
 
 VARCHAR, INT32 = 61, 22
@@ -128,21 +128,3 @@ def test_gathered_values_are_the_named_ranges(data: bytes, draw: st.DataObject) 
     )
     starts, lengths = np.array([a for a, _ in ranges], np.int64), np.array([b - a for a, b in ranges], np.int64)
     assert gather(pa.py_buffer(data), starts, lengths).to_pylist() == [data[a:b] for a, b in ranges]
-
-
-@given(st.lists(st.one_of(st.none(), st.binary(max_size=12), st.text(max_size=12).map(str.encode)), max_size=12))
-def test_bytes_become_text_exactly_if_they_are_utf8(values: list[bytes | None]) -> None:
-    def is_text(value: bytes | None) -> bool:
-        try:
-            (value or b"").decode()
-        except UnicodeDecodeError:
-            return False
-        return True
-
-    array = pa.array(values, pa.binary())
-    assert is_ascii(pa.py_buffer(b"".join(filter(None, values)))) == b"".join(filter(None, values)).isascii()
-    if all(map(is_text, values)):
-        assert text_array(array).to_pylist() == [None if value is None else value.decode() for value in values]
-    else:
-        with pytest.raises(pa.ArrowInvalid):
-            text_array(array)

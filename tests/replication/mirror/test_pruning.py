@@ -352,9 +352,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Any]]:
         seen["objects"].add(name)
         return open_object(mirror, name)
 
-    def decoded(file: ObjectFile, block: int, wanted: Column) -> pa.Array:
+    def decoded(file: ObjectFile, block: int, wanted: Column, rows: Any = None) -> pa.Array:
         seen["blocks"].add((file.object_id, block))
-        return column(file, block, wanted)
+        return column(file, block, wanted, rows)
 
     monkeypatch.setattr(Mirror, "open_object", opened)
     monkeypatch.setattr(ObjectFile, "column", decoded)

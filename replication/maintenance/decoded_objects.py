@@ -1,0 +1,29 @@
+"""Whether the rows of a mirror's tables can be read with the types that their columns have: what no checksum says."""
+
+from matrixone.errors import CcprError
+from matrixone.objects.timestamp import Timestamp
+from replication.mirror.mirror import Mirror
+from replication.mirror.points import TableRef
+
+
+class DecodedObjects:
+    """Reads tables and throws the rows away; each object once, as long as the columns of its table stay the same."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._seen: dict[tuple[int, str], set[str]] = {}
+
+    def problem_of(self, ref: TableRef, at: Timestamp) -> str | None:
+        """Why the rows that a table has at a time cannot be read; None if they can. Memory: one block."""
+        try:
+            manifest = self._mirror.manifest(ref)
+            table = manifest.table
+            seen = self._seen.setdefault((table.id, str([column.to_json() for column in table.columns])), set())
+            names = [one.stats.name for one in manifest.listed_objects() if not one.tombstone]
+            names = [name for name in names if name not in seen]
+            for _ in self._mirror.rows(manifest, table.columns, at, names=names):
+                pass
+            seen.update(names)
+        except CcprError as error:
+            return f"its rows cannot be read: {error.message} ({error.subject})"
+        return None

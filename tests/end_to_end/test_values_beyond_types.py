@@ -1,0 +1,142 @@
+"""What MatrixOne stores beyond a column's declared type is a value: decimals longer than declared, text that is not
+UTF-8. Issue 11, item 12, as it was found on a real cluster."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer.testing
+
+import ccpr
+from ccpr_cli.main import app
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import SimulatedUpstream
+from matrixone.objects.invalid_text import escaped
+
+NAME, DATABASE = "values", "d"
+BYTES = b"\xff\x00\xfe"
+COLUMNS = {"id": "int not null", "e": "decimal(4,2)", "s": "varchar(20)"}
+
+
+@dataclass(frozen=True)
+class Upstream:
+    storage: Storage
+    port: int
+    folder: Path
+
+    def command(self, *words: str, code: int = 0) -> Any:
+        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    def insert(self, **columns: list[Any]) -> None:
+        with self.storage.begin() as transaction:
+            transaction.insert(DATABASE, "t", columns)
+
+    def export(self, *options: str, code: int = 0) -> pa.Table:
+        file = self.folder / "t.parquet"
+        self.command("export", NAME, f"{DATABASE}.t", "--out", str(file), *options, code=code)
+        return pq.read_table(file).sort_by("id") if code == 0 else pa.table({})
+
+    @property
+    def mirror(self) -> Path:
+        return self.folder / "home" / "mirrors" / NAME
+
+
+@pytest.fixture
+def upstream(home: Path) -> Iterator[Upstream]:
+    storage = Storage()
+    storage.create_database(DATABASE)
+    storage.create_publication("p", DATABASE)
+    storage.create_table(DATABASE, "t", COLUMNS, primary_key=["id"], unchecked=["e"])
+    with SimulatedUpstream(storage) as emulator:
+        upstream = Upstream(storage, emulator.port, home)
+        upstream.insert(id=[1, 2], e=[Decimal("1.5"), Decimal(100)], s=["a", escaped(BYTES)])
+        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+        scope = ["--database", DATABASE, "--publication", "p", "--publisher", "sys"]
+        upstream.command("subscribe", NAME, "--from", source, *scope)
+        upstream.command("run", NAME)
+        yield upstream
+
+
+def test_a_decimal_is_as_wide_at_a_point_as_its_longest_value(upstream: Upstream) -> None:
+    first = upstream.export("--at", "0")
+    assert first.schema.field("e").type == pa.decimal128(5, 2)
+    assert first.column("e").to_pylist() == [Decimal("1.50"), Decimal("100.00")]
+    upstream.insert(id=[3], e=[Decimal("-12345.67")], s=[None])
+    upstream.command("run", NAME)
+    second = upstream.export()
+    assert second.schema.field("e").type == pa.decimal128(7, 2)
+    assert second.column("e").to_pylist() == [Decimal("1.50"), Decimal("100.00"), Decimal("-12345.67")]
+    assert upstream.export("--at", "0").equals(first)
+    changes = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.t").changes(since=0)
+    assert changes.upserts.to_pylist() == [{"id": 3, "e": Decimal("-12345.67"), "s": None}]
+    filtered = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.t").to_arrow(filters=[("e", ">=", 100)])
+    assert filtered.column("id").to_pylist() == [2]
+
+
+def test_a_column_stays_as_wide_when_its_long_values_are_gone(upstream: Upstream) -> None:
+    with upstream.storage.begin() as transaction:
+        transaction.delete(DATABASE, "t")
+    upstream.insert(id=[4], e=[Decimal(2)], s=["x"])
+    upstream.command("run", NAME)
+    assert upstream.export().schema.field("e").type == pa.decimal128(5, 2)
+
+
+def test_text_that_is_not_utf8_is_read_as_it_was_asked_for(upstream: Upstream) -> None:
+    assert upstream.export().column("s").to_pylist() == ["a", "\U0010feff\x00\U0010fefe"]
+    assert upstream.export("--invalid-text", "replace").column("s").to_pylist() == ["a", "\ufffd\x00\ufffd"]
+    assert upstream.export("--invalid-text", "binary").column("s").to_pylist() == [b"a", BYTES]
+    upstream.export("--invalid-text", "error", code=1)
+    upstream.command("alter", NAME, "--invalid-text", "replace")
+    assert upstream.export().column("s").to_pylist() == ["a", "\ufffd\x00\ufffd"]
+    upstream.command("alter", NAME, "--invalid-text", "other", code=2)
+    for how, text in (("escape", escaped(BYTES)), ("replace", "\ufffd\x00\ufffd"), ("binary", BYTES)):
+        table = ccpr.open_mirror(upstream.mirror, invalid_text=how).table(f"{DATABASE}.t")
+        rows = table.to_arrow(filters=[("s", "=", escaped(BYTES))])
+        assert rows.schema == table.schema
+        assert rows.to_pylist() == [{"id": 2, "e": Decimal(100), "s": text}]
+        assert text in table.changes(None).upserts.column("s").to_pylist()
+    refused = ccpr.open_mirror(upstream.mirror, invalid_text="error").table(f"{DATABASE}.t")
+    with pytest.raises(ccpr.ValueRefused, match="not UTF-8"):
+        refused.to_arrow()
+    assert refused.to_arrow(columns=["id"]).num_rows == 2
+    with pytest.raises(ccpr.BadOption):
+        ccpr.open_mirror(upstream.mirror, invalid_text="guess")
+
+
+def test_filters_compare_stored_bytes_so_that_no_row_is_skipped_by_zone_maps(upstream: Upstream) -> None:
+    raws = [b"\x80", b"\xc3\xa9", b"\xf5", "\U0010feff".encode(), b"a\x80", "aé".encode(), "a\U0001f642".encode()]
+    upstream.insert(id=list(range(10, 10 + len(raws))), e=[None] * len(raws), s=[escaped(raw) for raw in raws])
+    upstream.storage.flush(DATABASE, "t")
+    upstream.command("run", NAME)
+    table = ccpr.open_mirror(upstream.mirror, invalid_text="binary").table(f"{DATABASE}.t")
+    stored = {row["id"]: row["s"] for row in table.to_arrow().to_pylist()}
+    for raw in raws:
+        for operator, test in (("=", raw.__eq__), ("<", raw.__gt__), (">=", raw.__le__)):
+            found = table.to_arrow(filters=[("s", operator, escaped(raw))]).column("id").to_pylist()
+            assert sorted(found) == sorted(number for number, value in stored.items() if test(value))
+
+
+def test_a_deep_verify_reads_the_rows_and_is_content_with_them(upstream: Upstream) -> None:
+    assert upstream.command("verify", NAME, "--deep")["damages"] == []
+
+
+def test_a_deep_verify_reports_a_table_that_cannot_be_read(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a first copy by a release that did not look how long the values are."""
+    upstream.insert(id=[3], e=[None], s=[None])
+    with monkeypatch.context() as patch:
+        patch.setattr("replication.iteration.building.with_digits", lambda mirror, table, *others: table)
+        upstream.command("run", NAME)
+    (damage,) = upstream.command("verify", NAME, "--deep", code=1)["damages"]
+    assert "more than the 4 digits" in damage["reason"]
+    assert damage["points"] == {"1": [f"{DATABASE}.t"]}
+    assert upstream.export("--invalid-text", "replace", code=1).num_rows == 0
+    upstream.command("run", NAME)
+    assert upstream.export().column("e").to_pylist() == [Decimal("1.50"), Decimal(100), None]
