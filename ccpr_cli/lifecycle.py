@@ -60,6 +60,12 @@ def report_dropped(dropped: Dropped, *, forced: bool) -> None:
         f"dropped {dropped.name}; {counted(dropped.snapshots_dropped, 'snapshot')} dropped upstream{purged}",
         markup=False,
     )
+    if dropped.running and dropped.purged:
+        err.print(
+            f"a run was under way and may write there until it notices; then: ccpr drop {dropped.name} --purge",
+            markup=False,
+            style="yellow",
+        )
     if dropped.snapshots_left:
         err.print(
             f"{counted(len(dropped.snapshots_left), 'snapshot')} may still be upstream ({dropped.reason})",

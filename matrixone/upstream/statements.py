@@ -96,6 +96,11 @@ def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
     return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))} {_from(publisher, publication)}"
 
 
+def drop_own_snapshot(snapshot: str) -> str:
+    """For the account that has the snapshot: it needs no publication."""
+    return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))}"
+
+
 def snapshot_timestamp(snapshot: str, publisher: str, publication: str) -> str:
     return f"__++__internal_get_snapshot_ts {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
 

@@ -4,6 +4,7 @@ The row is marked as dropped first. The same transaction moves the names of its 
 dropped. So a crash afterwards loses no name, and dropping again continues.
 """
 
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 from matrixone.errors import CcprError
 from matrixone.upstream import snapshots, statements
 from matrixone.upstream.endpoint import format_uri
+from matrixone.upstream.errors import PublicationMissing
 from matrixone.upstream.retry import NO_RETRY
-from replication.errors import MirrorInUse, StateUnreadable, SubscriptionMissing, TargetInUse
+from replication.errors import MirrorInUse, StateUnreadable, StoreFailed, SubscriptionMissing, TargetInUse
 from replication.iteration.options import Timeouts
 from replication.mirror.layout import HEAD
 from replication.mirror.local_store import LocalStore
+from replication.mirror.store import Store
 from replication.service.mirror_places import MIRROR_FOLDERS, is_within, readable_subscriptions
 from replication.service.workspace import Workspace
 from replication.state.context import Context
@@ -27,6 +30,7 @@ from replication.state.tables import METADATA, mo_ccpr_log
 from replication.state.targets import TargetRecords, TargetState
 
 _TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)  # what cannot be dropped now can be dropped later
+_PURGE_ATTEMPTS = 20
 _UNKNOWN_UPSTREAM = "mysql://unknown@unknown:6001"
 
 
@@ -41,6 +45,8 @@ class Dropped:
     reason : why they are left.
     statements : the statements that drop them by hand.
     purged : the mirror's place, if its files were deleted.
+    running : whether an executor was running, which may write files there until it notices the drop. Purging again
+        deletes them.
     """
 
     name: str
@@ -50,6 +56,7 @@ class Dropped:
     reason: str = ""
     statements: tuple[str, ...] = ()
     purged: str = ""
+    running: bool = False
 
 
 def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = False) -> Dropped:
@@ -70,26 +77,29 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
 
 
 def _drop_readable(workspace: Workspace, name: str, *, purge: bool, force: bool) -> Dropped:
-    row, in_flight = _drop_row(workspace, name, purge=purge, force=force)
+    row, in_flight, running = _drop_row(workspace, name, purge=purge, force=force)
     subscription, context = Subscription.from_row(row), Context.from_text(row.context)
-    left, reason = _drop_snapshots(workspace, subscription, context, in_flight)
+    left, reason, published = _drop_snapshots(workspace, subscription, context, in_flight)
     values: dict[str, Any] = {"context": Context(to_drop=() if force else left).to_text()}
     if force or not left:
         values["upstream_conn"] = format_uri(subscription.endpoint)  # the password is not needed any more
     workspace.log.clear_dropped(row.task_id, values)
     purged = _purge(workspace, subscription) if purge else ""
-    by_hand = _statements(left, subscription.publication.publisher, subscription.publication.name)
-    return Dropped(name, row.task_id, len(context.to_drop) - len(left), left, reason, by_hand, purged)
+    publication = subscription.publication
+    by_hand = _statements(left, publication.publisher, publication.name, published=published)
+    return Dropped(name, row.task_id, len(context.to_drop) - len(left), left, reason, by_hand, purged, running)
 
 
-def _statements(left: Iterable[str], publisher: str, publication: str) -> tuple[str, ...]:
-    """What drops these snapshots by hand."""
+def _statements(left: Iterable[str], publisher: str, publication: str, *, published: bool = True) -> tuple[str, ...]:
+    """What drops these snapshots by hand. Without the publication their account has to do it."""
+    if not published:
+        return tuple(f"{statements.drop_own_snapshot(snapshot)}; -- as account {publisher}" for snapshot in left)
     return tuple(statements.drop_snapshot(snapshot, publisher, publication) + ";" for snapshot in left)
 
 
-def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> tuple[LogRow, str | None]:
-    """The dropped row, and the name of a snapshot that a running executor may be about to create. A row that was
-    dropped before counts if something of it is left.
+def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> tuple[LogRow, str | None, bool]:
+    """The dropped row, the name of a snapshot that a running executor may be about to create, and whether there is
+    one. A row that was dropped before counts if something of it is left.
     """
     try:
         row = workspace.log.row(name)
@@ -97,7 +107,7 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
         row = workspace.log.dropped_row(name)
         if row is None or not (Context.from_text(row.context).to_drop or purge):
             raise
-        return row, None
+        return row, None, False
     opened = Context.from_text(row.context).open
     Subscription.from_row(row)  # raises StateUnreadable before anything is written
     records = TargetRecords(workspace.log.engine, row.task_id)
@@ -108,27 +118,28 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
     dropped = workspace.log.drop(name)
     for target in records.all():  # with their passwords
         records.remove(target.name)
-    return dropped, opened.name if held and opened is not None and opened.physical is None else None
+    return dropped, opened.name if held and opened is not None and opened.physical is None else None, held
 
 
 def _drop_snapshots(
     workspace: Workspace, subscription: Subscription, context: Context, in_flight: str | None
-) -> tuple[tuple[str, ...], str]:
-    """Drop what is recorded. Returns the names that may still be upstream, and why."""
-    left, reason = set(context.to_drop), ""
+) -> tuple[tuple[str, ...], str, bool]:
+    """Drop what is recorded. Returns the names that may still be upstream, why, and False if the publication is gone,
+    by which they could be dropped."""
+    left, reason, published = set(context.to_drop), "", True
     if not left:
-        return (), ""
+        return (), "", published
     try:
         with workspace.connect(subscription, _TIMEOUTS) as session:
             for name in context.to_drop:
                 snapshots.drop_snapshot(session, name, subscription.publication)
                 left.discard(name)
     except CcprError as error:
-        reason = str(error)
+        reason, published = str(error), not isinstance(error, PublicationMissing)
     if in_flight is not None and in_flight not in left:
         left.add(in_flight)
         reason = "an executor was running and may still create this snapshot"
-    return tuple(name for name in context.to_drop if name in left), reason
+    return tuple(name for name in context.to_drop if name in left), reason, published
 
 
 def _purge(workspace: Workspace, subscription: Subscription) -> str:
@@ -141,12 +152,28 @@ def _purge(workspace: Workspace, subscription: Subscription) -> str:
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror by now", subject=store.url)
     store.delete(HEAD)  # first: without it this is not a mirror any more
     for folder in MIRROR_FOLDERS:
-        store.delete_folder(folder)
+        _delete_folder(store, folder)
     store.sweep()
     if isinstance(store, LocalStore):
         _remove_empty(store.root)
     _forget_points(workspace, subscription.task_id)
     return store.url
+
+
+def _delete_folder(store: Store, folder: str) -> None:
+    """Delete it although a run may still write there. Raises StoreFailed; MirrorInUse if the run is faster."""
+    for _ in range(_PURGE_ATTEMPTS):
+        try:
+            return store.delete_folder(folder)
+        except StoreFailed as error:
+            cause = error.__cause__
+            if not (isinstance(cause, OSError) and cause.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)):
+                raise
+    raise MirrorInUse(
+        "a run that was under way still writes there",
+        subject=f"{store.url}/{folder}",
+        remedy="Repeat the same command when the run has ended: it deletes the rest.",
+    )
 
 
 def _remove_empty(root: Path) -> None:

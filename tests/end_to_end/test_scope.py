@@ -215,3 +215,13 @@ def test_a_restore_upstream_drops_the_publication_and_the_error_says_so(source: 
     command("run", "s")
     assert tables() == {"shop.a"}
     assert command("export", "s", "shop.a", "--out", str(tmp_path / "a.parquet"))["rows"] == 1
+
+
+def test_a_drop_without_its_publication_drops_the_snapshots_of_the_own_account(source: Source) -> None:
+    source.subscribe()
+    command("run", "s")
+    source.storage.drop_publication("p")
+    assert source.storage.snapshots
+    dropped = command("drop", "s")
+    assert (dropped["snapshots_left"], dropped["statements"]) == ([], [])
+    assert not source.storage.snapshots

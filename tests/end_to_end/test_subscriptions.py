@@ -1,7 +1,9 @@
 """Subscriptions over the wire: statements and the verbs that do the same, the checks before anything is written,
 pausing and dropping."""
 
+import errno
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +17,7 @@ from ccpr_cli.main import app
 from matrixone.upstream.snapshots import create_snapshot
 from replication.errors import LeaseLost
 from replication.iteration.copying import copy_in_process
+from replication.mirror import local_store
 from replication.service.workspace import Workspace
 from replication.state.subscription import Subscription
 from tests.end_to_end.replica import NAME, Replica, replaying
@@ -322,6 +325,69 @@ def test_a_forced_drop_forgets_the_snapshots_that_it_could_not_drop(replica: Rep
     assert len(replica.command("drop", NAME, "--force")["statements"]) == 1
     (row,) = sql(replica, "SELECT context FROM mo_ccpr_log")[0]["rows"]
     assert json.loads(row["context"])["to_drop"] == []
+
+
+def test_a_drop_after_the_publication_was_dropped_prints_the_form_that_works_without_it(replica: Replica) -> None:
+    created(replica)
+    replica.run()
+    (name,) = held_upstream(replica)
+    gone = f"internal error: publication acc1.{PUBLICATION} does not exist"
+    replica.emulator.inject(FailStatement("drop_snapshot", text=gone, times=0))
+    dropped = replica.command("drop", NAME)
+    assert dropped["snapshots_left"] == [name]
+    assert dropped["statements"] == [f"DROP SNAPSHOT IF EXISTS `{name}`; -- as account acc1"]
+
+
+def test_a_purge_beside_a_run_deletes_what_the_run_goes_on_writing(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(replica)
+    replica.run()
+    rmtree, calls = local_store.shutil.rmtree, 0
+
+    def beaten(path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            return rmtree(path)
+        rmtree(path)
+        path.mkdir()  # what a writer does that finds the folder gone
+        (path / "late").write_bytes(b"x")
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+
+    monkeypatch.setattr(local_store.shutil, "rmtree", beaten)
+    assert replica.command("drop", NAME, "--purge")["purged"]
+    assert not replica.mirror.exists()
+
+
+def test_a_purge_that_a_run_outruns_says_to_repeat_it(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    created(replica)
+    replica.run()
+
+    def beaten(path: Path) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+
+    with monkeypatch.context() as during:
+        during.setattr(local_store.shutil, "rmtree", beaten)
+        error = replica.command("drop", NAME, "--purge", code=1)["error"]
+    assert error["code"] == "MIRROR_IN_USE"
+    assert "Repeat the same command" in error["remedy"]
+    assert replica.command("drop", NAME, "--purge")["purged"]
+    assert not replica.mirror.exists()
+
+
+def test_a_purge_says_that_a_run_was_under_way(replica: Replica) -> None:
+    created(replica)
+    replica.run()
+    with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
+        iteration.take_snapshot()
+        iteration.diff_catalog()
+        iteration.diff_objects()
+        assert replica.command("drop", NAME, "--purge")["running"]
+        (replica.mirror / "work").mkdir(parents=True)  # what a run does whose file comes after the purge
+    assert replica.mirror.exists()
+    assert not replica.command("drop", NAME, "--purge")["running"]
+    assert not replica.mirror.exists()
 
 
 # ---- another catalog database
