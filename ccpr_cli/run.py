@@ -10,6 +10,7 @@ import typer
 
 from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.exit_codes import BEHIND
 from ccpr_cli.output import clock_text, counted, handle_errors, out, show_json, size_text
 from ccpr_cli.progress import Display
 from replication.iteration.copying import copy_in_process
@@ -49,7 +50,8 @@ def run(
     """Run one iteration of a subscription now, and sync its targets to the newest point. An interrupted iteration
     continues where it stopped.
 
-    The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again.
+    The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again. It is
+    3 if all is done but for tables of a target that are behind: they wait for a person, as the output says.
     """
     started, display = time.monotonic(), Display()
     options = IterationOptions(allow_resync=allow_resync, progress=display.callbacks)
@@ -79,6 +81,8 @@ def run(
             target_output.show_outcome(target)
     if any(target.failure is not None for target in targets):
         raise typer.Exit(1)
+    if any(target.result is not None and target.result.behind for target in targets):
+        raise typer.Exit(BEHIND)
 
 
 def show_outcome(outcome: Outcome, seconds: float) -> None:

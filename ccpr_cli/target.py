@@ -11,7 +11,7 @@ from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
 from ccpr_cli.progress import Display
 from ccpr_cli.target_output import outcome_json, show_outcome
-from replication.schema.policy import DdlPolicy
+from replication.schema.policy import DdlPolicy, DuplicateKeys
 from replication.service import targets
 from replication.service.target_sync import TargetOutcome, rebuild_table
 from replication.service.workspace import Workspace
@@ -23,6 +23,10 @@ PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line
 AsText = Annotated[
     list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")
 ]
+_DUPLICATE_KEYS = (
+    "What happens to a table of which two rows have one primary key upstream, after a LOAD DATA there. "
+    "error: it waits, with TARGET_DUPLICATE_KEYS; last: the row with the later commit counts."
+)
 _POLICY = "additive: only what removes nothing; full: everything; manual: nothing, each change of a definition waits."
 
 
@@ -34,12 +38,14 @@ def add(
     password_file: PasswordFile = None,
     ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
     as_text: AsText = None,
+    duplicate_keys: Annotated[DuplicateKeys, typer.Option(help=_DUPLICATE_KEYS)] = DuplicateKeys.ERROR,
     as_json: AsJson = False,
 ) -> None:
     """Add a MariaDB or MySQL database as a target. The next run loads all tables; later runs apply what has changed."""
     with handle_errors(as_json=as_json), Workspace() as workspace:
         address, password = read_target_login(to, password_file)
-        added = targets.add(workspace, name, target_name, address, password, ddl_policy, tuple(as_text or ()))
+        columns = tuple(as_text or ())
+        added = targets.add(workspace, name, target_name, address, password, ddl_policy, columns, duplicate_keys)
     if as_json:
         show_json(target_json(added))
     else:
@@ -82,15 +88,17 @@ def alter(
     ] = None,
     password_file: PasswordFile = None,
     as_text: AsText = None,
+    duplicate_keys: Annotated[DuplicateKeys | None, typer.Option(help=_DUPLICATE_KEYS)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a target's DDL policy, its address or login, or which columns it keeps as text. Columns become text with
-    the next change of their table, or by `rebuild`."""
-    if ddl_policy is None and to is None and not as_text:
+    """Change a target's DDL policy, its address or login, which columns it keeps as text, or what it does with rows of
+    one key. Columns become text with the next change of their table, or by `rebuild`."""
+    if ddl_policy is None and to is None and not as_text and duplicate_keys is None:
         raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         login = None if to is None else read_target_login(to, password_file)
-        altered = targets.alter(workspace, name, target_name, ddl_policy, login, tuple(as_text or ()))
+        columns = tuple(as_text or ())
+        altered = targets.alter(workspace, name, target_name, ddl_policy, login, columns, duplicate_keys)
     if as_json:
         show_json(target_json(altered))
     else:
@@ -150,6 +158,7 @@ def target_json(found: Target) -> dict[str, Any]:
         "dialect": found.dialect.value,
         "ddl_policy": found.policy.value,
         "as_text": list(found.as_text),
+        "duplicate_keys": found.duplicate_keys.value,
         "state": found.state.value,
         "lsn": found.lsn,
         "behind": [table.to_json() for table in found.behind],

@@ -38,10 +38,10 @@ _NOTES = """
 """
 _TARGETS = """## In a target
 
-What a column is in a MariaDB or a MySQL. Nothing is lost: what the server does not have is kept as
-text or as bytes. `ccpr plan` shows the remarks for your tables. With `--as-text TABLE.COLUMN` any
-column is `longtext`. A varchar or varbinary for which a row has no room becomes `longtext` or
-`longblob`.
+What a column is in a MariaDB or a MySQL. Nothing is lost but the sign of a float's zero: what the
+server does not have is kept as text or as bytes. `ccpr plan` shows the remarks for your tables. With
+`--as-text TABLE.COLUMN` any column is `longtext`. A varchar or varbinary for which a row has no room
+becomes `longtext` or `longblob`.
 """
 _MEMBERS = ("small", "large")
 DECLARED: Sequence[ColumnType] = (
@@ -99,5 +99,7 @@ def _read(declared: ColumnType) -> tuple[str, str, str]:
 
 def _target(declared: ColumnType) -> tuple[str, str, str, str]:
     maria, mysql = (target_type(declared, dialect, "table t") for dialect in (Dialect.MARIADB, Dialect.MYSQL8))
+    if declared.name in ("float", "double"):  # for all such columns, so no plan shows it
+        return code(str(declared)), code(str(maria.type)), code(str(mysql.type)), "MariaDB: -0 is stored as 0"
     remarks = [maria.remark] if maria.remark == mysql.remark else [f"MariaDB: {maria.remark}", f"MySQL: {mysql.remark}"]
     return code(str(declared)), code(str(maria.type)), code(str(mysql.type)), "; ".join(filter(None, remarks))

@@ -57,4 +57,4 @@ def readable_part(part: DeltaPart, shape: DeltaShape, invalid_text: InvalidText)
             iter(rows.to_batches()), shape.columns, invalid_text, f"table {shape.table}", keys=shape.key.columns
         )
         tables.append(pa.Table.from_batches(batches, rows.schema))
-    return DeltaPart(*tables)
+    return DeltaPart(*tables, replaced=part.replaced)

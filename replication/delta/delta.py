@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from matrixone.objects.stats import stats_columns
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject, count_deletions, not_after, open_listed, tombstones_of
 from matrixone.schema import Table
+from replication.delta.duplicates import find_duplicates
 from replication.delta.keys import ALL_KEYS, KeyRange, Zone, key_zone, row_key
 from replication.delta.split import DeltaPart, DeltaShape, DeltaSplit, joined, run_split
 from replication.mirror.mirror import Manifest, Mirror, files_of
@@ -78,8 +80,19 @@ class Delta:
         return sum(split.bytes for split in self._splits)
 
 
-def table_delta(mirror: Mirror, before: TableAt | None, after: TableAt, *, split_rows: int = SPLIT_ROWS) -> Delta:
+def table_delta(
+    mirror: Mirror,
+    before: TableAt | None,
+    after: TableAt,
+    *,
+    split_rows: int = SPLIT_ROWS,
+    last_of_key: bool = False,
+) -> Delta:
     """The delta of a table between two points. With None for `before`, for a table to be loaded, all rows are upserts.
+
+    `last_of_key`: of several visible rows of one key only the last counts, at both points (`find_duplicates`); this
+    reads the keys of all rows. Otherwise such rows are an error if the delta has both of them, and each is an upsert if
+    all rows are.
 
     Reads the manifests, and tombstones and commit times of what changed; the splits read the rest. `split_rows` is
     roughly how many rows a split reads. Raises TableWithoutKey, DdlUnreadable, MirrorDamaged, ObjectDamaged,
@@ -88,7 +101,7 @@ def table_delta(mirror: Mirror, before: TableAt | None, after: TableAt, *, split
     if before is not None and before.ref.table_id != after.ref.table_id:
         raise ValueError(f"table {before.ref.table_id} is not table {after.ref.table_id}")
     with files_of(after.ref.qualified_name):
-        return _Plan(mirror, before, after, split_rows).delta()
+        return _Plan(mirror, before, after, split_rows, last_of_key=last_of_key).delta()
 
 
 class _Place(Enum):
@@ -109,8 +122,12 @@ class _Changed:
 class _Plan:
     """Finds the objects of a delta and divides them into splits."""
 
-    def __init__(self, mirror: Mirror, before: TableAt | None, after: TableAt, split_rows: int) -> None:
+    def __init__(
+        self, mirror: Mirror, before: TableAt | None, after: TableAt, split_rows: int, *, last_of_key: bool
+    ) -> None:
         self.mirror = mirror
+        self.left_out_then = find_duplicates(mirror, before.ref, before.at).rows if last_of_key and before else {}
+        self.left_out_now = find_duplicates(mirror, after.ref, after.at).rows if last_of_key else {}
         self.split_rows = split_rows
         self.now = mirror.manifest(after.ref)
         self.then = (
@@ -123,9 +140,9 @@ class _Plan:
         key = row_key(table)
         columns = table.user_columns + (key.columns if key.hidden else ())
         known = {(column.seqnum, column.type) for column in self.then.table.columns}
-        self.shape = DeltaShape(
-            table.qualified_name, columns, key, all((column.seqnum, column.type) in known for column in columns)
-        )
+        # An old row that was left out is new where it counts now.
+        dated = not self.left_out_then and all((column.seqnum, column.type) in known for column in columns)
+        self.shape = DeltaShape(table.qualified_name, columns, key, dated)
         self.table = table
 
     def delta(self) -> Delta:
@@ -165,6 +182,11 @@ class _Plan:
                     objects, self.mirror.open_object, at, of=ids, since=since
                 ).items():
                     counts[object_id] = counts.get(object_id, 0) + count
+        for object_id in self.left_out_then.keys() | self.left_out_now.keys():
+            nothing = np.empty(0, np.uint64)
+            then, now = (one.get(object_id, nothing) for one in (self.left_out_then, self.left_out_now))
+            if not np.array_equal(then, now):
+                counts[object_id] = counts.get(object_id, 0) + len(np.setxor1d(then, now))
         touched = pc.is_in(
             stats_columns(kept.column("stats").combine_chunks()).column("name"),
             pa.array(map(object_name, counts), pa.string()),
@@ -219,7 +241,17 @@ class _Plan:
         tombstones_before = tuple(tombstones_of(self.tombstones_then, ids_before))
         tombstones_after = tuple(tombstones_of(self.tombstones_now, ids_after))
         return DeltaSplit(
-            self.shape, self.since, self.at, removed, added, kept, tombstones_before, tombstones_after, keys
+            self.shape,
+            self.since,
+            self.at,
+            removed,
+            added,
+            kept,
+            tombstones_before,
+            tombstones_after,
+            keys,
+            {key: rows for key, rows in self.left_out_then.items() if key in ids_before},
+            {key: rows for key, rows in self.left_out_now.items() if key in ids_after},
         )
 
     @cached_property

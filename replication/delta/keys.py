@@ -46,6 +46,10 @@ class TableWithoutKey(Terminal):
     )
 
 
+class KeysNotUnique(ObjectMismatch):
+    """Two visible rows of one point have the same key."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowKey:
     """A table's key.
@@ -132,15 +136,20 @@ def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Colu
     found = np.full(rows - first_after, -1, np.int64)
     if first_after in (0, rows):
         return found
-    codes = _codes(pa.concat_arrays([_hashable(piece, column, subject) for piece in pieces]))
+    codes = key_codes(pieces, column, subject)
     order = np.argsort(codes, kind="stable")  # keys of sorted objects are sorted runs, which a stable sort only merges
     ranked = codes[order]
     pairs = np.flatnonzero(ranked[1:] == ranked[:-1])
     left, right = order[pairs], order[pairs + 1]
     if np.any(left >= first_after) or np.any(right < first_after):
-        raise ObjectMismatch("two visible rows have the same key", subject=subject)
+        raise KeysNotUnique("two visible rows have the same key", subject=subject)
     found[right - first_after] = left
     return found
+
+
+def key_codes(pieces: Sequence[pa.Array], column: Column, subject: str) -> np.ndarray:
+    """A number for each key of all pieces; equal keys have equal numbers. Raises ObjectMismatch for a null key."""
+    return _codes(pa.concat_arrays([_hashable(piece, column, subject) for piece in pieces]))
 
 
 def _hashable(keys: pa.Array, column: Column, subject: str) -> pa.Array:

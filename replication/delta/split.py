@@ -8,7 +8,7 @@ difference. Source: decisions deltas-by-commit-time, predecessor-compared; docs/
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
@@ -44,10 +44,13 @@ class DeltaPart:
     upserts : complete rows to be written; the user's columns as declared at the later point, then the hidden key of a
         table without a key of its own.
     deletes : keys of rows to be deleted.
+    replaced : of the upserts, how many have a key that the earlier point shows; the others are new there. None = not
+        known.
     """
 
     upserts: pa.Table
     deletes: pa.Table
+    replaced: int | None = None
 
     @property
     def rows(self) -> int:
@@ -91,6 +94,7 @@ class DeltaSplit:
     removed, added, kept : data objects of the earlier point only, of the later only, and of both.
     tombstones_before, tombstones_after : tombstone objects of each point that may delete rows of these.
     keys : which rows of the objects belong to this split; the others belong to other splits.
+    left_out_before, left_out_after : rows that count as deleted at each point (`Duplicates.rows`), by object.
     """
 
     shape: DeltaShape
@@ -102,6 +106,8 @@ class DeltaSplit:
     tombstones_before: tuple[ListedObject, ...] = ()
     tombstones_after: tuple[ListedObject, ...] = ()
     keys: KeyRange = ALL_KEYS
+    left_out_before: Mapping[bytes, np.ndarray] = field(default_factory=dict)
+    left_out_after: Mapping[bytes, np.ndarray] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -138,7 +144,9 @@ def joined(parts: Iterator[DeltaPart]) -> Iterator[DeltaPart]:
 
 def _one(parts: Sequence[DeltaPart]) -> DeltaPart:
     return DeltaPart(
-        pa.concat_tables([part.upserts for part in parts]), pa.concat_tables([part.deletes for part in parts])
+        pa.concat_tables([part.upserts for part in parts]),
+        pa.concat_tables([part.deletes for part in parts]),
+        None if any(part.replaced is None for part in parts) else sum(part.replaced or 0 for part in parts),
     )
 
 
@@ -210,8 +218,8 @@ class _Run:
 
     def parts(self) -> Iterator[DeltaPart]:
         split = self.split
-        dead_before = self._deleted(split.tombstones_before, split.removed, split.before)
-        dead_after = self._deleted(split.tombstones_after, split.added, split.after)
+        dead_before = self._deleted(split.tombstones_before, split.removed, split.before, split.left_out_before)
+        dead_after = self._deleted(split.tombstones_after, split.added, split.after, split.left_out_after)
         before = _Side(
             [
                 *self._visible(split.removed, dead_before, split.before),
@@ -237,10 +245,18 @@ class _Run:
     # ---- which rows
 
     def _deleted(
-        self, tombstones: Sequence[ListedObject], moved: Sequence[ListedObject], at: Timestamp
+        self,
+        tombstones: Sequence[ListedObject],
+        moved: Sequence[ListedObject],
+        at: Timestamp,
+        left_out: Mapping[bytes, np.ndarray],
     ) -> Mapping[bytes, np.ndarray]:
         ids = [listed.stats.object_id for listed in (*moved, *self.split.kept)]
-        return deleted_rows(tombstones, self.open_object, at, of=ids)
+        dead = deleted_rows(tombstones, self.open_object, at, of=ids)
+        if not left_out:
+            return dead
+        both = {key: np.union1d(dead[key], rows) if key in dead else rows for key, rows in left_out.items()}
+        return {**dead, **both}
 
     def _visible(
         self, objects: Sequence[ListedObject], dead: Mapping[bytes, np.ndarray], at: Timestamp, *, dated: bool = False
@@ -337,7 +353,9 @@ class _Run:
             ).combine_chunks()
             differ = self._differ(before, values, partner[chosen])
             yield DeltaPart(
-                values if differ.all() else values.filter(pa.array(differ)), self.shape.delete_schema.empty_table()
+                values if differ.all() else values.filter(pa.array(differ)),
+                self.shape.delete_schema.empty_table(),
+                int(np.count_nonzero(differ & (partner[chosen] >= 0))),
             )
 
     def _portions(self, side: _Side, rows: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -376,5 +394,7 @@ class _Run:
     def _part(self, *, upserts: Sequence[pa.RecordBatch] = (), deletes: Sequence[pa.RecordBatch] = ()) -> DeltaPart:
         shape = self.shape
         return DeltaPart(
-            pa.Table.from_batches(upserts, shape.upsert_schema), pa.Table.from_batches(deletes, shape.delete_schema)
+            pa.Table.from_batches(upserts, shape.upsert_schema),
+            pa.Table.from_batches(deletes, shape.delete_schema),
+            replaced=0,
         )

@@ -34,6 +34,14 @@ from replication.schema.table_diff import (
 )
 
 
+class DuplicateKeys(StrEnum):
+    """What happens to a table of which two visible rows have one primary key (the upstream's LOAD DATA does not
+    check)."""
+
+    ERROR = "error"  # the table waits for a person
+    LAST = "last"  # the row with the later commit counts
+
+
 class DdlPolicy(StrEnum):
     ADDITIVE = "additive"
     FULL = "full"

@@ -124,7 +124,14 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, Target
 
 
 def _rules(target: Target) -> TargetRules:
-    return TargetRules(target.dialect, address_of(target).database, target.policy, target.as_text, target.task_id)
+    return TargetRules(
+        target.dialect,
+        address_of(target).database,
+        target.policy,
+        target.as_text,
+        target.task_id,
+        target.duplicate_keys,
+    )
 
 
 @contextmanager

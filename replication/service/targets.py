@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from replication.errors import BadSetting, TargetExists, TargetInUse
-from replication.schema.policy import DdlPolicy
+from replication.schema.policy import DdlPolicy, DuplicateKeys
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.subscription import check_subscription_name
@@ -64,6 +64,7 @@ def add(
     password: str,
     policy: DdlPolicy,
     as_text: tuple[str, ...] = (),
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
 ) -> Target:
     """Connect, make the registry there, then write one row. Nothing is synced yet.
 
@@ -88,6 +89,7 @@ def add(
         policy,
         now,
         as_text=as_text,
+        duplicate_keys=duplicate_keys,
     )
     records.add(target)
     return target
@@ -100,9 +102,10 @@ def alter(
     policy: DdlPolicy | None,
     login: tuple[Address, str] | None,
     as_text: tuple[str, ...] = (),
+    duplicate_keys: DuplicateKeys | None = None,
 ) -> Target:
-    """Set another policy, another address or login of the same database, or more columns that are kept as text. Raises
-    TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
+    """Set another policy, another address or login of the same database, more columns that are kept as text, or what
+    happens to rows of one key. Raises TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
     """
     records = records_of(workspace, name)
     target = records.get(target_name)
@@ -110,6 +113,14 @@ def alter(
     values: dict[str, str] = {} if policy is None else {"ddl_policy": policy.value}
     if as_text:
         values["as_text"] = json.dumps(list(dict.fromkeys((*target.as_text, *as_text))), ensure_ascii=False)
+    if duplicate_keys is not None:
+        if target.duplicate_keys is DuplicateKeys.LAST and duplicate_keys is DuplicateKeys.ERROR and target.lsn:
+            raise BadSetting(
+                "tables may have rows of which others of the same key were left out",
+                subject="--duplicate-keys",
+                remedy="Release the target's tables, and add it again.",
+            )
+        values["duplicate_keys"] = duplicate_keys.value
     if login is not None:
         address, password = login
         if address.database != address_of(target).database:

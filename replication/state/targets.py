@@ -19,7 +19,7 @@ from matrixone.schema import Table, integer_of, text_of
 from replication.errors import TargetExists, TargetMissing
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy
+from replication.schema.policy import DdlPolicy, DuplicateKeys
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import points, table_points, targets
 
@@ -78,6 +78,7 @@ class Target:
     Attributes
     ----------
     uri : without password.
+    duplicate_keys : what happens to a table of which two visible rows have one key.
     as_text : columns that are stored as long text whatever their type, `table.column`.
     lsn, snapshot_ts : the point it is at; None before the first.
     needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
@@ -99,6 +100,7 @@ class Target:
     needed_lsn: int | None = None
     behind: tuple[LaggingTargetTable, ...] = ()
     failing: Failing | None = None
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
 
 
 class TargetRecords:
@@ -137,6 +139,7 @@ class TargetRecords:
             "state": target.state.value,
             "created_at": stored_time(target.created_at),
             "behind": "[]",
+            "duplicate_keys": target.duplicate_keys.value,
             "attempts": 0,
         }
         try:
@@ -240,4 +243,5 @@ def _target(row: Mapping) -> Target:
             needed_lsn=row["needed_lsn"],
             behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
             failing=failing,
+            duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
         )

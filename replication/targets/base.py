@@ -39,6 +39,7 @@ class Rows(Protocol):
     ----------
     upserts : rows that are new or changed: the user's columns, and the hidden key column for a table without a key.
     deletes : keys of rows that are gone: the key columns only. A key is in one of the two.
+    replaced : of the upserts, how many have a key that the table has; None if it is not known.
     """
 
     @property
@@ -46,6 +47,14 @@ class Rows(Protocol):
 
     @property
     def deletes(self) -> pa.Table: ...
+
+    @property
+    def replaced(self) -> int | None: ...
+
+
+class MoreRowsThere(Exception):
+    """The table has rows with keys that are new by the change. Nothing was applied. Either two visible rows of the
+    source have one key, or somebody else has written to the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +206,11 @@ class Destination(Protocol):
         """
         ...
 
-    def apply(self, table_id: int, parts: Iterable[Rows], location: Location) -> Applied:
+    def apply(
+        self, table_id: int, parts: Iterable[Rows], location: Location, *, keys_are_unique: bool = False
+    ) -> Applied:
         """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
-        nothing.
+        nothing. Raises MoreRowsThere, unless the caller knows that the source's keys are unique.
 
         Columns are matched by name with the definition in the registry. If the definition has changed, `alter` comes
         first.

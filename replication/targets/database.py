@@ -193,7 +193,9 @@ class DatabaseTarget:
 
     # ---- rows
 
-    def apply(self, table_id: int, parts: Iterable[Rows], location: Location) -> Applied:
+    def apply(
+        self, table_id: int, parts: Iterable[Rows], location: Location, *, keys_are_unique: bool = False
+    ) -> Applied:
         table = self._live(table_id)
         subject = f"table {table.qualified_name}"
         if self._has_reached(table_id, location, subject):
@@ -205,7 +207,10 @@ class DatabaseTarget:
             try:
                 staged = staging.fill(parts)
                 counts: list[int] = []
-                self._commit([(table, location)], lambda _: counts.append(staging.merge(staged)))
+                self._commit(
+                    [(table, location)],
+                    lambda _: counts.append(staging.merge(staged, keys_are_unique=keys_are_unique)),
+                )
             finally:
                 with suppress(CcprError, exc.SQLAlchemyError, pymysql.err.MySQLError):
                     staging.drop()

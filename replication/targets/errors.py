@@ -120,6 +120,23 @@ class TargetValueRefused(Terminal):
     )
 
 
+class TargetKeyRefused(TargetValueRefused):
+    """The target refuses a row because another one has its key, in the primary key or a unique index."""
+
+
+class TargetDuplicateKeys(Terminal):
+    """Two visible rows of the source have the same primary key, which the target cannot have. The upstream does not
+    check keys in LOAD DATA. The table stays at its point, and the other tables go on. The message names the key and
+    both rows."""
+
+    code = "TARGET_DUPLICATE_KEYS"
+    about = "table"
+    default_remedy = (
+        "Delete one of the rows upstream. Or keep the row with the later commit: "
+        "`ccpr target alter NAME TARGET --duplicate-keys last`, then run it again."
+    )
+
+
 class TargetTableForeign(Terminal):
     """The target has a table of this name that this subscription did not make, so the table is not touched."""
 

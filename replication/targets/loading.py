@@ -20,7 +20,7 @@ from matrixone.errors import CcprError
 from matrixone.upstream.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
 from replication.targets.address import Address
 from replication.targets.encoding import LoadColumn, encode, load_statement
-from replication.targets.errors import FileRequestRefused, TargetTlsFailed, TargetValueRefused
+from replication.targets.errors import FileRequestRefused, TargetKeyRefused, TargetTlsFailed, TargetValueRefused
 
 _PACKET = 256 << 10
 _LONGEST_ANSWER = 1 << 30  # bytes; what a target answers is about its definitions, never rows
@@ -37,6 +37,7 @@ _PLAIN = "max_error_count = 64, sql_safe_updates = 0 /*M!, max_statement_time = 
 SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_TIMEOUTS}, {_PLAIN}"
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _SHOWN_WARNINGS = 3
+_DUPLICATE = 1062
 
 
 _pymysql: Any = connections
@@ -141,7 +142,7 @@ class LoadingConnection(GuardedConnection):
         token = f"ccpr-{secrets.token_hex(16)}"
         result = self._exchange(load_statement(token, table, columns), token, encode(counted(), columns, subject))
         if result.warning_count or result.affected_rows != sent:
-            raise TargetValueRefused(self._complaint(sent, result.affected_rows), subject=subject)
+            raise self._complaint(sent, result.affected_rows, subject)
         return sent
 
     def _exchange(self, statement: str, token: str, pieces: Iterable[pa.Buffer]) -> Any:
@@ -184,10 +185,11 @@ class LoadingConnection(GuardedConnection):
             self.server_status = answer.server_status
         return answer
 
-    def _complaint(self, sent: int, stored: int) -> str:
+    def _complaint(self, sent: int, stored: int, subject: str) -> TargetValueRefused:
         shown: list[Any] = []
         with suppress(pymysql.err.MySQLError), self.cursor() as cursor:
             cursor.execute(f"SHOW WARNINGS LIMIT {_SHOWN_WARNINGS}")
             shown = list(cursor.fetchall())
         reason = "; ".join(str(message)[:200] for _, _, message in shown) or f"{sent} rows were sent, {stored} stored"
-        return f"the target does not store a value as it is: {reason}"
+        kind = TargetKeyRefused if any(number == _DUPLICATE for _, number, _ in shown) else TargetValueRefused
+        return kind(f"the target does not store a value as it is: {reason}", subject=subject)

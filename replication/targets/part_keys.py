@@ -33,6 +33,8 @@ def part_key(split: DeltaSplit) -> str:
         "tombstones": [_objects(objects) for objects in (split.tombstones_before, split.tombstones_after)],
         "range": [_bound(split.keys.low), _bound(split.keys.high)],
     }
+    if split.left_out_after:
+        value["left out"] = sorted([key.hex(), rows.tolist()] for key, rows in split.left_out_after.items())
     return _VERSION + _digest(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 

@@ -24,7 +24,7 @@ from matrixone.sql.errors import DdlUnreadable
 from replication.errors import DdlWaits, NameTaken
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy, Decision, decide
+from replication.schema.policy import DdlPolicy, Decision, DuplicateKeys, decide
 from replication.schema.render import Alteration, alter_table, rename_tables
 from replication.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from replication.schema.sync_mark import NotSyncable
@@ -48,6 +48,7 @@ class TargetRules:
     database : the target's, for all tables.
     as_text : columns kept as long text, `table.column` by their names upstream.
     task_id : the subscription's, for the names of shadow tables.
+    duplicate_keys : what happens to a table of which two rows have one key.
     """
 
     dialect: Dialect
@@ -55,6 +56,7 @@ class TargetRules:
     policy: DdlPolicy
     as_text: tuple[str, ...] = ()
     task_id: str = ""
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
 
     def columns_as_text(self, table: str) -> list[str]:
         return columns_as_text(self.as_text, table)

@@ -19,6 +19,7 @@ from replication.targets.address import Address
 from replication.targets.errors import (
     TargetBusy,
     TargetDenied,
+    TargetKeyRefused,
     TargetRefused,
     TargetUnavailable,
     TargetUnsupported,
@@ -37,7 +38,7 @@ _REMEDIES = {
     ),
 }
 _OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0, 23)}
-NO_SUCH_TABLE = 1146
+NO_SUCH_TABLE, DUPLICATE = 1146, 1062
 
 
 class TargetSession:
@@ -194,7 +195,8 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
     if number in _DENIED:
         return TargetDenied(f"the target does not permit it ({text:.500})", subject=subject)
     if number in _VALUES:
-        return TargetValueRefused(
+        kind = TargetKeyRefused if number == DUPLICATE else TargetValueRefused
+        return kind(
             f"the target does not store a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number)
         )
     return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))

@@ -17,7 +17,7 @@ import pymysql
 
 from matrixone.ddl.definition import CreateTable, format_create_table
 from matrixone.sql.quoting import quote_name, quote_names
-from replication.targets.base import LoadPart, Rows
+from replication.targets.base import LoadPart, MoreRowsThere, Rows
 from replication.targets.encoding import LoadColumn
 from replication.targets.errors import TargetUnavailable
 from replication.targets.registry import load_parts, loads
@@ -30,10 +30,12 @@ _BEAT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """How many rows are staged for `Staging.merge`."""
+    """How many rows are staged for `Staging.merge`; `replaced` of the upserts have keys that the table has, None if
+    that is not known."""
 
     upserts: int
     deletes: int
+    replaced: int | None = None
 
 
 class Staging:
@@ -61,30 +63,36 @@ class Staging:
                 self._session.run(self._definition(name, columns))
             upserts, deletes = _Batches(), _Batches()
             counts = [0, 0]
+            replaced: int | None = 0
             for part in parts:
+                replaced = None if replaced is None or part.replaced is None else replaced + part.replaced
                 for place, (batches, rows) in enumerate(((upserts, part.upserts), (deletes, part.deletes))):
                     if batches.add(rows):
                         counts[place] += self._send(place, batches)
             for place, batches in enumerate((upserts, deletes)):
                 counts[place] += self._send(place, batches)
-        return Staged(*counts)
+        return Staged(counts[0], counts[1], replaced)
 
-    def merge(self, staged: Staged) -> int:
+    def merge(self, staged: Staged, *, keys_are_unique: bool = False) -> int:
         """Delete by staged keys, then insert: this order allows rows that swap the values of a unique column. Runs in
         the caller's transaction.
 
-        Returns how many of the keys that were to be deleted were there.
+        Returns how many of the keys that were to be deleted were there. Raises MoreRowsThere if more keys of upserts
+        were there than are known to be, unless `keys_are_unique`.
         """
         table, key = self._create.quoted_name, self._create.primary_key
-        found = 0
-        for count, name in ((staged.upserts, self._names[0]), (staged.deletes, self._names[1])):
+        found = [0, 0]
+        for place, count in enumerate((staged.upserts, staged.deletes)):
             if count:
                 on = " AND ".join(f"t.{quote_name(column)} = s.{quote_name(column)}" for column in key)
-                found = self._session.run(f"DELETE t FROM {quote_name(name)} s STRAIGHT_JOIN {table} t ON {on}")
+                name = quote_name(self._names[place])
+                found[place] = self._session.run(f"DELETE t FROM {name} s STRAIGHT_JOIN {table} t ON {on}")
+        if not keys_are_unique and staged.replaced is not None and found[0] > staged.replaced:
+            raise MoreRowsThere
         if staged.upserts:
             columns = quote_names([column.name for column in self._columns])
             self._session.run(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {quote_name(self._names[0])}")
-        return found if staged.deletes else 0
+        return found[1]
 
     def drop(self) -> None:
         with self._session.transaction():

@@ -19,15 +19,25 @@ from matrixone.schema import InvalidText, Kind
 from replication.checkpoint.store import NOWHERE, Location
 from replication.delta.change_rows import readable_part
 from replication.delta.delta import Delta, TableAt, run_split, table_delta
+from replication.delta.duplicates import find_duplicates
+from replication.delta.keys import KeysNotUnique
 from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror.mirror import Mirror
 from replication.progress import SILENT, Progress
+from replication.schema.policy import DuplicateKeys
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.quarantine import Quarantine
 from replication.state.targets import LaggingTargetTable
-from replication.targets.base import Applied, Destination, LoadPart, Registered, TableState, TargetTable
-from replication.targets.errors import FileRequestRefused, TargetAhead, TargetChangeStuck, TargetTableUnknown
+from replication.targets.base import Applied, Destination, LoadPart, MoreRowsThere, Registered, TableState, TargetTable
+from replication.targets.errors import (
+    FileRequestRefused,
+    TargetAhead,
+    TargetChangeStuck,
+    TargetDuplicateKeys,
+    TargetKeyRefused,
+    TargetTableUnknown,
+)
 from replication.targets.part_keys import part_key, part_key_of_version_1
 from replication.targets.plan import (
     Alter,
@@ -289,10 +299,21 @@ class TargetSync:
     def _build(self, step: Build, replaces: Sequence[int], *, again: bool = False) -> None:
         assert step.wanted is not None
         location = self._loading(step.wanted)
-        delta = table_delta(self._mirror, None, self._table_at(step.wanted.id, location), split_rows=LOAD_ROWS)
-        loaded = self._destination.create(
-            step.wanted, self._load_parts(delta), location, replaces=replaces, again=again
-        )
+        try:
+            self._load(step, replaces, location, again=again)
+        except TargetDuplicateKeys:
+            if location == self.location:
+                raise
+            self._load(step, replaces, self.location, again=again)  # the newest point may not have such rows
+
+    def _load(self, step: Build, replaces: Sequence[int], location: Location, *, again: bool) -> None:
+        assert step.wanted is not None
+        table = self._table_at(step.wanted.id, location)
+        delta = table_delta(self._mirror, None, table, split_rows=LOAD_ROWS, last_of_key=self._last_of_key)
+        with self._naming_duplicates(table):
+            loaded = self._destination.create(
+                step.wanted, self._load_parts(delta), location, replaces=replaces, again=again
+            )
         since = self._sync_rows(step.wanted.id, location)
         applied = replace(
             loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing
@@ -314,8 +335,42 @@ class TargetSync:
         """Sync a table's rows from its location to the point. If no row has changed, only the location moves."""
         if reached >= self.location:
             return Applied(skipped=True)
-        delta = table_delta(self._mirror, self._table_at(table_id, reached), self._newest(table_id))
-        return self._destination.apply(table_id, self._counted(delta), self.location)
+        after = self._newest(table_id)
+        delta = table_delta(self._mirror, self._table_at(table_id, reached), after, last_of_key=self._last_of_key)
+        with self._naming_duplicates(after):
+            try:
+                return self._destination.apply(
+                    table_id, self._counted(delta), self.location, keys_are_unique=self._last_of_key
+                )
+            except MoreRowsThere:
+                self._check_unique(after)
+            # Somebody else wrote rows with these keys to the table.
+            return self._destination.apply(table_id, self._counted(delta), self.location, keys_are_unique=True)
+
+    @property
+    def _last_of_key(self) -> bool:
+        return self._rules.duplicate_keys is DuplicateKeys.LAST
+
+    @contextmanager
+    def _naming_duplicates(self, table: TableAt) -> Iterator[None]:
+        """An error of the block about rows with the same key becomes TargetDuplicateKeys if the source has such."""
+        try:
+            yield
+        except (TargetKeyRefused, KeysNotUnique) as error:
+            try:
+                self._check_unique(table)
+            except TargetDuplicateKeys as found:
+                raise found from error
+            raise
+
+    def _check_unique(self, table: TableAt) -> None:
+        """Raises TargetDuplicateKeys."""
+        found = find_duplicates(self._mirror, table.ref, table.at)
+        if found.keys:
+            raise TargetDuplicateKeys(
+                f"{found.keys} keys have several visible rows: {found.example}",
+                subject=f"table {table.ref.qualified_name}",
+            )
 
     def _newest(self, table_id: int) -> TableAt:
         ref = self._tables[table_id].ref

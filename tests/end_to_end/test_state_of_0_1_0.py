@@ -72,7 +72,7 @@ class Old(Replica):
         super().__init__(About.read(SAMPLE / RECORDINGS[name]), emulator, folder)
         self.name = name
 
-    def run(self, *options: str, code: int = 0) -> Any:
+    def run(self, *options: str, code: int | None = None) -> Any:
         return self.command("run", self.name, *options, code=code)
 
     def export(self, table: str, at: int | None = None) -> Any:

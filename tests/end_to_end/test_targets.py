@@ -25,7 +25,7 @@ class SyncedReplica(TargetCommands):
     place: Place
     name: str = NAME
 
-    def command(self, *words: str, code: int = 0) -> Any:
+    def command(self, *words: str, code: int | None = None) -> Any:
         return self.replica.command(*words, code=code)
 
     def assert_equal_to_source(self, snapshot: int) -> None:

@@ -281,6 +281,31 @@ def test_a_table_with_text_that_is_refused_stays_behind_in_the_target_alone(shop
         transaction.insert(DATABASE, "a", {"n": [1000], "v": [escaped(b"\xff")]})
     shop.command("alter", NAME, "--invalid-text", "error")
     shop.add()
-    (late,) = shop.run(code=0)["behind"]
+    (late,) = shop.run(code=3)["behind"]
     assert "VALUE_REFUSED" in json.dumps(late)
     assert shop.tables() >= {"b", "still"}
+
+
+def test_a_negative_zero_is_a_zero_in_the_target(shop: Shop) -> None:
+    shop.add()
+    shop.storage.create_table(DATABASE, "z", {"n": "int not null", "d": "double"}, primary_key=["n"])
+    with shop.storage.begin() as transaction:
+        transaction.insert(DATABASE, "z", {"n": [1, 2], "d": [-0.0, 0.0]})
+    shop.run()
+    shop.assert_equal()
+    assert shop.place.query("SELECT n, CAST(d AS CHAR) FROM z ORDER BY n") == [(1, "0"), (2, "0")]
+    with shop.storage.begin() as transaction:
+        transaction.update(DATABASE, "z", {"d": -0.0})
+    shop.run()
+    shop.assert_equal()
+
+
+def test_a_run_whose_target_has_tables_behind_ends_with_an_exit_code_of_its_own(shop: Shop) -> None:
+    shop.add()
+    shop.run(code=0)
+    shop.place.query("DROP TABLE a")
+    shop.insert("a", 500)
+    assert [table["table"] for table in shop.run(code=3)["behind"]] == [f"{DATABASE}.a"]
+    assert [table["table"] for table in shop.run(code=3)["behind"]] == [f"{DATABASE}.a"], "idle iterations, too"
+    shop.command("target", "rebuild", NAME, TARGET, "a", code=0)
+    shop.run(code=0)

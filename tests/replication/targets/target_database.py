@@ -28,6 +28,7 @@ class Part:
 
     upserts: pa.Table
     deletes: pa.Table = field(default_factory=lambda: pa.table({}))
+    replaced: int | None = None
 
 
 class EveryDefinition(OwnTables):
