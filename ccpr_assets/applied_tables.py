@@ -7,6 +7,7 @@ import dagster as dg
 from ccpr_assets import metadata
 from ccpr_assets.copied_objects import copied_objects
 from ccpr_assets.partitions import SUBSCRIPTIONS
+from matrixone.sql.quoting import printable
 from replication.iteration.iteration import Outcome
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
@@ -29,7 +30,9 @@ def applied_tables(context: dg.AssetExecutionContext, replication: Replication) 
         targets = sync_targets(replication.workspace, iteration)
         for target in targets:
             if target.failure is not None:
-                context.log.warning("target %s failed, the next run tries it again: %s", target.target, target.failure)
+                context.log.warning(
+                    "target %s failed, the next run tries it again: %s", target.target, printable(str(target.failure))
+                )
         shown = {
             **_numbers(outcome),
             **_points(iteration.mirror),
@@ -78,7 +81,7 @@ def _numbers(outcome: Outcome) -> dict[str, int | float | bool | str]:
         metadata.TABLES_TOTAL: outcome.tables,
         metadata.TABLES_CHANGED: outcome.tables_changed,
         metadata.TABLES_QUARANTINED: len(outcome.quarantined),
-        **({metadata.QUARANTINED: "\n".join(outcome.quarantined)} if outcome.quarantined else {}),
+        **({metadata.QUARANTINED: "\n".join(map(printable, outcome.quarantined))} if outcome.quarantined else {}),
         metadata.OBJECTS_COPIED: outcome.objects_copied,
         metadata.BYTES_COPIED: outcome.bytes_copied,
         metadata.OBJECTS_TOTAL: outcome.objects_total,

@@ -11,6 +11,7 @@ import dagster as dg
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Table
+from matrixone.sql.quoting import printable
 from replication.iteration.iteration import Outcome
 from replication.schema.table_changes import TableChange
 
@@ -86,7 +87,12 @@ def table(rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mappi
     """The first SHOWN_ROWS rows; how many there are is shown as a number. An empty table still shows its
     columns."""
     schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
-    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in islice(rows, SHOWN_ROWS)], schema)
+    records = [{name: _shown(cell) for name, cell in row.items()} for row in islice(rows, SHOWN_ROWS)]
+    return dg.MetadataValue.table([dg.TableRecord(record) for record in records], schema)
+
+
+def _shown(cell: str | int | float | bool) -> str | int | float | bool:
+    return printable(cell) if isinstance(cell, str) else cell
 
 
 def ddl_diff(changes: Iterable[TableChange]) -> dg.MarkdownMetadataValue:
@@ -99,6 +105,7 @@ def ddl_diff(changes: Iterable[TableChange]) -> dg.MarkdownMetadataValue:
             lines += list(difflib.unified_diff(before, after, n=100, lineterm=""))[3:]
     if not lines:
         return dg.MetadataValue.md("no statement changed")
+    lines = [printable(line) for line in lines]
     more = [f"… {len(lines) - SHOWN_LINES} lines more"] if len(lines) > SHOWN_LINES else []
     fence = "`" * max(
         3, 1 + max(len(run) for line in lines for run in re.findall("`*", line))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import pyarrow.parquet as pq
 import typer
+from rich.text import Text
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, handle_errors, out, show_json, size_text
@@ -42,12 +43,12 @@ def export(
         try:
             with (
                 pq.ParquetWriter(temporary, read.schema, compression="zstd") as writer,
-                err.status(f"exporting {table}") as status,
+                err.status(Text(f"exporting {table}")) as status,
             ):
                 for batch in read.batches(mirror=mirror):
                     writer.write_batch(batch)
                     rows += batch.num_rows
-                    status.update(f"exporting {table}: {rows:,} rows")
+                    status.update(Text(f"exporting {table}: {rows:,} rows"))
             temporary.replace(out_file)
         except OSError as error:
             text, remedy = (

@@ -74,10 +74,13 @@ def options(
 ) -> None:
     import structlog
 
+    from ccpr_cli.logs import log_handler, printable_values
+
     level = logging.DEBUG if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level, handlers=[log_handler()])
     logging.getLogger("py4j").setLevel(logging.WARNING)
     structlog.configure(
+        processors=[*structlog.get_config()["processors"][:-1], printable_values, structlog.dev.ConsoleRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

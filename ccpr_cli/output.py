@@ -2,20 +2,23 @@
 2."""
 
 import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from ccpr_cli.defects import CodeUnknown
 from ccpr_cli.exit_codes import USAGE
 from matrixone.errors import CcprError
+from matrixone.sql.quoting import printable
 from matrixone.upstream.errors import BadUri
 from replication.errors import BadName, BadSetting, SqlSyntax
 from replication.targets.errors import BadTargetUri
@@ -24,10 +27,25 @@ if TYPE_CHECKING:
     from matrixone.objects.timestamp import Timestamp
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
-out = Console(highlight=False, soft_wrap=True, width=WIDTH)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
 _USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
+
+
+class Screen(Console):
+    """A terminal that shows foreign names as they are: no markup, no emoji codes, and no control character arrives
+    there but our own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
+
+
+out = Screen(width=WIDTH)
+err = Screen(stderr=True)
 
 
 @contextmanager
@@ -48,9 +66,9 @@ def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
 def show_error(error: CcprError) -> None:
     """Print it for people."""
     err.print("error", style="bold red", end=" ")
-    err.print(f"{error.code}: {error.message}", markup=False)
-    err.print(f"  about:  {error.subject}", markup=False)
-    err.print(f"  remedy: {error.remedy}", markup=False)
+    err.print(f"{error.code}: {printable(error.message)}")
+    err.print(f"  about:  {printable(error.subject)}")
+    err.print(f"  remedy: {printable(error.remedy)}")
     err.print(f"  more:   ccpr explain {error.code}", markup=False, style="dim")
 
 
@@ -61,7 +79,13 @@ def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:
 
 
 def show_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    sys.stdout.write(json_text(value, indent=1) + "\n")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that may be shown on a terminal: what the format allows unescaped and a terminal would obey is escaped."""
+    shown = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _JSON_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
@@ -71,10 +95,10 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empt
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows)
-        short = max(len(str(row[index])) for row in rows) <= _SHORT
+        short = max(len(printable(str(row[index]))) for row in rows) <= _SHORT
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
     out.print(table)
 
 

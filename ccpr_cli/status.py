@@ -1,7 +1,6 @@
 """`ccpr status`: state, progress and errors of subscriptions, from the log and the mirror alone. No lease is taken, and
 the upstream is not asked."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from ccpr_cli.output import (
     clock_text,
     counted,
     handle_errors,
+    json_text,
     out,
     seconds_text,
     show_json,
@@ -26,6 +26,7 @@ from ccpr_cli.output import (
     time_text,
 )
 from matrixone.objects.timestamp import Timestamp
+from matrixone.sql.quoting import printable
 from replication.errors import StateUnavailable
 from replication.iteration.lag import LagMeter
 from replication.service.last_error import LastError
@@ -82,11 +83,8 @@ def _watch(read: Callable[[], list[SubscriptionStatus]], *, whole: bool, as_json
             for status in read():
                 if printed.get(status.name) != (steady := _steady(status)):
                     printed[status.name] = steady
-                    line = (
-                        json.dumps({**asdict(status), "ok": status.ok}, ensure_ascii=False)
-                        if as_json
-                        else _line(status)
-                    )
+                    shown = {**asdict(status), "ok": status.ok}
+                    line = json_text(shown) if as_json else printable(_line(status))
                     sys.stdout.write(line + "\n")
                     sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
@@ -159,7 +157,7 @@ def _overview(found: Sequence[SubscriptionStatus]) -> Table:
         least = 24 if column == "last error" else None
         table.add_column(column, overflow="fold", no_wrap=column in ("name", "state", "lsn", "lag"), min_width=least)
     for cells in zip(*shown.values(), strict=True):
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in cells))
     return table
 
 
@@ -182,7 +180,7 @@ class _Details:
         self.grid.add_column(overflow="fold")
 
     def add(self, label: str, value: str | Text) -> None:
-        self.grid.add_row(label, value if isinstance(value, Text) else Text(value))
+        self.grid.add_row(label, value if isinstance(value, Text) else Text(printable(value, keep="\n")))
 
 
 def _in_full(status: SubscriptionStatus) -> Group:

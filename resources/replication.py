@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from matrixone.errors import CcprError, Terminal
+from matrixone.sql.quoting import printable
 from replication.iteration.iteration import Iteration
 from replication.iteration.options import IterationOptions
 from replication.service.workspace import Workspace
@@ -73,8 +74,9 @@ class Replication(dg.ConfigurableResource):
 
 def as_failure(error: CcprError) -> dg.Failure:
     """How a typed error looks in Dagster."""
+    subject, remedy = printable(error.subject), printable(error.remedy)
     return dg.Failure(
-        description=f"{error.code}: {error.message}. {error.remedy}",
-        metadata={"code": error.code, "subject": error.subject, "remedy": error.remedy},
+        description=f"{error.code}: {printable(error.message)}. {remedy}",
+        metadata={"code": error.code, "subject": subject, "remedy": remedy},
         allow_retries=not isinstance(error, Terminal),
     )

@@ -19,6 +19,7 @@ from ccpr_assets.jobs import ccpr_sync_job
 from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from matrixone.errors import CcprError
+from matrixone.sql.quoting import printable
 from matrixone.upstream.errors import NotFlushedYet
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import (
@@ -78,11 +79,11 @@ def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replicatio
         else:
             _serve(replication.workspace, row, last_runs, end, tick)
     if tick.requests:
-        context.log.info(tick.describe())
+        context.log.info(printable(tick.describe()))
     return dg.SensorResult(
         run_requests=tick.requests,
         asset_events=tick.observations,
-        skip_reason=None if tick.requests else tick.describe(),
+        skip_reason=None if tick.requests else printable(tick.describe()),
         dynamic_partitions_requests=_partition_requests(
             context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight
         ),

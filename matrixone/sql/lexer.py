@@ -6,7 +6,8 @@ shows what a string holds (a password perhaps). The words are MySQL's, which Mat
 * names in backquotes, strings in single or double quotes: `matrixone.sql.quoting` says what is in them;
 * comments: ``/* … */``; ``#``, and ``--`` before white space, to the end of the line;
 * executable comments, ``/*!80023 INVISIBLE */`` and MariaDB's ``/*M! … */``: what is in one is read as if it were not
-  in a comment, as those servers do; only its two marks count as space;
+  in a comment, as those servers do; only its two marks count as space. One for a version that no server has,
+  ``/*!999999 … */``, is a comment like all others;
 * numbers without their sign, variables (``@a``, ``@@session.b``), and signs: ``<= >= <> !=``, else one character.
 
 One option: `executable_comments=False` for a grammar of which no part depends on a server's version; there they are
@@ -36,7 +37,7 @@ _PATTERN = rf"""(?P<space>\s+)
     |(?P<sign><=|>=|<>|!=|.)"""
 # Which marks belong together is not counted, so that reading may start in such a comment: one that closes nothing is
 # space, too. Only ``*/*`` is read as a sign before a comment, ``count(*/* all */)``.
-_MARKS = r"/\*M?![0-9]*|\*/(?!\*)|"
+_MARKS = r"/\*M?!(?![2-9][0-9]{5}(?![0-9]))[0-9]*|\*/(?!\*)|/\*M?!.*?\*/|"  # MySQL is at 9, MariaDB at 12
 _PATTERNS = {
     executable: re.compile(_PATTERN.format(marks=_MARKS if executable else ""), re.VERBOSE | re.DOTALL)
     for executable in (True, False)

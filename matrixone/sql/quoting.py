@@ -66,3 +66,26 @@ def unquote_string(quoted: str) -> str:
         raise ValueError("not a string literal")
     quote = quoted[0]
     return _ESCAPES[quote].sub(lambda found: _ESCAPED.get(found[1], found[1]) if found[1] else quote, quoted[1:-1])
+
+
+# Control characters, separators of lines, what changes the direction of writing, and halves of surrogate pairs.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Foreign text (a name, a server's message) as it may be shown to people: in one line, and what a terminal would
+    obey, or what would change how the rest is shown, as an escape such as ``\\x1b``. `keep`: such characters that stay.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found[0]
+        if character in keep:
+            return character
+        return _LINES_SHOWN.get(character) or (
+            f"\\x{ord(character):02x}" if ord(character) < 0x100 else f"\\u{ord(character):04x}"
+        )
+
+    return _UNPRINTABLE.sub(escaped, text)
+
+
+_LINES_SHOWN = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}

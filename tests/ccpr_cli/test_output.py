@@ -1,8 +1,18 @@
-"""Numbers and time spans for people."""
+"""Numbers, time spans and foreign names for people."""
+
+import io
+import json
+import logging
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
 
-from ccpr_cli.output import counted, seconds_text
+from ccpr_cli.logs import log_handler, printable_values
+from ccpr_cli.output import Screen, counted, json_text, seconds_text, show_table
+from matrixone.sql.quoting import printable
 
 
 def test_one_is_not_a_plural() -> None:
@@ -20,3 +30,50 @@ def test_one_is_not_a_plural() -> None:
 )
 def test_spans_are_short(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+HOSTILE = "a[/b]\x1b[2J\x9b31m\u202e[red]:bomb:\r\x07\ud800"
+SHOWN = "a[/b]\\x1b[2J\\x9b31m\\u202e[red]:bomb:"
+
+
+def test_a_foreign_name_arrives_on_the_terminal_as_text() -> None:
+    shown = io.StringIO()
+    screen = Screen(file=shown, force_terminal=True, width=300)
+    for renderable in (HOSTILE, Text(HOSTILE)):
+        screen.print(renderable, style="bold red")
+    assert shown.getvalue().count(SHOWN) == 2
+    assert "\x1b[2J" not in shown.getvalue()
+    assert not set("\x9b\x07\r\u202e\ud800") & set(shown.getvalue())
+
+
+def test_a_foreign_name_in_a_table_is_one_line_of_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(["table", "id"], [(HOSTILE + "\nremedy: x", 1)], empty="none")
+    _, line = capsys.readouterr().out.splitlines()
+    assert line == f"{SHOWN}\\r\\x07\\ud800\\nremedy: x   1"
+
+
+@given(st.text())
+def test_what_is_printable_has_no_control_characters_and_stays_if_it_had_none(text: str) -> None:
+    shown = printable(text)
+    assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in shown)
+    if text.isprintable():
+        assert shown == text
+    assert printable(shown) == shown
+
+
+@given(st.text())
+def test_json_on_a_terminal_has_no_control_characters_and_means_the_same(text: str) -> None:
+    shown = json_text({"name": text})
+    assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in shown)
+    assert json.loads(shown) == {"name": text}
+
+
+def test_foreign_names_in_the_log_are_escaped() -> None:
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "table %s", ("a\x1b[2J",), None)
+    assert log_handler().format(record) == "WARNING x: table a\\x1b[2J"
+    event = {"event": "gone", "table": "a\x1b[2J\nremedy: run this", "lsn": 3}
+    assert printable_values(None, "warning", event) == {
+        "event": "gone",
+        "table": "a\\x1b[2J\\nremedy: run this",
+        "lsn": 3,
+    }

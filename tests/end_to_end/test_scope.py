@@ -225,3 +225,23 @@ def test_a_drop_without_its_publication_drops_the_snapshots_of_the_own_account(s
     dropped = command("drop", "s")
     assert (dropped["snapshots_left"], dropped["statements"]) == ([], [])
     assert not source.storage.snapshots
+
+
+# ---- names
+
+
+def test_a_table_with_markup_and_control_characters_in_its_name_is_exported(source: Source, tmp_path: Path) -> None:
+    name = "a[/b]\x1b[2J"
+    source.storage.create_table("shop", name, {"id": "int not null"}, primary_key=["id"])
+    source.insert(name, 5)
+    source.subscribe()
+    command("run", "s")
+    words = ["export", "s", f"shop.{name}", "--out", str(tmp_path / "x.parquet")]
+    result = typer.testing.CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("1 rows of shop.a[/b]\\x1b[2J at lsn 0")
+    listed_tables = typer.testing.CliRunner().invoke(app, ["tables", "s"], catch_exceptions=False).stdout
+    assert "shop.a[/b]\\x1b[2J" in listed_tables
+    missing = typer.testing.CliRunner().invoke(app, ["export", "s", "shop.[/]\x1b\nremedy: x", "--out", "y"])
+    assert "\x1b" not in missing.output
+    assert "table shop.[/]\\x1b\\nremedy: x" in missing.output

@@ -249,6 +249,13 @@ def test_an_error_shows_no_string(text: str, piece: str):
             assert "secret" not in error.message  # noqa: PT017 - some of these texts are right
 
 
+@pytest.mark.parametrize("comment", ["/*!999999 ( */", "/*!999999 ) */", "/*M!999999 ' */"])
+def test_a_bracket_in_a_comment_that_no_server_executes_counts_for_nothing(comment: str):
+    text = f"CREATE TABLE t (a int {comment}, b int) {comment} COMMENT='mine'"
+    assert [column.name for column in parse_create_table(text).columns] == ["a", "b"]
+    assert table_comment(text) == parse_create_table(text).comment == "mine"
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str):
     with contextlib.suppress(DdlUnreadable):

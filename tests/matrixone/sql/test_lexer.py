@@ -121,6 +121,12 @@ def test_what_is_in_an_executable_comment_counts(text: str):
     assert plain == ["a", "c"], "where the grammar has none they are comments"
 
 
+@pytest.mark.parametrize("text", ["a /*!999999 ( */ c", "a /*M!999999\\- ' */ c", "a /*!200000 (*/ c"])
+def test_an_executable_comment_for_a_version_that_no_server_has_is_a_comment(text: str):
+    assert [token.value for token in tokens(text)] == ["a", "c"]
+    assert "".join(text[token.start : token.end] for token in scan(text)) == text
+
+
 def test_a_name_in_quotes_is_never_a_keyword():
     plain, quoted = tokens("Table `TABLE`")
     assert plain.is_word("CREATE", "TABLE")
