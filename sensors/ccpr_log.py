@@ -210,7 +210,8 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
                 return None
             if time.monotonic() >= end:
                 return None
-        if is_lagging(workspace.log.engine, row.task_id):
+        interval = iteration.subscription.settings.sync_interval
+        if is_lagging(workspace.log.engine, row.task_id, datetime.fromtimestamp(workspace.clock(), UTC), interval):
             return None  # nothing may have changed, but a target has still to be synced
         return iteration.apply_if_idle()
 

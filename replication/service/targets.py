@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from replication.errors import BadSetting, TargetExists, TargetInUse
 from replication.schema.policy import DdlPolicy, DuplicateKeys
@@ -110,7 +111,7 @@ def alter(
     records = records_of(workspace, name)
     target = records.get(target_name)
     _check_columns(records, as_text)
-    values: dict[str, str] = {} if policy is None else {"ddl_policy": policy.value}
+    values: dict[str, Any] = {} if policy is None else {"ddl_policy": policy.value}
     if as_text:
         values["as_text"] = json.dumps(list(dict.fromkeys((*target.as_text, *as_text))), ensure_ascii=False)
     if duplicate_keys is not None:
@@ -136,6 +137,8 @@ def alter(
                     subject="--to",
                     remedy="Add it as another target.",
                 )
+        # It is tried at once, however long the wait after the last failure is.
+        values |= {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
         values |= {"uri": format_target_uri(address), "sealed_password": workspace.vault.seal(password)}
     records.change(target_name, **values)
     return records.get(target_name)

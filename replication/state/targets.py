@@ -16,12 +16,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from matrixone.schema import Table, integer_of, text_of
+from matrixone.upstream.retry import BACK_OFF
 from replication.errors import TargetExists, TargetMissing
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy, DuplicateKeys
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import points, table_points, targets
+
+_MOST_DOUBLINGS = 20
 
 
 class TargetState(StrEnum):
@@ -211,15 +214,28 @@ def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
 
 
 @repeatable
-def is_lagging(engine: sa.Engine, task_id: str) -> bool:
-    """Whether a target failed, or is not at the newest point. Tables that wait for a person do not count."""
+def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float) -> bool:
+    """Whether a target has to be synced now although nothing may have changed: it is not at the newest point, or it
+    failed and its wait is over. Tables that wait for a person do not count.
+
+    The wait after a failure is the subscription's interval in seconds, doubled with each further failure, up to
+    `BACK_OFF.longest`. A clock that was set back ends it.
+    """
     newest = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == task_id).scalar_subquery()
     behind = targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < newest)
-    query = sa.select(targets.c.target_name).where(
+    query = sa.select(targets.c.failure, targets.c.attempts, targets.c.last_failed_at).where(
         targets.c.task_id == task_id, targets.c.state == TargetState.ACTIVE.value, behind
     )
     with transaction(engine) as connection:
-        return bool(fetch(connection, query.limit(1)))
+        rows = fetch(connection, query)
+    for row in rows:
+        if row.failure is None or row.last_failed_at is None:
+            return True
+        waited = (now - row.last_failed_at.replace(tzinfo=UTC)).total_seconds()
+        doublings = min(max(int(row.attempts) - 1, 0), _MOST_DOUBLINGS)
+        if not 0 <= waited < min(interval * 2.0**doublings, BACK_OFF.longest):
+            return True
+    return False
 
 
 def _target(row: Mapping) -> Target:

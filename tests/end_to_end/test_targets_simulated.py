@@ -3,6 +3,7 @@ target."""
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -11,14 +12,17 @@ import pytest
 
 from emulator.engine.storage import Storage
 from matrixone.objects.invalid_text import escaped
+from replication.failure import Failure
 from replication.iteration.copying import copy_in_process
 from replication.iteration.options import IterationOptions
 from replication.progress import Progress
 from replication.schema.sync_mark import MARK
 from replication.service.target_sync import sync_targets
+from replication.service.targets import records_of
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
 from replication.state.tables import targets
+from replication.state.targets import is_lagging
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]
@@ -309,3 +313,15 @@ def test_a_run_whose_target_has_tables_behind_ends_with_an_exit_code_of_its_own(
     assert [table["table"] for table in shop.run(code=3)["behind"]] == [f"{DATABASE}.a"], "idle iterations, too"
     shop.command("target", "rebuild", NAME, TARGET, "a", code=0)
     shop.run(code=0)
+
+
+def test_a_failing_target_that_gets_another_address_is_not_waited_for(shop: Shop) -> None:
+    shop.add()
+    with Workspace() as workspace:
+        records = records_of(workspace, NAME)
+        records.record_failure(records.get(TARGET), Failure("X", "it fails", "target", "look"), datetime.now(UTC))
+        task_id = workspace.log.row(NAME).task_id
+        assert not is_lagging(records.engine, task_id, datetime.now(UTC), 3600)
+        to = shop.place.uri.replace(shop.place.server.password, "env:TARGET_PASSWORD")
+        shop.command("target", "alter", NAME, TARGET, "--to", to)
+        assert is_lagging(records.engine, task_id, datetime.now(UTC), 3600)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 import sqlalchemy as sa
 
 from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream.retry import BACK_OFF
 from replication.errors import StateUnreadable, TargetExists, TargetMissing
 from replication.failure import Failure
 from replication.schema.dialects import Dialect
@@ -25,6 +27,7 @@ from replication.state.targets import (
 )
 from tests.replication.values import NOW
 
+LATER = NOW + timedelta(days=1)
 FAILURE = Failure("TARGET_DDL_WAITS", "it waits", "table db.t", "look")
 
 
@@ -77,16 +80,37 @@ def test_points_are_needed_and_lag_counts_while_a_target_is_active(records: Targ
     for name in ("one", "two"):
         records.add(target(name))
     assert needed_points(records.engine, "task") == []
-    assert is_lagging(records.engine, "task")
+    assert is_lagging(records.engine, "task", LATER, 60)
     records.record_sync("one", 7, 700, 3, [LaggingTargetTable("db.t", FAILURE)])
     records.record_sync("two", 6, 600, 6, [])
     assert sorted(needed_points(records.engine, "task")) == [3, 6]
-    assert is_lagging(records.engine, "task")
+    assert is_lagging(records.engine, "task", LATER, 60)
     records.change("two", state=TargetState.RELEASED.value)
     assert needed_points(records.engine, "task") == [3]
-    assert not is_lagging(records.engine, "task"), "a table that waits for a person does not count"
+    assert not is_lagging(records.engine, "task", LATER, 60), "a table that waits for a person does not count"
     records.record_failure(records.get("one"), FAILURE, NOW)
-    assert is_lagging(records.engine, "task")
+    assert is_lagging(records.engine, "task", LATER, 60)
+
+
+def test_a_target_that_fails_for_good_is_tried_more_and_more_rarely(records: TargetRecords) -> None:
+    history = PointHistory(records.engine, "task")
+    with transaction(records.engine) as connection:
+        history.write(connection, GlobalPoint(7, Timestamp(700), "xr", NOW, "", 0, 0, 0), [])
+    records.add(target("report"))
+    minutes, tried = 0, []
+    for minutes in range(3 * 24 * 60):
+        now = NOW + timedelta(minutes=minutes)
+        if is_lagging(records.engine, "task", now, 60):
+            records.record_failure(records.get("report"), FAILURE, now)
+            tried.append(minutes)
+    assert tried[:4] == [0, 1, 3, 7]
+    waits = [later - earlier for earlier, later in pairwise(tried)]
+    assert waits == sorted(waits)
+    assert 60 * waits[-1] == BACK_OFF.longest
+    set_back = NOW - timedelta(days=1)
+    assert is_lagging(records.engine, "task", set_back, 60), "a clock that was set back does not stop it"
+    records.record_sync("report", 7, 700, 7, [])
+    assert not is_lagging(records.engine, "task", now, 60)
 
 
 @pytest.mark.parametrize(
