@@ -399,21 +399,52 @@ def _column(
 
 
 def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> str | None:
-    """A literal or the current time. Other expressions of MatrixOne may mean something else in another server."""
+    """A literal or the current time; None for what is left out. Other expressions of MatrixOne may mean something else
+    in another server."""
     if column.default is None:
         return None
-    read = list(tokens(column.default))
+    read, default = _unbracketed(column.default)
     now = _now(column.default, kind)
     if now:  # MySQL 8 and MariaDB give the time in UTC by a function, and that is an expression
         return "(utc_timestamp(6))" if column.type.name == "timestamp" else now
     if not _is_literal(read) or column.type.name == "timestamp":
         return None
-    literal = column.default
+    literal = default
+    if read[-1].kind == "text":
+        meant = _meant_text(read[-1].value, column)
+        if meant is None:
+            return None
+        literal = quote_string(meant) if meant != read[-1].value else literal
+    elif kind.type.name in ("enum", "set"):
+        return None
     if kind.type.name == "datetime" and read[-1].kind != "text":
         return None
     if kind.type.name in ("varchar", "char", "longtext") and read[-1].kind != "text":
         literal = quote_string(literal)
     return f"({literal})" if kind.type.name in _LONG and dialect is Dialect.MYSQL8 else literal
+
+
+def _unbracketed(expression: str) -> tuple[list[Token], str]:
+    """Tokens and text of an expression, of a literal without the brackets around it."""
+    read = list(tokens(expression))
+    first, last = 0, len(read)
+    while last - first > 2 and read[first].is_sign("(") and read[last - 1].is_sign(")"):
+        first, last = first + 1, last - 1
+    if not _is_literal(read[first:last]):
+        return read, expression
+    return read[first:last], expression[read[first].start : read[last - 1].end]
+
+
+def _meant_text(written: str, column: ColumnDefinition) -> str | None:
+    """The text that a default means; None if that is not certain. get_ddl writes each quote of a default twice as often
+    as it should: `it''s` may be this text or `it's`. The members of an enum or set say which."""
+    once = written.replace("''", "'")
+    if column.type.name == "enum":
+        return next((text for text in (written, once) if text in column.type.members), None)
+    if column.type.name == "set":
+        wanted = (text for text in (written, once) if {*text.split(",")} - {""} <= {*column.type.members})
+        return next(wanted, None)
+    return None if once != written else written
 
 
 def _is_literal(read: Sequence[Token]) -> bool:
