@@ -28,6 +28,7 @@ from replication.file_modes import closed_folder, is_open_to_others
 from replication.iteration.lag import SHOWN_SKEW_SECONDS, clock_skew
 from replication.mirror.layout import HEAD
 from replication.mirror.local_store import LocalStore
+from replication.service.file_systems import network_file_system
 from replication.service.workspace import Workspace
 from replication.spark.java import find_java
 from replication.state.context import Context
@@ -87,10 +88,26 @@ def check_here(workspace: Workspace) -> Iterator[Check]:
     folder = next(path for path in (workspace.home, *workspace.home.parents) if path.exists())
     yield _checked("here", "state folder", partial(_writable, workspace.home, folder))
     yield _space(folder)
+    file_system = check_file_system(folder)
+    if file_system is not None:
+        yield file_system
     yield _checked("here", "key file", partial(_key, workspace))
     yield _checked("here", "catalog database", partial(_catalog, workspace))
     yield _state_modes(workspace)
     yield _java(workspace)
+
+
+def check_file_system(folder: Path, kind_of: Callable[[Path], str | None] = network_file_system) -> Check | None:
+    """A warning if the state folder is on a file system where SQLite and file locks may not work."""
+    kind = kind_of(folder)
+    if kind is None:
+        return None
+    found = f"{folder} is on {kind}: SQLite's log and file locks do not work between machines there"
+    remedy = (
+        "Use it from one machine only, or set CCPR_HOME to a local folder; for several machines CCPR_CATALOG to a "
+        "MySQL or MariaDB. Mirrors may stay there."
+    )
+    return Check("here", "file system", Verdict.WARNING, found, remedy)
 
 
 def check_mirror_store(workspace: Workspace, row: LogRow) -> Check:

@@ -19,7 +19,8 @@ def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[
     store = workspace.mirror_store(name, settings)
     for other in readable_subscriptions(rows):
         url = workspace.mirror_store(other.name, other.settings).url
-        if is_within(store.url, url) or is_within(url, store.url):
+        ours, theirs = _folded(store.url), _folded(url)
+        if is_within(ours, theirs) or is_within(theirs, ours):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
 
 
@@ -38,6 +39,11 @@ def _holds_files(store: Store) -> bool:
     return store.size(HEAD) is not None or any(
         next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS
     )
+
+
+def _folded(url: str) -> str:
+    """Folders whose names differ only in letter case are one folder on some file systems."""
+    return url.casefold() if url.startswith("file:") else url
 
 
 def is_within(url: str, other: str) -> bool:

@@ -111,6 +111,12 @@ def test_dagster_accepts_the_instance_settings(tmp_path: Path) -> None:
         }
 
 
+def test_no_run_is_ended_because_a_first_copy_takes_long() -> None:
+    monitoring = yaml.safe_load((ROOT / "dagster.yaml").read_text())["run_monitoring"]
+    assert monitoring["enabled"]
+    assert "max_runtime_seconds" not in monitoring
+
+
 def test_the_workspace_file_names_the_definitions() -> None:
     (entry,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
     assert entry["python_module"]["module_name"] == "ccpr_dagster.definitions"

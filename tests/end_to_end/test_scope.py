@@ -230,6 +230,13 @@ def test_a_drop_without_its_publication_drops_the_snapshots_of_the_own_account(s
 # ---- names
 
 
+def test_subscriptions_whose_folders_differ_only_in_letter_case_are_refused(source: Source) -> None:
+    """On a file system that ignores it their mirrors would be one folder."""
+    source.subscribe("Shop")
+    error = source.subscribe("shop", "--allow-overlap", code=1)["error"]
+    assert (error["code"], "Shop" in error["message"]) == ("MIRROR_IN_USE", True)
+
+
 def test_a_table_with_markup_and_control_characters_in_its_name_is_exported(source: Source, tmp_path: Path) -> None:
     name = "a[/b]\x1b[2J"
     source.storage.create_table("shop", name, {"id": "int not null"}, primary_key=["id"])

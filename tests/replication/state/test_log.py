@@ -54,6 +54,27 @@ def log(catalog_url: str, clock: Clock) -> Iterator[CcprLog]:
     log.engine.dispose()
 
 
+def test_two_machines_whose_clocks_differ_by_a_lease_do_not_take_over_in_turns(log: CcprLog, clock: Clock) -> None:
+    """The one whose clock is ahead sees the other's lease as over and takes over; the other sees its lease as
+    longer."""
+    ahead = CcprLog(log.engine, lambda: clock.now + TTL + 1)
+    taken = 0
+    behind_claim: Claim | None = None
+    claim = log.claim("sub", "behind", TTL, nobody_is_dead)
+    stolen = ahead.claim("sub", "ahead", TTL, nobody_is_dead)
+    assert not log.renew(claim, TTL)
+    for _ in range(20):  # ten seconds each, as executors renew
+        clock.now += TTL / 3
+        assert ahead.renew(stolen, TTL)
+        try:
+            behind_claim = log.claim("sub", "behind", TTL, nobody_is_dead)
+        except SubscriptionBusy:
+            taken += 1
+    assert (taken, behind_claim) == (20, None)
+    ahead.release(stolen)
+    assert log.claim("sub", "behind", TTL, nobody_is_dead).fence == stolen.fence + 1
+
+
 def test_a_new_subscription_has_run_nothing(log: CcprLog) -> None:
     row = log.row("sub")
     assert (row.state, row.iteration_state, row.iteration_lsn, row.watermark) == (
