@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ccpr.values import At, house_at
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING, Reading
 from replication.mirror.errors import BadOption
 from replication.mirror.mirror import Mirror
 from replication.mirror.table_read import point_at
@@ -40,11 +40,11 @@ class Changes:
         changes: "TableChanges",
         since: int | None,
         until: int,
-        invalid_text: InvalidText = InvalidText.ESCAPE,
+        reading: Reading = DEFAULT_READING,
     ) -> None:
         before, after = changes.before, changes.after
         shape = changes.shape
-        self._changes, self._invalid_text = changes, invalid_text
+        self._changes, self._reading = changes, reading
         self.table = shape.table
         self.since, self.until = since, until
         self.before = before and before.ref.qualified_name
@@ -59,7 +59,7 @@ class Changes:
     def schema(self) -> pa.Schema:
         from replication.delta.change_rows import change_schema
 
-        return change_schema(self._changes.shape, self._invalid_text)
+        return change_schema(self._changes.shape, self._reading)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The changes as a stream of rows.
@@ -75,7 +75,7 @@ class Changes:
         """
         from replication.delta.change_rows import change_batches
 
-        batches = change_batches(self._changes.shape, self._changes.parts(), self._invalid_text)
+        batches = change_batches(self._changes.shape, self._changes.parts(), self._reading)
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def to_arrow(self) -> pa.Table:
@@ -100,12 +100,10 @@ class Changes:
         return part_of(self.to_arrow(), self._changes.shape)
 
 
-def changes_of(
-    mirror: Mirror, name: str, since: At, until: At, invalid_text: InvalidText = InvalidText.ESCAPE
-) -> Changes:
+def changes_of(mirror: Mirror, name: str, since: At, until: At, reading: Reading = DEFAULT_READING) -> Changes:
     """See `Table.changes`."""
     changes, since_lsn, until_lsn = plan_changes(mirror, name, since, until)
-    return Changes(changes, since_lsn, until_lsn, invalid_text)
+    return Changes(changes, since_lsn, until_lsn, reading)
 
 
 def plan_changes(mirror: Mirror, name: str, since: At, until: At) -> tuple["TableChanges", int | None, int]:

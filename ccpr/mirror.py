@@ -4,18 +4,18 @@ import os
 
 from ccpr.table import Table
 from ccpr.values import At, Location, Point, TableInfo, house_at, point_of
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING, Reading
 from replication.mirror import mirror as house
 from replication.mirror.errors import MirrorNotFound
 from replication.mirror.layout import HEAD
 from replication.mirror.open_store import open_store
 from replication.mirror.points import TableRef
-from replication.mirror.table_read import invalid_text_of, point_at
+from replication.mirror.table_read import point_at, reading_of
 
 _READERS = 8  # manifests are small: on an object store waiting is most of the time
 
 
-def open_mirror(location: Location, *, invalid_text: str = "escape") -> "Mirror":
+def open_mirror(location: Location, *, invalid_text: str = "escape", zero_dates: str = "null") -> "Mirror":
     """Open a mirror for reading.
 
     Parameters
@@ -27,6 +27,8 @@ def open_mirror(location: Location, *, invalid_text: str = "escape") -> "Mirror"
         each byte that is not part of a character is a private character, U+10FE80 to U+10FEFF, so that nothing is
         lost; ``replace``: it is U+FFFD (not in the keys of changes); ``binary``: text columns are read as bytes;
         ``error``: reading ends with ValueRefused. Filters compare what is stored, whatever is chosen.
+    zero_dates : what `0000-00-00` is read as: ``null``; ``keep``, the day or the microsecond before 0001-01-01, which
+        Python's own dates do not have; or ``error``. To filters it is null.
 
     Returns
     -------
@@ -40,11 +42,11 @@ def open_mirror(location: Location, *, invalid_text: str = "escape") -> "Mirror"
     BadName
         Not a path or a URL of these kinds.
     BadOption
-        `invalid_text` is none of these.
+        `invalid_text` or `zero_dates` is none of these.
     StoreFailed
         The object store does not answer, or refuses.
     """
-    how = invalid_text_of(invalid_text)
+    how = reading_of(invalid_text, zero_dates)
     store = open_store(os.fspath(location))
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
@@ -54,8 +56,8 @@ def open_mirror(location: Location, *, invalid_text: str = "escape") -> "Mirror"
 class Mirror:
     """A mirror of tables of one upstream; made by `open_mirror`."""
 
-    def __init__(self, mirror: house.Mirror, invalid_text: InvalidText = InvalidText.ESCAPE) -> None:
-        self._mirror, self._invalid_text = mirror, invalid_text
+    def __init__(self, mirror: house.Mirror, reading: Reading = DEFAULT_READING) -> None:
+        self._mirror, self._reading = mirror, reading
 
     @property
     def url(self) -> str:
@@ -116,7 +118,7 @@ class Mirror:
     def table(self, name: str) -> Table:
         """A table by its name, `database.table`; letter case counts. Nothing is read yet: the name is looked up at the
         point that is read, since tables come, go and are renamed."""
-        return Table(self._mirror, name, self._invalid_text)
+        return Table(self._mirror, name, self._reading)
 
     def _info(self, ref: TableRef) -> TableInfo:
         columns = tuple(column.name for column in self._mirror.manifest(ref).table.user_columns)

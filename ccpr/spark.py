@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +48,8 @@ def read_table(
 
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
     chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
-    how = opened._invalid_text
-    return frame_of(
-        spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden, invalid_text=how
-    )
+    how = opened._reading
+    return frame_of(spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
 
 
 def read_changes(
@@ -72,13 +71,14 @@ def read_changes(
 
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
     changes, _, until_lsn = plan_changes(opened._mirror, table, since, until)
-    frame = delta_with_spark(spark, changes.delta, opened._invalid_text)
+    frame = delta_with_spark(spark, changes.delta, opened._reading)
     if changes.replaced is None or changes.after is None:
         return frame
     key = [column.name for column in changes.shape.key.columns]
-    gone = delta_with_spark(spark, changes.replaced, opened._invalid_text).select(KIND, *map(_quoted, key))
-    how = InvalidText.BINARY if opened._invalid_text is InvalidText.BINARY else InvalidText.ESCAPE  # as of keys
-    present = frame_of(spark, opened.url, changes.after.ref.qualified_name, until_lsn, key, invalid_text=how)
+    gone = delta_with_spark(spark, changes.replaced, opened._reading).select(KIND, *map(_quoted, key))
+    texts = opened._reading.invalid_text  # keys of changes keep their escapes
+    how = replace(opened._reading, invalid_text=InvalidText.ESCAPE if texts is InvalidText.REPLACE else texts)
+    present = frame_of(spark, opened.url, changes.after.ref.qualified_name, until_lsn, key, reading=how)
     same_key = [gone[name] == present[name] for name in map(_quoted, key)]
     return frame.unionByName(gone.join(present, same_key, "left_anti"), allowMissingColumns=True)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ccpr.changes import Changes, changes_of
 from ccpr.values import At, house_at
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING, Reading
 from replication.mirror.errors import BadOption, ExtraMissing
 from replication.mirror.filters import FilterTuple
 from replication.mirror.mirror import Mirror
@@ -62,8 +62,8 @@ class Table:
         A value cannot be read in the way that was asked for (`open_mirror`). While batches are taken.
     """
 
-    def __init__(self, mirror: Mirror, name: str, invalid_text: InvalidText = InvalidText.ESCAPE) -> None:
-        self._mirror, self._invalid_text = mirror, invalid_text
+    def __init__(self, mirror: Mirror, name: str, reading: Reading = DEFAULT_READING) -> None:
+        self._mirror, self._reading = mirror, reading
         self.name = name
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The user's columns at the newest point, as Arrow types. Of another point: ``to_batches(at=…).schema``."""
-        return plan_read(self._mirror, self.name, invalid_text=self._invalid_text).schema
+        return plan_read(self._mirror, self.name, reading=self._reading).schema
 
     def to_batches(
         self,
@@ -199,7 +199,7 @@ class Table:
         MirrorDamaged, ObjectDamaged, ObjectMismatch, StoreFailed
             A file is missing, is not what was written, or cannot be read.
         """
-        return changes_of(self._mirror, self.name, since, until, self._invalid_text)
+        return changes_of(self._mirror, self.name, since, until, self._reading)
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -211,7 +211,7 @@ class Table:
         self, at: At, columns: Sequence[str] | None, filters: Iterable[FilterTuple] | None, hidden: bool
     ) -> "_Scan":
         options: dict[str, Any] = {"columns": columns, "filters": filters or (), "hidden": hidden}
-        read = plan_read(self._mirror, self.name, house_at(at), **options, invalid_text=self._invalid_text)
+        read = plan_read(self._mirror, self.name, house_at(at), **options, reading=self._reading)
         return _Scan(self._mirror, read)
 
 

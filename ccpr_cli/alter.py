@@ -53,6 +53,9 @@ def alter(
         str | None,
         typer.Option(help="How export and targets get text that is not UTF-8: escape, replace, binary or error."),
     ] = None,
+    zero_dates: Annotated[
+        str | None, typer.Option(help="What export gives for the date 0000-00-00: null, keep or error.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
@@ -68,6 +71,7 @@ def alter(
         "resync_limit": resync_limit,
         "shared": shared,
         "invalid_text": invalid_text,
+        "zero_dates": zero_dates,
     }
     settings = {setting: value for setting, value in given.items() if value is not None}
     if password_file is not None and source is None:

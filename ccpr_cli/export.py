@@ -11,7 +11,7 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import err, handle_errors, out, show_json, size_text
 from ccpr_cli.show import at_option
 from replication.errors import StoreFailed
-from replication.mirror.table_read import plan_read
+from replication.mirror.table_read import plan_read, reading_of
 from replication.service.workspace import Workspace
 from replication.state.subscription import Subscription
 
@@ -30,14 +30,19 @@ def export(
             "if not given, as the subscription says."
         ),
     ] = None,
+    zero_dates: Annotated[
+        str | None,
+        typer.Option(help="What the date 0000-00-00 becomes: null, keep or error."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Export a table's rows at a point to a Parquet file."""
     with handle_errors(as_json=as_json), Workspace() as workspace:
         mirror = workspace.mirror(name)
         point = mirror.point(at_option(at))
-        how = invalid_text or Subscription.from_row(workspace.log.row(name)).settings.invalid_text
-        read = plan_read(mirror, table, point.lsn, invalid_text=how)
+        settings = Subscription.from_row(workspace.log.row(name)).settings
+        reading = reading_of(invalid_text or settings.invalid_text, zero_dates or settings.zero_dates)
+        read = plan_read(mirror, table, point.lsn, reading=reading)
         temporary = out_file.with_name(f".{out_file.name}.part")
         rows = 0
         try:

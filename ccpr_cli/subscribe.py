@@ -66,6 +66,9 @@ def subscribe(
         str,
         typer.Option(help="How export and targets get text that is not UTF-8: escape, replace, binary or error."),
     ] = _DEFAULT.invalid_text,
+    zero_dates: Annotated[
+        str, typer.Option(help="What export gives for the date 0000-00-00: null, keep or error.")
+    ] = _DEFAULT.zero_dates,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
@@ -85,6 +88,7 @@ def subscribe(
         resync_limit=resync_limit,
         shared=shared,
         invalid_text=invalid_text,
+        zero_dates=zero_dates,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)

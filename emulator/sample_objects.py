@@ -80,6 +80,11 @@ _TYPES: list[tuple[str, SqlType, list[Any], tuple[str, ...]]] = [
     ("datalink", SqlType(types.DATALINK), ["file:///a/b.csv?offset=1"], ()),
     ("vecf32_3", SqlType(types.VECF32, 3), [[1.0, -2.5, 0.0], [0.5, 0.25, 3.0]], ()),
     ("vecf64_2", SqlType(types.VECF64, 2), [[1.0, -2.5], [0.1, 1e300]], ()),
+    ("geometry32", SqlType(types.GEOMETRY32), ["POINT(24 12)"], ()),
+    ("vecbf16_2", SqlType(types.VECBF16, 2), [[1.0, -2.5], [0.0, 128.0]], ()),
+    ("vecf16_2", SqlType(types.VECF16, 2), [[1.0, -2.5], [0.5, 1024.0]], ()),
+    ("vecint8_2", SqlType(types.VECINT8, 2), [[1, -128], [0, 127]], ()),
+    ("vecuint8_2", SqlType(types.VECUINT8, 2), [[0, 255], [1, 2]], ()),
 ]
 
 

@@ -71,6 +71,25 @@ class InvalidText(StrEnum):
     ERROR = "error"
 
 
+class ZeroDates(StrEnum):
+    """What the zero value of a date, datetime or timestamp is read as, `0000-00-00`. Arrow has no such value."""
+
+    NULL = "null"
+    KEEP = "keep"  # the day, or the microsecond, before 0001-01-01, as MatrixOne stores it
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How values are read that MatrixOne stores and Arrow's types do not hold."""
+
+    invalid_text: InvalidText = InvalidText.ESCAPE
+    zero_dates: ZeroDates = ZeroDates.NULL
+
+
+DEFAULT_READING = Reading()
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One stored column of a table.

@@ -33,6 +33,9 @@ _NOTES = """
 * Text that is not UTF-8 is read as text: each byte that is not part of a character is a private
   character, U+10FE00 plus the byte. `--invalid-text` (`open_mirror(…, invalid_text=…)`) chooses
   U+FFFD, bytes for all text columns, or an error instead.
+* The zero date `0000-00-00` is null. `--zero-dates` (`open_mirror(…, zero_dates=…)`) chooses the
+  day, or the microsecond, before 0001-01-01, or an error. In a target it is `0000-00-00`.
+* A `geometry` is its WKT; what is neither WKT nor WKB is `UNKNOWN(0x…)`.
 * A `time` is a duration; it can exceed a day.
 * Hidden key columns are binary or, for the fake key, decimal(20,0).
 """
@@ -71,8 +74,10 @@ DECLARED: Sequence[ColumnType] = (
     ColumnType("enum", members=_MEMBERS),
     ColumnType("set", members=_MEMBERS),
     ColumnType("geometry"),
+    ColumnType("geometry32"),
     ColumnType("vecf32", (3,)),
     ColumnType("vecf64", (3,)),
+    *(ColumnType(name, (3,)) for name in ("vecbf16", "vecf16", "vecint8", "vecuint8")),
 )
 
 

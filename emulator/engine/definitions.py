@@ -30,6 +30,10 @@ _SIZED = {
     "varbinary": (types.VARBINARY, 65535),
     "vecf32": (types.VECF32, 1),
     "vecf64": (types.VECF64, 1),
+    "vecbf16": (types.VECBF16, 1),
+    "vecf16": (types.VECF16, 1),
+    "vecint8": (types.VECINT8, 1),
+    "vecuint8": (types.VECUINT8, 1),
     "bit": (types.BIT, 1),
 }
 _PLAIN = {
@@ -42,6 +46,7 @@ _PLAIN = {
     "uuid": types.UUID,
     "datalink": types.DATALINK,
     "geometry": types.GEOMETRY,
+    "geometry32": types.GEOMETRY32,
     "enum": types.ENUM,
     "set": types.UINT64,
 }

@@ -85,7 +85,7 @@ def _array(column: Column, literals: list[Literal_ | bytes]) -> pa.Array:
         )
     if oid == types.TIME:
         return pa.array([None if text is None else _duration(text) for text in texts], pa.int64()).cast(kind)
-    if oid in (types.VECF32, types.VECF64):
+    if oid in types.VECTOR_TYPES:
         return pa.array([None if text is None else json.loads(text) for text in texts], kind)
     strings = pa.array(texts, pa.string())
     if pa.types.is_timestamp(kind):

@@ -46,13 +46,18 @@ _OIDS = {
     "datalink": types.DATALINK,
     "vecf32": types.VECF32,
     "vecf64": types.VECF64,
+    "vecbf16": types.VECBF16,
+    "vecf16": types.VECF16,
+    "vecint8": types.VECINT8,
+    "vecuint8": types.VECUINT8,
+    "geometry32": types.GEOMETRY32,
 }
 _NAMES = {oid: name for name, oid in reversed(_OIDS.items())}  # the first name counts
 _UNSIGNED = {types.INT8: types.UINT8, types.INT16: types.UINT16, types.INT32: types.UINT32, types.INT64: types.UINT64}
 _SIGNED = {unsigned: signed for signed, unsigned in _UNSIGNED.items()}
 _BITS = {types.INT8: 8, types.INT16: 16, types.INT32: 32, types.INT64: 64}
 _DECIMALS = (types.DECIMAL64, types.DECIMAL128, types.DECIMAL256)
-_SIZED = frozenset((types.BIT, types.CHAR, types.VARCHAR, types.BINARY, types.VARBINARY, types.VECF32, types.VECF64))
+_SIZED = types.VECTOR_TYPES | {types.BIT, types.CHAR, types.VARCHAR, types.BINARY, types.VARBINARY}
 _TIMES = frozenset((types.TIME, types.DATETIME, types.TIMESTAMP))
 
 

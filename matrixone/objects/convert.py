@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ValueRefused
+from matrixone.objects.geometry import geometry_text
 from matrixone.objects.identifiers import UUID_TEXT_SIZE, fixed_offsets, uuid_text
 from matrixone.objects.invalid_text import readable_text
 from matrixone.objects.vectors import Vector, varlena_array
@@ -20,6 +21,7 @@ from matrixone.schema import Column
 UNIX_EPOCH_DAYS = 719_162  # 1970-01-01, counted from 0001-01-01
 MAX_DAYS = 3_652_058  # 9999-12-31, counted in the same way
 DAY_US = 86_400_000_000
+ZERO_DATE = -1  # what is stored for `0000-00-00`, in days or in microseconds
 UNIX_EPOCH_US = UNIX_EPOCH_DAYS * DAY_US
 END_US = (MAX_DAYS + 1) * DAY_US - 1  # the last microsecond of 9999-12-31
 
@@ -146,15 +148,15 @@ def decimal_text(unscaled: pa.Array, scale: int) -> pa.StringArray:
 
 def _date(vector: Vector, column: Column, subject: str) -> pa.Array:
     days = vector.fixed(_I4)
-    _check_range(days, 0, MAX_DAYS, vector, column, subject)
+    _check_range(days, ZERO_DATE, MAX_DAYS, vector, column, subject)
     days -= UNIX_EPOCH_DAYS
     return _array(pa.date32(), vector, days)
 
 
-def _datetime(kind: pa.DataType, slack_us: int) -> Converter:
+def _datetime(kind: pa.DataType, low: int, high: int) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
         values = vector.fixed(_I8)
-        _check_range(values, -slack_us, END_US + slack_us, vector, column, subject)
+        _check_range(values, low, high, vector, column, subject)
         values -= UNIX_EPOCH_US
         return _array(kind, vector, values)
 
@@ -197,6 +199,10 @@ def _text(vector: Vector, column: Column, subject: str) -> pa.Array:
     return readable_text(varlena_array(vector, subject))
 
 
+def _geometry(vector: Vector, column: Column, subject: str) -> pa.Array:
+    return geometry_text(varlena_array(vector, subject))
+
+
 def _binary(vector: Vector, column: Column, subject: str) -> pa.Array:
     return varlena_array(vector, subject)
 
@@ -205,7 +211,16 @@ def _json(vector: Vector, column: Column, subject: str) -> pa.Array:
     return json_text(varlena_array(vector, subject), subject=f"{subject}, column {column.name}")
 
 
-def _floats(dtype: str, kind: pa.DataType) -> Converter:
+def _numbers(stored: np.ndarray) -> np.ndarray:
+    return stored.copy()
+
+
+def _bfloat16(stored: np.ndarray) -> np.ndarray:
+    """The upper half of a 32-bit float each."""
+    return (stored.astype("<u4") << np.uint32(16)).view("<f4")
+
+
+def _vectors(dtype: str, kind: pa.DataType, widen: Callable[[np.ndarray], np.ndarray] = _numbers) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
         values = varlena_array(vector, subject)
         if vector.rows == 0:
@@ -219,7 +234,7 @@ def _floats(dtype: str, kind: pa.DataType) -> Converter:
                 f"column {column.name} holds a vector that is not a multiple of {width} bytes", subject=subject
             )
         total = int(sizes[-1])
-        numbers = np.frombuffer(data.slice(int(ends[0]), total), dtype).copy() if total else np.empty(0, dtype)
+        numbers = widen(np.frombuffer(data.slice(int(ends[0]), total), dtype) if total else np.empty(0, dtype))
         items = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
         starts = pa.py_buffer(sizes // np.int32(width))
         return pa.Array.from_buffers(pa.list_(kind), vector.rows, [vector.validity(), starts], children=[items])
@@ -279,9 +294,9 @@ _CONVERTERS: dict[int, Converter] = {
     types.DECIMAL256: _decimal256,
     types.DATE: _date,
     types.TIME: _fixed("<i8", pa.duration("us")),
-    types.DATETIME: _datetime(pa.timestamp("us"), 0),
+    types.DATETIME: _datetime(pa.timestamp("us"), ZERO_DATE, END_US),
     # 0001-01-01 in a time zone east of Greenwich is an earlier day in UTC.
-    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC"), DAY_US),
+    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC"), -DAY_US, END_US + DAY_US),
     types.YEAR: _fixed("<i2", pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,
@@ -289,8 +304,13 @@ _CONVERTERS: dict[int, Converter] = {
     types.TS: _fixed("V12", pa.binary(12)),
     types.ROWID: _fixed("V24", pa.binary(24)),
     types.BLOCK_ID: _fixed("V20", pa.binary(20)),
-    types.VECF32: _floats("<f4", pa.float32()),
-    types.VECF64: _floats("<f8", pa.float64()),
+    types.VECF32: _vectors("<f4", pa.float32()),
+    types.VECF64: _vectors("<f8", pa.float64()),
+    types.VECBF16: _vectors("<u2", pa.float32(), _bfloat16),
+    types.VECF16: _vectors("<f2", pa.float32(), lambda stored: stored.astype("<f4")),
+    types.VECINT8: _vectors("i1", pa.int8()),
+    types.VECUINT8: _vectors("u1", pa.int16(), lambda stored: stored.astype("<i2")),
+    **dict.fromkeys(types.GEOMETRY_TYPES, _geometry),
     **dict.fromkeys(types.TEXT_TYPES, _text),
     **dict.fromkeys(types.BINARY_TYPES, _binary),
 }

@@ -20,6 +20,13 @@ from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import Column, SqlType
 
 _ROWID_SEQNUM = 0  # of tombstones
+NEVER = 2**63 - 1  # physical part of the time of an aborted row
+_TAILS = (
+    (types.TS,),
+    (types.TS, types.ROWID),
+    (types.TS, types.BOOL),
+    (types.TS, types.ROWID, types.BOOL),
+)
 _VARLENA_LIMIT = 2**32 - 1
 _DEEP_BASE, _DEEP_PER_BYTE = 1 << 30, 64  # bytes that a deep check decodes, by the size of the file
 
@@ -110,11 +117,39 @@ class ObjectFile:
 
     def commit_timestamps(self, block: int) -> np.ndarray | None:
         """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They have no meaning in an object
-        created by a CN (1)."""
-        last = len(self.blocks[block].columns) - 1
-        if last < 0 or int(self.blocks[block].columns["oid"][last]) != types.TS:
+        created by a CN (1). A row whose transaction was aborted has NEVER: it exists at no time."""
+        place, abort = self._special(block)
+        if place is None:
             return None
-        return self._without_nulls(block, last, types.TS).fixed(TIMESTAMP_DTYPE)
+        times = self._without_nulls(block, place, types.TS).fixed(TIMESTAMP_DTYPE)
+        if abort is not None:
+            times["physical"][self._aborted(block, abort)] = NEVER
+        return times
+
+    def aborted(self, block: int) -> np.ndarray | None:
+        """bool for each row: whether its transaction was aborted, so that the row does not exist; None if the object
+        does not say so of any."""
+        abort = self._special(block)[1]
+        aborted = None if abort is None else self._aborted(block, abort)
+        return aborted if aborted is not None and aborted.any() else None
+
+    def _special(self, block: int) -> tuple[int | None, int | None]:
+        """Places of the commit times and of the abort flags (5.1): at the end, with a rowid column between them or
+        not. By types and not by `max_seqnum`: backups of 4.1 count the commit time among the ordinary columns, and no
+        other column is of type TS."""
+        oids = self.blocks[block].columns["oid"].tolist()
+        for tail in _TAILS:
+            if tuple(oids[-len(tail) :]) == tail:
+                return len(oids) - len(tail), len(oids) - 1 if tail[-1] == types.BOOL else None
+        return None, None
+
+    def _aborted(self, block: int, place: int) -> np.ndarray:
+        vector = self._vector(block, place, types.BOOL)
+        if vector is None:
+            raise ObjectDamaged(f"the abort column of block {block} is missing", subject=self._subject)
+        null = vector.null_mask()
+        aborted = vector.fixed("u1") != 0
+        return aborted if null is None else aborted & ~null
 
     def rowids(self, block: int) -> np.ndarray:
         """The rowids that a block of a tombstone object deletes, ROWID_DTYPE (6)."""

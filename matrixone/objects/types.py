@@ -16,10 +16,18 @@ UINT8, UINT16, UINT32, UINT64 = 25, 26, 27, 28  # UINT64 with labels is a set
 FLOAT32, FLOAT64 = 30, 31
 DECIMAL64, DECIMAL128, DECIMAL256 = 32, 33, 34
 DATE, TIME, DATETIME, TIMESTAMP, YEAR = 50, 51, 52, 53, 55
-CHAR, VARCHAR, JSON, UUID, BINARY, VARBINARY, ENUM, GEOMETRY = 60, 61, 62, 63, 64, 65, 66, 67
+CHAR, VARCHAR, JSON, UUID, BINARY, VARBINARY, ENUM, GEOMETRY, GEOMETRY32 = 60, 61, 62, 63, 64, 65, 66, 67, 68
 BLOB, TEXT, DATALINK = 70, 71, 72
 TS, ROWID, BLOCK_ID = 100, 101, 102
-VECF32, VECF64 = 224, 225
+VECF32, VECF64, VECBF16, VECF16, VECINT8, VECUINT8 = 224, 225, 226, 227, 228, 229
+
+VECTOR_TYPES = frozenset((VECF32, VECF64, VECBF16, VECF16, VECINT8, VECUINT8))
+GEOMETRY_TYPES = frozenset((GEOMETRY, GEOMETRY32))
+TEXT_TYPES = frozenset((CHAR, VARCHAR, TEXT, DATALINK))
+BINARY_TYPES = frozenset((BINARY, VARBINARY, BLOB))
+VARLENA_TYPES = TEXT_TYPES | BINARY_TYPES | VECTOR_TYPES | GEOMETRY_TYPES | {JSON}
+BINARY_CHARSET = BINARY_TYPES | GEOMETRY_TYPES  # types that the server stores with the charset binary
+ZERO_DATE_TYPES = frozenset((DATE, DATETIME, TIMESTAMP))  # stored as -1: the zero value `0000-00-00`
 
 SLOT_SIZES = {
     **dict.fromkeys((BOOL, INT8, UINT8), 1),
@@ -29,15 +37,9 @@ SLOT_SIZES = {
     TS: 12,
     **dict.fromkeys((DECIMAL128, UUID), 16),
     BLOCK_ID: 20,
-    **dict.fromkeys(
-        (CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64, ROWID), 24
-    ),
+    **dict.fromkeys((*VARLENA_TYPES, ROWID), 24),
     DECIMAL256: 32,
 }
-VARLENA_TYPES = frozenset((CHAR, VARCHAR, JSON, BINARY, VARBINARY, GEOMETRY, BLOB, TEXT, DATALINK, VECF32, VECF64))
-TEXT_TYPES = frozenset((CHAR, VARCHAR, TEXT, DATALINK, GEOMETRY))
-BINARY_TYPES = frozenset((BINARY, VARBINARY, BLOB))
-BINARY_CHARSET = BINARY_TYPES | {GEOMETRY}  # types that the server stores with the charset binary
 
 MAX_PRECISION = {DECIMAL64: 18, DECIMAL128: 38, DECIMAL256: 76}  # that can be declared
 MOST_DIGITS = {DECIMAL64: 19, DECIMAL128: 39, DECIMAL256: 77}  # that a slot can hold, whatever is declared
@@ -68,8 +70,11 @@ _ARROW = {
     TS: pa.binary(SLOT_SIZES[TS]),
     ROWID: pa.binary(SLOT_SIZES[ROWID]),
     BLOCK_ID: pa.binary(SLOT_SIZES[BLOCK_ID]),
-    VECF32: pa.list_(pa.float32()),
+    **dict.fromkeys((VECF32, VECBF16, VECF16), pa.list_(pa.float32())),
     VECF64: pa.list_(pa.float64()),
+    VECINT8: pa.list_(pa.int8()),
+    VECUINT8: pa.list_(pa.int16()),
+    **dict.fromkeys(GEOMETRY_TYPES, pa.string()),
     **dict.fromkeys(TEXT_TYPES, pa.string()),
     **dict.fromkeys(BINARY_TYPES, pa.binary()),
 }

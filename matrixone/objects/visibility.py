@@ -167,6 +167,8 @@ def visible_mask(
             raise ObjectMismatch("an appendable object without commit times", subject=f"object {listed.stats.name}")
         keep = not_after(times, at)
         keep = None if keep.all() else keep
+    elif (aborted := file.aborted(block)) is not None:
+        keep = ~aborted
     if deletions is not None:
         first, stop = np.searchsorted(deletions, np.array([block << ROW_BITS, (block + 1) << ROW_BITS], np.uint64))
         if stop > first:
@@ -187,6 +189,8 @@ def _existing_rowids(
     (9.3)."""
     rowids = file.rowids(block)
     if listed.stats.created_by_cn:
+        aborted = file.aborted(block)
+        rowids = rowids if aborted is None else rowids[~aborted]
         return rowids if since is None or since < listed.created else rowids[:0]
     times = file.commit_timestamps(block)
     if times is None:

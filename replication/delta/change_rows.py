@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
 from replication.delta.split import DeltaPart, DeltaShape
 from replication.mirror.reading import as_asked, read_schema
 
@@ -13,18 +13,18 @@ KIND = "__ccpr_kind"
 UPSERT, DELETE = "upsert", "delete"  # a row that is to be written whole; a key that is to be deleted, all else null
 
 
-def change_schema(shape: DeltaShape, invalid_text: InvalidText = InvalidText.ESCAPE) -> pa.Schema:
+def change_schema(shape: DeltaShape, reading: Reading = DEFAULT_READING) -> pa.Schema:
     """KIND, then the columns of upserts. Those of the key are never null."""
     schema = pa.schema([pa.field(KIND, pa.string(), nullable=False), *shape.upsert_schema])
-    return read_schema(schema, shape.columns, invalid_text)
+    return read_schema(schema, shape.columns, reading)
 
 
 def change_batches(
-    shape: DeltaShape, parts: Iterable[DeltaPart], invalid_text: InvalidText = InvalidText.ESCAPE
+    shape: DeltaShape, parts: Iterable[DeltaPart], reading: Reading = DEFAULT_READING
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some parts, of `change_schema`."""
     keys = shape.key.columns
-    return as_asked(_batches(shape, parts), shape.columns, invalid_text, f"table {shape.table}", keys=keys)
+    return as_asked(_batches(shape, parts), shape.columns, reading, f"table {shape.table}", keys=keys)
 
 
 def _batches(shape: DeltaShape, parts: Iterable[DeltaPart]) -> Iterator[pa.RecordBatch]:
@@ -47,14 +47,16 @@ def part_of(changes: pa.Table, shape: DeltaShape) -> DeltaPart:
     return DeltaPart(upserts, deletes)
 
 
-def readable_part(part: DeltaPart, shape: DeltaShape, invalid_text: InvalidText) -> DeltaPart:
-    """A part for a target: its text columns stay text, and its keys different. Raises ValueRefused."""
-    if invalid_text in (InvalidText.ESCAPE, InvalidText.BINARY):
-        return part
+def readable_part(part: DeltaPart, shape: DeltaShape, reading: Reading) -> DeltaPart:
+    """A part for a target: its text columns stay text, its keys different, and zero dates what they are, since a target
+    has them. Raises ValueRefused."""
+    how = InvalidText.ESCAPE if reading.invalid_text is InvalidText.BINARY else reading.invalid_text
+    zero_dates = ZeroDates.ERROR if reading.zero_dates is ZeroDates.ERROR else ZeroDates.KEEP
+    reading = Reading(how, zero_dates)
     tables = []
     for rows in (part.upserts, part.deletes):
         batches = as_asked(
-            iter(rows.to_batches()), shape.columns, invalid_text, f"table {shape.table}", keys=shape.key.columns
+            iter(rows.to_batches()), shape.columns, reading, f"table {shape.table}", keys=shape.key.columns
         )
         tables.append(pa.Table.from_batches(batches, rows.schema))
     return DeltaPart(*tables, replaced=part.replaced)

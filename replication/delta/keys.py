@@ -106,6 +106,8 @@ def comparable(values: pa.Array) -> pa.Array:
 
 def _list_bytes(values: pa.ListArray) -> pa.Array:
     floats = values.flatten()
+    if not pa.types.is_floating(floats.type):
+        floats = floats.cast(pa.float32())  # small integers, exactly
     numbers = np.array(pc.if_else(pc.is_nan(floats), pa.scalar(float("nan"), floats.type), floats))
     ends = (
         np.concatenate([[0], np.cumsum(np.array(pc.fill_null(pc.list_value_length(values), 0), np.int64))])

@@ -1,10 +1,11 @@
 """Filters on the rows of a table: how they are written, checked against its columns, and applied to decoded rows.
 
 A filter compares one column with values of the caller; a row is wanted if all filters are true of it. What a comparison
-means: a null satisfies `is null` and nothing else. Numbers, dates and times are compared exactly, whatever digits the
-value has more than the column. Floats follow IEEE 754: `!=` is the only comparison that is true of a NaN. Texts and
-bytes are compared byte by byte as they are stored (UTF-8, so letter case counts); enums and sets by their labels, json
-as it is printed. A decimal of more than 38 digits is text here: it has no order.
+means: a null satisfies `is null` and nothing else, and a zero date (`0000-00-00`) counts as null. Numbers, dates and
+times are compared exactly, whatever digits the value has more than the column. Floats follow IEEE 754: `!=` is the only
+comparison that is true of a NaN. Texts and bytes are compared byte by byte as they are stored (UTF-8, so letter case
+counts); enums and sets by their labels, json as it is printed. A decimal of more than 38 digits is text here: it has no
+order.
 
 `replication.mirror.pruning` finds out from the same filters which objects and blocks need not be read.
 """
@@ -24,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects.invalid_text import original, stored_bytes
-from matrixone.objects.types import arrow_type, is_decimal_text
+from matrixone.objects.types import ZERO_DATE_TYPES, arrow_type, is_decimal_text
+from matrixone.objects.zero_dates import without_zero_dates
 from matrixone.schema import Column, Table
 from replication.mirror.errors import BadFilter
 
@@ -291,8 +293,12 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
 
 def satisfying(batch: pa.RecordBatch, columns: Sequence[Column], tests: Iterable[Condition]) -> pa.RecordBatch:
     """The rows of which all conditions are true; `columns` are those of the batch."""
-    masks = [test.mask(batch.column(columns.index(test.column))) for test in tests]
+    masks = [test.mask(_filtered(batch.column(columns.index(test.column)), test.column)) for test in tests]
     return batch.filter(reduce(pc.and_, masks)) if masks else batch
+
+
+def _filtered(values: pa.Array, column: Column) -> pa.Array:
+    return without_zero_dates(values) if column.type.oid in ZERO_DATE_TYPES else values
 
 
 def _mask_of(filter_: Filter, column: Column, subject: str) -> Callable[[pa.Array], pa.Array]:

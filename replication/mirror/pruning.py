@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matrixone.objects import types
-from matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
+from matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US, ZERO_DATE
 from matrixone.objects.layout import Block
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.zonemap import parse_zonemap
@@ -67,6 +67,13 @@ class _Test:
             return low > value or (low == value and self.operator == "<")
         return high is not None and (high < value or (high == value and self.operator == ">"))
 
+    def _may_be_zero_date(self, zonemap: bytes) -> bool:
+        """Zero dates count as null, and the server counts them as values."""
+        if self.column.type.oid not in types.ZERO_DATE_TYPES:
+            return False
+        zone = parse_zonemap(zonemap)
+        return zone is None or zone.oid != self.column.type.oid or zone.minimum <= ZERO_DATE <= zone.maximum
+
     def excludes_block(self, block: Block, max_seqnum: int) -> bool:
         """Whether no row of the block can satisfy the test; `max_seqnum` is the object's, beyond which no column of
         the table is stored."""
@@ -76,7 +83,7 @@ class _Test:
             return False  # reading says what is wrong with it
         nulls = int(block.columns["nulls"][seqnum]) if oid else block.rows  # a column that came later than the object
         if self.operator == "null":
-            return nulls == 0
+            return nulls == 0 and not self._may_be_zero_date(block.columns["zonemap"][seqnum].tobytes())
         return nulls == block.rows or self.excludes_zone(block.columns["zonemap"][seqnum].tobytes())
 
 

@@ -1,23 +1,26 @@
-"""How rows are given to who reads them, where Arrow's type does not hold what MatrixOne stores: text that is not UTF-8.
+"""How rows are given to who reads them, where Arrow's type does not hold what MatrixOne stores: text that is not UTF-8,
+zero dates.
 
-Inside, such text is escaped (`matrixone.objects.invalid_text`), so that different values stay different: filters, keys
-and deltas work on that. What the reader asked for is made of it at the end, here. Source: decision
-text-that-is-not-utf-8.
+Inside, such text is escaped (`matrixone.objects.invalid_text`) and such dates are as they are stored, so that different
+values stay different: filters, keys and deltas work on that. What the reader asked for is made of it at the end, here.
+Source: decision text-that-is-not-utf-8.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from matrixone.objects.errors import ValueRefused
 from matrixone.objects.invalid_text import count_escaped, replaced_text, stored_bytes
-from matrixone.objects.types import JSON, TEXT_TYPES, is_packed
-from matrixone.schema import Column, InvalidText
+from matrixone.objects.types import JSON, TEXT_TYPES, ZERO_DATE_TYPES, is_packed
+from matrixone.objects.zero_dates import is_zero_date, without_zero_dates
+from matrixone.schema import Column, InvalidText, Reading, ZeroDates
 
 
-def read_schema(schema: pa.Schema, columns: Sequence[Column], how: InvalidText) -> pa.Schema:
+def read_schema(schema: pa.Schema, columns: Sequence[Column], reading: Reading) -> pa.Schema:
     """The schema of `as_asked`."""
-    if how is not InvalidText.BINARY:
+    if reading.invalid_text is not InvalidText.BINARY:
         return schema
     for column in columns:
         if _is_text(column):
@@ -29,44 +32,65 @@ def read_schema(schema: pa.Schema, columns: Sequence[Column], how: InvalidText) 
 def as_asked(
     batches: Iterator[pa.RecordBatch],
     columns: Sequence[Column],
-    how: InvalidText,
+    reading: Reading,
     subject: str,
     *,
     keys: Collection[Column] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The batches with text as it was asked for. Batches may have more columns than `columns`, and lack some.
+    """The batches with values as they were asked for. Batches may have more columns than `columns`, and lack some.
 
     Texts of `keys` keep their escapes where others get replacement characters: two keys must not become one. Raises
     `ValueRefused`.
     """
-    if how is InvalidText.ESCAPE:
-        return batches
-    texts = [column for column in columns if _is_text(column)]
-    if how is not InvalidText.BINARY:  # json is text in Arrow only
-        texts += [column for column in columns if column.type.oid == JSON]
-    if how is InvalidText.REPLACE:
+    texts, dates = _texts(columns, reading.invalid_text), []
+    if reading.invalid_text is InvalidText.REPLACE:
         texts = [column for column in texts if column not in keys]
-    return (_changed(batch, texts, how, subject) for batch in batches) if texts else batches
+    if reading.zero_dates is not ZeroDates.KEEP:
+        dates = [column for column in columns if column.type.oid in ZERO_DATE_TYPES]
+    return (_changed(batch, texts, dates, reading, subject) for batch in batches) if texts or dates else batches
+
+
+def _texts(columns: Sequence[Column], how: InvalidText) -> list[Column]:
+    if how is InvalidText.ESCAPE:
+        return []
+    json = () if how is InvalidText.BINARY else (JSON,)  # text in Arrow only
+    return [column for column in columns if _is_text(column) or column.type.oid in json]
 
 
 def _is_text(column: Column) -> bool:
     return column.type.oid in TEXT_TYPES and not is_packed(column)
 
 
-def _changed(batch: pa.RecordBatch, columns: Sequence[Column], how: InvalidText, subject: str) -> pa.RecordBatch:
-    for column in columns:
+def _changed(
+    batch: pa.RecordBatch, texts: Sequence[Column], dates: Sequence[Column], reading: Reading, subject: str
+) -> pa.RecordBatch:
+    for column in (*texts, *dates):
         place = batch.schema.get_field_index(column.name)
         if place < 0:
             continue
-        values, field = batch.column(place), batch.schema.field(place)
-        match how:
-            case InvalidText.BINARY:
-                batch = batch.set_column(place, field.with_type(pa.binary()), stored_bytes(values))
-            case InvalidText.REPLACE:
-                batch = batch.set_column(place, field, replaced_text(values))
-            case _:
-                if count := count_escaped(values):
-                    message = f"{count} texts of a block are not UTF-8"
-                    remedy = "Read the other columns, or choose --invalid-text escape, replace or binary."
-                    raise ValueRefused(message, subject=f"column {column.name} of {subject}", remedy=remedy)
+        values, where = batch.column(place), f"column {column.name} of {subject}"
+        if column.type.oid in ZERO_DATE_TYPES:
+            changed = _dates(values, reading.zero_dates, where)
+        else:
+            changed = _text(values, reading.invalid_text, where)
+        if changed is not values:
+            batch = batch.set_column(place, batch.schema.field(place).with_type(changed.type), changed)
     return batch
+
+
+def _dates(values: pa.Array, how: ZeroDates, subject: str) -> pa.Array:
+    if how is ZeroDates.ERROR and pc.any(is_zero_date(values)).as_py():
+        remedy = "Read the other columns, or choose --zero-dates null or keep."
+        raise ValueRefused("it has the zero date 0000-00-00", subject=subject, remedy=remedy)
+    return without_zero_dates(values)
+
+
+def _text(values: pa.Array, how: InvalidText, subject: str) -> pa.Array:
+    if how is InvalidText.BINARY:
+        return stored_bytes(values)
+    if how is InvalidText.REPLACE:
+        return replaced_text(values)
+    if count := count_escaped(values):
+        remedy = "Read the other columns, or choose --invalid-text escape, replace or binary."
+        raise ValueRefused(f"{count} texts of a block are not UTF-8", subject=subject, remedy=remedy)
+    return values

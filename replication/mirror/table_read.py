@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from matrixone.objects.stats import stats_columns
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
-from matrixone.schema import Column, InvalidText
+from matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from replication.mirror.errors import BadOption
 from replication.mirror.filters import Filter, FilterTuple, conditions, parse_filters
 from replication.mirror.mirror import Mirror, choose_columns
@@ -40,7 +40,7 @@ class TableRead:
     at : the time at which rows are cut.
     columns : what to read, in this order.
     filters : only rows of which all are true; objects and blocks that cannot hold one are not read.
-    invalid_text : how text is given that is not UTF-8; filters do not see it.
+    reading : how values are given that Arrow does not hold; filters do not see it.
     """
 
     store_url: str
@@ -49,11 +49,11 @@ class TableRead:
     at: Timestamp
     columns: tuple[Column, ...]
     filters: tuple[Filter, ...] = ()
-    invalid_text: InvalidText = InvalidText.ESCAPE
+    reading: Reading = DEFAULT_READING
 
     @property
     def schema(self) -> pa.Schema:
-        return read_schema(arrow_schema(self.columns), self.columns, self.invalid_text)
+        return read_schema(arrow_schema(self.columns), self.columns, self.reading)
 
     def shares(self, task_bytes: int = TASK_BYTES) -> pa.Table:
         """The live data objects (name, task), tasks numbered from 0. The objects of a task follow each other in the
@@ -84,7 +84,7 @@ class TableRead:
         """
         opened = mirror or Mirror(open_store(self.store_url))
         batches = opened.rows(opened.manifest(self.ref), self.columns, self.at, filters=self.filters, names=names)
-        return as_asked(batches, self.columns, self.invalid_text, f"table {self.ref.qualified_name}")
+        return as_asked(batches, self.columns, self.reading, f"table {self.ref.qualified_name}")
 
 
 def plan_read(
@@ -95,7 +95,7 @@ def plan_read(
     columns: Sequence[str] | None = None,
     filters: Iterable[FilterTuple | Filter] = (),
     hidden: bool = False,
-    invalid_text: InvalidText | str = InvalidText.ESCAPE,
+    reading: Reading = DEFAULT_READING,
 ) -> TableRead:
     """Resolve a table at a point; the mirror may be its URL.
 
@@ -105,7 +105,7 @@ def plan_read(
     columns : names, hidden ones too; without them the user's, in declared order.
     filters : values or tuples, see `replication.mirror.filters.parse_filters`.
     hidden : the server's own key columns, too.
-    invalid_text : see `matrixone.schema.InvalidText`.
+    reading : see `reading_of`.
 
     Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), BadFilter, BadOption, BadName,
     MirrorDamaged.
@@ -120,16 +120,15 @@ def plan_read(
     described = opened.manifest(ref).table
     conditions(parsed, described)
     chosen = choose_columns(described, columns, hidden=hidden)
-    return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, invalid_text_of(invalid_text))
+    return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, reading)
 
 
-def invalid_text_of(name: InvalidText | str) -> InvalidText:
-    """Raises BadOption."""
-    try:
-        return InvalidText(name)
-    except ValueError as error:
-        remedy = f"Write one of {', '.join(InvalidText)}."
-        raise BadOption(f"{name!r:.80} is no way to read text", subject="invalid_text", remedy=remedy) from error
+def reading_of(invalid_text: str, zero_dates: str) -> Reading:
+    """By the names of `matrixone.schema.InvalidText` and `ZeroDates`. Raises BadOption."""
+    for subject, name, known in (("invalid_text", invalid_text, InvalidText), ("zero_dates", zero_dates, ZeroDates)):
+        if name not in tuple(known):
+            raise BadOption(f"{name!r:.80} is not known", subject=subject, remedy=f"Write one of {', '.join(known)}.")
+    return Reading(InvalidText(invalid_text), ZeroDates(zero_dates))
 
 
 def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:

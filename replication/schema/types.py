@@ -18,6 +18,7 @@ LONG_IN_ROW = 20  # bytes that a long text or blob takes of a row's limit
 LONG_IN_PAGE = 42  # and of a page, where up to 40 bytes of it are stored
 _GEOMETRIES = (
     "geometry",
+    "geometry32",
     "point",
     "linestring",
     "polygon",
@@ -128,7 +129,7 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
             return TargetType(ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, _UUID_TEXT)
         case "enum" | "set":
             return _members(kind)
-        case "vecf32" | "vecf64":
+        case "vecf32" | "vecf64" | "vecbf16" | "vecf16" | "vecint8" | "vecuint8":
             return _long("longtext", f"{kind} is kept as text: [1, 2.5, …]")
         case _:
             return _long("longtext", f"{kind} is kept as its text")
@@ -208,8 +209,8 @@ def _doris(kind: ColumnType) -> TargetType:
             return _doris_text(size, "enum is kept as text") if size <= _DORIS_VARCHAR else _string(kind)
         case "json":
             return TargetType(kind, remark=_JSON_ORDER)
-        case "vecf32" | "vecf64":
-            return TargetType(ColumnType("array<float>" if name == "vecf32" else "array<double>"))
+        case "vecf32" | "vecf64" | "vecbf16" | "vecf16" | "vecint8" | "vecuint8":
+            return TargetType(ColumnType("array<double>" if name == "vecf64" else "array<float>"))
         case "binary" | "varbinary" | "blob":
             return TargetType(ColumnType("string"), remark=f"{kind} is kept as hexadecimal digits")
         case "text" | "tinytext" | "varchar":

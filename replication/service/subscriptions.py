@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from matrixone.schema import InvalidText
+from matrixone.schema import InvalidText, ZeroDates
 from matrixone.upstream import snapshots
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri, SnapshotGone
@@ -39,7 +39,12 @@ from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
 
 CREATE_ONLY = ("mirror", "with_indexes")  # settings that decide how a mirror is made
-_CHOICES = {"flush": ("on_demand", "wait"), "consistency": ("together", "isolated"), "invalid_text": tuple(InvalidText)}
+_CHOICES = {
+    "flush": ("on_demand", "wait"),
+    "consistency": ("together", "isolated"),
+    "invalid_text": tuple(InvalidText),
+    "zero_dates": tuple(ZeroDates),
+}
 _RANGES: Mapping[str, tuple[float, float]] = {
     "sync_interval": (1, 10**9),
     "retain": (0, 10**9),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from matrixone.errors import CcprError
-from matrixone.schema import InvalidText
 from replication.errors import LeaseLost
 from replication.failure import Failure
 from replication.iteration.iteration import Iteration
@@ -152,7 +151,7 @@ def _opened_sync(
             _rules(target),
             confirm=iteration.confirm,
             progress=progress,
-            invalid_text=InvalidText(iteration.subscription.settings.invalid_text),
+            reading=iteration.subscription.settings.reading,
         )
 
 

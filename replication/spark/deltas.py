@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING, Reading
 from replication.delta.change_rows import change_batches, change_schema
 from replication.delta.delta import Delta
 from replication.delta.split import DeltaPart, DeltaShape, DeltaSplit, run_split
@@ -24,15 +24,13 @@ _SPLIT = pa.schema([pa.field("split", pa.binary()), pa.field("task", pa.int32())
 Consumer = Callable[[DeltaSplit, Iterator[DeltaPart]], Iterable[pa.RecordBatch]]
 
 
-def delta_with_spark(
-    spark: "SparkSession", delta: Delta, invalid_text: InvalidText = InvalidText.ESCAPE
-) -> "DataFrame":
+def delta_with_spark(spark: "SparkSession", delta: Delta, reading: Reading = DEFAULT_READING) -> "DataFrame":
     """The changes of a table as rows, see `replication.delta.change_rows`. One task a split.
 
     Raises StoreNotShared; an action on the frame raises what Spark makes of the errors of `run_split`.
     """
-    schema = change_schema(delta.shape, invalid_text)
-    return consume_with_spark(spark, delta, partial(_rows, delta.shape, invalid_text), schema)
+    schema = change_schema(delta.shape, reading)
+    return consume_with_spark(spark, delta, partial(_rows, delta.shape, reading), schema)
 
 
 def consume_with_spark(spark: "SparkSession", delta: Delta, consume: Consumer, schema: pa.Schema) -> "DataFrame":
@@ -58,6 +56,6 @@ def _run_splits(store_url: str, consume: Consumer, batches: Iterable[pa.RecordBa
 
 
 def _rows(
-    shape: DeltaShape, invalid_text: InvalidText, split: DeltaSplit, parts: Iterator[DeltaPart]
+    shape: DeltaShape, reading: Reading, split: DeltaSplit, parts: Iterator[DeltaPart]
 ) -> Iterator[pa.RecordBatch]:
-    return change_batches(shape, parts, invalid_text)
+    return change_batches(shape, parts, reading)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING, Reading
 from replication.mirror.filters import Filter, FilterTuple
 from replication.mirror.layout import HEAD
 from replication.mirror.mirror import Mirror
@@ -38,14 +38,14 @@ def read_table(
     *,
     filters: Iterable[FilterTuple | Filter] = (),
     hidden: bool = False,
-    invalid_text: InvalidText | str = InvalidText.ESCAPE,
+    reading: Reading = DEFAULT_READING,
     task_bytes: int = TASK_BYTES,
 ) -> "DataFrame":
     """A table of a mirror at a point. The same rows as `format("matrixone")`, in half the time for a small table:
     nothing has to be planned in Python workers. `filters` keeps the rows of which all are true; the workers apply them,
     and do not read what cannot hold such a row. Raises what `plan_read` raises, and StoreNotShared.
     """
-    read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, invalid_text=invalid_text)
+    read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)
     refuse_unshared_store(spark, read.store_url)
     shares = in_tasks(spark, read.shares(task_bytes))
     return shares.mapInArrow(partial(_read_names, read), spark_schema(read.schema))

@@ -5,8 +5,8 @@
 Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names,
 separated by commas: Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the
 same), `hidden` (true: the server's own key columns, too), `invalid_text` (escape, replace, binary or error; see
-`matrixone.schema.InvalidText`), `task_bytes` (object bytes of a task). `load(path)` is the
-same as the option `mirror`.
+`matrixone.schema.InvalidText`), `zero_dates` (null, keep or error), `task_bytes` (object bytes of a task). `load(path)`
+is the same as the option `mirror`.
 
 There is no `pushFilters`, on purpose (decision filters-leave-out-blocks). Spark 4.1.4 keeps the plan of a query with
 filters for the loaded table: a later query without filters on the same DataFrame or view would read what the first one
@@ -24,15 +24,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253 (base classes; the module is Spark's own)
 from pyspark.sql.types import StructType  # noqa: TID253
 
-from matrixone.schema import InvalidText
+from matrixone.schema import DEFAULT_READING
 from replication.mirror.errors import BadOption
-from replication.mirror.table_read import TASK_BYTES, TableRead, plan_read
+from replication.mirror.table_read import TASK_BYTES, TableRead, plan_read, reading_of
 from replication.spark.read import read_share
 from replication.spark.tasks import spark_schema
 from replication.spark.worker import configure_worker
 
 _TRUTH = {"true": True, "false": False}
-_OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "invalid_text", "task_bytes"))
+_OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "invalid_text", "zero_dates", "task_bytes"))
+_READING = {"invalid_text": DEFAULT_READING.invalid_text, "zero_dates": DEFAULT_READING.zero_dates}
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,9 @@ class MatrixOneDataSource(DataSource):
             raise BadOption("task_bytes is not a number of bytes", subject=f"table {table}")
         columns = [name.strip() for name in names.split(",")] if names else None
         self._task_bytes = int(task_bytes)
-        invalid_text = options.get("invalid_text", InvalidText.ESCAPE).strip().lower()
-        self._read = plan_read(
-            mirror, table, options.get("at"), columns=columns, hidden=hidden, invalid_text=invalid_text
-        )
+        texts, dates = (options.get(name, default).strip().lower() for name, default in _READING.items())
+        reading = reading_of(texts, dates)
+        self._read = plan_read(mirror, table, options.get("at"), columns=columns, hidden=hidden, reading=reading)
 
     def schema(self) -> StructType:
         return spark_schema(self._read.schema)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, fields
 
-from matrixone.schema import InvalidText
+from matrixone.schema import InvalidText, Reading, ZeroDates
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
@@ -44,6 +44,8 @@ class Settings:
         (decision private-files).
     invalid_text : how `export` and targets get text that is not UTF-8, see `matrixone.schema.InvalidText`. In a target
         text columns stay text, so that ``binary`` is ``escape`` there.
+    zero_dates : what `export` gives for `0000-00-00`, see `matrixone.schema.ZeroDates`. Targets have such dates, so
+        that only ``error`` concerns them.
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
@@ -58,6 +60,11 @@ class Settings:
     resync_limit: int = 0
     shared: bool = False
     invalid_text: str = InvalidText.ESCAPE.value
+    zero_dates: str = ZeroDates.NULL.value
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(InvalidText(self.invalid_text), ZeroDates(self.zero_dates))
 
     @property
     def budget(self) -> Budget:

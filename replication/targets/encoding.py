@@ -25,6 +25,7 @@ import pyarrow.csv
 from matrixone.ddl.definition import ColumnDefinition
 from matrixone.objects import types
 from matrixone.objects.convert import decimal_text
+from matrixone.objects.zero_dates import is_zero_date
 from matrixone.schema import Column, Table
 from matrixone.sql.quoting import quote_name
 from replication.targets.errors import DeltaUnfit, TargetValueRefused
@@ -137,14 +138,23 @@ def _text(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
     if pa.types.is_list(kind):
         return _vectors(values)
     if pa.types.is_timestamp(kind):
-        return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+        plain = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+        return _with_zero_dates(plain, "0000-00-00 00:00:00")
     if pa.types.is_duration(kind):
         return time_text(values, column.source.type.scale if column.source else 6)
     if column.source is not None and column.source.type.oid == types.YEAR:
         return pc.utf8_lpad(values.cast(pa.string()), 4, "0")  # '0' would be the year 2000
-    if pa.types.is_integer(kind) or pa.types.is_date32(kind):
+    if pa.types.is_date32(kind):
+        return _with_zero_dates(values, "0000-00-00")
+    if pa.types.is_integer(kind):
         return values
     raise DeltaUnfit(f"column {column.arrow_name} is of type {kind}", subject=subject)
+
+
+def _with_zero_dates(values: pa.Array, text: str) -> pa.Array:
+    """Dates or times; as text with this one for zero dates if there are any."""
+    zero = is_zero_date(values)
+    return pc.if_else(zero, text, values.cast(pa.string())) if pc.any(zero).as_py() else values
 
 
 def _hexadecimal(values: pa.Array) -> pa.Array:

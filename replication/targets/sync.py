@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from matrixone.errors import Terminal
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import InvalidText, Kind
+from matrixone.schema import DEFAULT_READING, Kind, Reading
 from replication.checkpoint.store import NOWHERE, Location
 from replication.delta.change_rows import readable_part
 from replication.delta.delta import Delta, TableAt, run_split, table_delta
@@ -116,10 +116,10 @@ class TargetSync:
         *,
         confirm: Callable[[], None] = _confirmed,
         progress: Progress = SILENT,
-        invalid_text: InvalidText = InvalidText.ESCAPE,
+        reading: Reading = DEFAULT_READING,
     ) -> None:
         self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
-        self._confirm, self._on_rows, self._invalid_text = confirm, progress.on_rows, invalid_text
+        self._confirm, self._on_rows, self._reading = confirm, progress.on_rows, reading
         self._at = point.at
         oldest = history.head().oldest_point
         self._oldest = point.lsn if oldest is None else oldest
@@ -396,7 +396,7 @@ class TargetSync:
         def read(split) -> Iterator[pa.Table]:
             for part in run_split(self._mirror, split):
                 self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
-                yield readable_part(part, delta.shape, self._invalid_text).upserts
+                yield readable_part(part, delta.shape, self._reading).upserts
 
         return [
             LoadPart(part_key(split), partial(read, split), partial(part_key_of_version_1, split))
@@ -406,7 +406,7 @@ class TargetSync:
     def _counted(self, delta: Delta) -> Iterable:
         for part in delta.parts():
             self._on_rows(part.rows, part.upserts.nbytes + part.deletes.nbytes)
-            yield readable_part(part, delta.shape, self._invalid_text)
+            yield readable_part(part, delta.shape, self._reading)
 
     def _clear(self, registered: dict[int, Registered]) -> None:
         """Remove unfinished loads that are not needed any more, and forget tables that were dropped both in the target

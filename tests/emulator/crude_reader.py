@@ -170,6 +170,14 @@ def value(vector: Vector, cell: bytes | None, labels: list[str]) -> Any:
             return FIRST_MOMENT + timedelta(microseconds=struct.unpack("<q", cell)[0])
         case 63:
             return str(uuid.UUID(bytes=cell))
+        case 226:  # the upper half of a float
+            return [struct.unpack("<f", bytes(2) + cell[at : at + 2])[0] for at in range(0, len(cell), 2)]
+        case 227:
+            return list(struct.unpack(f"<{len(cell) // 2}e", cell))
+        case 228:
+            return list(struct.unpack(f"{len(cell)}b", cell))
+        case 229:
+            return list(cell)
         case 224 | 225:
             size = 4 if oid == 224 else 8
             return list(struct.unpack(f"<{len(cell) // size}{'f' if size == 4 else 'd'}", cell))

@@ -146,7 +146,7 @@ def _check_zone_map(zone: bytes, vector: crude_reader.Vector) -> None:
     cells = [cell for cell in vector.cells if cell is not None]
     assert zone[63] == vector.oid
     known = bool(zone[62] & 0x80)
-    if not cells or vector.oid in (types.DECIMAL256, types.VECF32, types.VECF64):
+    if not cells or vector.oid in types.VECTOR_TYPES | {types.DECIMAL256}:
         assert not known
         return
     assert known

@@ -300,7 +300,7 @@ KEYS = {
 SINCE_0_1_0 = {
     "sync_config": {
         "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit "
-        "shared invalid_text"
+        "shared invalid_text zero_dates"
     },
 }
 Found = defaultdict[str, set[str]]

@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from emulator.engine.storage import Storage
@@ -325,3 +326,21 @@ def test_a_failing_target_that_gets_another_address_is_not_waited_for(shop: Shop
         to = shop.place.uri.replace(shop.place.server.password, "env:TARGET_PASSWORD")
         shop.command("target", "alter", NAME, TARGET, "--to", to)
         assert is_lagging(records.engine, task_id, datetime.now(UTC), 3600)
+
+
+def test_a_target_has_zero_dates_as_they_are(shop: Shop) -> None:
+    columns = {"d": "date not null", "dt": "datetime(6)", "ts": "timestamp"}
+    shop.storage.create_table(DATABASE, "z", columns, primary_key=["d"])
+    moments = pa.array([-62_135_596_800_000_001, None], pa.int64())
+    with shop.storage.begin() as transaction:
+        rows = {
+            "d": pa.array([-719_163, 0], pa.int32()).view(pa.date32()),
+            "dt": moments.view(pa.timestamp("us")),
+            "ts": moments.view(pa.timestamp("us", "UTC")),
+        }
+        transaction.insert(DATABASE, "z", rows)
+    shop.add()
+    assert shop.run()["behind"] == []
+    found = shop.place.query("SELECT CAST(d AS CHAR), CAST(dt AS CHAR), CAST(ts AS CHAR) FROM z ORDER BY d")
+    zero = "0000-00-00 00:00:00.000000"
+    assert found == [("0000-00-00", zero, zero), ("1970-01-01", None, None)]

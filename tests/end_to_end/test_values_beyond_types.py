@@ -140,3 +140,53 @@ def test_a_deep_verify_reports_a_table_that_cannot_be_read(upstream: Upstream, m
     assert upstream.export("--invalid-text", "replace", code=1).num_rows == 0
     upstream.command("run", NAME)
     assert upstream.export().column("e").to_pylist() == [Decimal("1.50"), Decimal(100), None]
+
+
+ZERO_DAY, ZERO_MOMENT = -719_163, -62_135_596_800_000_001
+
+
+def zero_dates(upstream: Upstream) -> None:
+    """A table with zero dates in its key and elsewhere, as 4.2.0 stores them."""
+    columns = {"d": "date not null", "n": "int not null", "dt": "datetime(6)", "ts": "timestamp(6)"}
+    upstream.storage.create_table(DATABASE, "z", columns, primary_key=["d", "n"])
+    moments = pa.array([ZERO_MOMENT, 0, None], pa.int64())
+    with upstream.storage.begin() as transaction:
+        rows = {
+            "d": pa.array([ZERO_DAY, 0, ZERO_DAY], pa.int32()).view(pa.date32()),
+            "n": [1, 2, 3],
+            "dt": moments.view(pa.timestamp("us")),
+            "ts": moments.view(pa.timestamp("us", "UTC")),
+        }
+        transaction.insert(DATABASE, "z", rows)
+    upstream.command("run", NAME)
+
+
+def test_zero_dates_are_null_unless_they_are_asked_for(upstream: Upstream) -> None:
+    zero_dates(upstream)
+    table = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z")
+    rows = table.to_arrow().sort_by("n")
+    assert rows.column("d").is_null().to_pylist() == [True, False, True]
+    assert rows.column("dt").is_null().to_pylist() == rows.column("ts").is_null().to_pylist() == [True, False, True]
+    for name, expected in (("d", [1, 3]), ("dt", [1, 3]), ("ts", [1, 3])):
+        assert sorted(table.to_arrow(filters=[(name, "is null")]).column("n").to_pylist()) == expected
+        assert table.to_arrow(filters=[(name, "is not null")]).column("n").to_pylist() == [2]
+    assert table.changes(None).upserts.column("d").null_count == 2
+    kept = ccpr.open_mirror(upstream.mirror, zero_dates="keep").table(f"{DATABASE}.z").to_arrow().sort_by("n")
+    assert kept.column("d").cast(pa.int32()).to_pylist() == [ZERO_DAY, 0, ZERO_DAY]
+    assert kept.column("ts").cast(pa.int64()).to_pylist() == [ZERO_MOMENT, 0, None]
+    refused = ccpr.open_mirror(upstream.mirror, zero_dates="error").table(f"{DATABASE}.z")
+    with pytest.raises(ccpr.ValueRefused, match="zero date"):
+        refused.to_arrow()
+    assert refused.to_arrow(columns=["n"]).num_rows == 3
+
+
+def test_deltas_keep_keys_with_zero_dates_apart(upstream: Upstream) -> None:
+    zero_dates(upstream)
+    with upstream.storage.begin() as transaction:
+        transaction.delete(DATABASE, "z")
+        rows = {"d": pa.array([ZERO_DAY], pa.int32()).view(pa.date32()), "n": [4], "dt": [None], "ts": [None]}
+        transaction.insert(DATABASE, "z", rows)
+    upstream.command("run", NAME)
+    changes = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z").changes(since=1)
+    assert changes.upserts.to_pylist() == [{"d": None, "n": 4, "dt": None, "ts": None}]
+    assert sorted(changes.deletes.column("n").to_pylist()) == [1, 2, 3]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MYSQL_BIT, MYSQL_DATETIME = 16, 12
+_ZERO_DAY, _ZERO_MICROSECOND = -719_163, -62_135_596_800_000_001  # before 0001-01-01, as `0000-00-00` is stored
 _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10
 
 
@@ -83,7 +84,9 @@ def _column(values: pa.Array, expected: pa.Array, kind: int | None) -> pa.Array:
         text = _durations(values, _fraction_digits(expected))
     elif pa.types.is_timestamp(type_):
         text = _timestamps(values, _fraction_digits(expected), kind)
-    else:  # integers, dates, texts, bytes
+    elif pa.types.is_date32(type_):
+        text = pc.if_else(pc.equal(values.view(pa.int32()), _ZERO_DAY), "0000-00-00", values.cast(pa.string()))
+    else:  # integers, texts, bytes
         text = values.cast(pa.string()) if not pa.types.is_binary(type_) else values
     return text.cast(pa.binary())
 
@@ -167,4 +170,6 @@ def _timestamps(values: pa.Array, digits: int, kind: int | None) -> pa.Array:
     fraction = _fraction(rest, digits)
     if kind == MYSQL_DATETIME:
         fraction = pc.if_else(pc.equal(rest, 0), "", fraction)
-    return pc.binary_join_element_wise(clock, fraction, "")
+    zero = pc.equal(values.cast(pa.int64()), _ZERO_MICROSECOND)
+    point = "." + "0" * digits if digits and kind != MYSQL_DATETIME else ""
+    return pc.if_else(zero, "0000-00-00 00:00:00" + point, pc.binary_join_element_wise(clock, fraction, ""))

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects import types
-from matrixone.objects.convert import DAY_US, END_US, MAX_DAYS, UNIX_EPOCH_DAYS, UNIX_EPOCH_US, beyond_decimal128
+from matrixone.objects.convert import (
+    DAY_US,
+    END_US,
+    MAX_DAYS,
+    UNIX_EPOCH_DAYS,
+    UNIX_EPOCH_US,
+    ZERO_DATE,
+    beyond_decimal128,
+)
 from matrixone.objects.errors import NotWritable
 from matrixone.objects.identifiers import UUID_DASHES, UUID_DIGITS, UUID_TEXT_SIZE
 from matrixone.objects.invalid_text import stored_bytes
@@ -167,14 +175,14 @@ def _decimal_limbs(values: pa.StringArray, column: Column) -> np.ndarray:
 
 def _date(values: pa.Array, column: Column) -> EncodedColumn:
     days, null = plain(values, "<i4"), null_mask(values)
-    _check(days, -UNIX_EPOCH_DAYS, MAX_DAYS - UNIX_EPOCH_DAYS, null, column)
+    _check(days, ZERO_DATE - UNIX_EPOCH_DAYS, MAX_DAYS - UNIX_EPOCH_DAYS, null, column)
     return _finished(days + np.int32(UNIX_EPOCH_DAYS), null, column.type)
 
 
-def _datetime(slack_us: int) -> Encoder:
+def _datetime(low: int, high: int) -> Encoder:
     def convert(values: pa.Array, column: Column) -> EncodedColumn:
         times, null = plain(values, "<i8"), null_mask(values)
-        _check(times, -UNIX_EPOCH_US - slack_us, END_US - UNIX_EPOCH_US + slack_us, null, column)
+        _check(times, low - UNIX_EPOCH_US, high - UNIX_EPOCH_US, null, column)
         return _finished(times + np.int64(UNIX_EPOCH_US), null, column.type)
 
     return convert
@@ -252,7 +260,13 @@ def _json(values: pa.Array, column: Column) -> EncodedColumn:
     return varlena_column(column.type, json_binary(values, subject=_subject(column)), _subject(column))
 
 
-def _floats(width: int) -> Encoder:
+def _bfloat16(numbers: np.ndarray) -> np.ndarray:
+    return (numbers.view("<u4") >> np.uint32(16)).astype("<u2")
+
+
+def _floats(width: int, narrow: Callable[[np.ndarray], np.ndarray] | None = None) -> Encoder:
+    """Vectors of numbers. `narrow` makes the stored ones of `width` bytes from those in Arrow."""
+
     def convert(values: pa.Array, column: Column) -> EncodedColumn:
         ends = (
             np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
@@ -268,12 +282,17 @@ def _floats(width: int) -> Encoder:
         if int(ends[-1]) * width > np.iinfo(np.int32).max:
             raise NotWritable("more than 2 GiB of vectors in one block", subject=_subject(column))
         offsets = pa.py_buffer((ends - ends[0]) * np.int32(width))
-        data = items.buffers()[1]
+        data, size = items.buffers()[1], items.type.bit_width // 8
         data = (
-            data.slice((items.offset + int(ends[0])) * width, int(ends[-1] - ends[0]) * width)
+            data.slice((items.offset + int(ends[0])) * size, int(ends[-1] - ends[0]) * size)
             if data is not None
             else pa.py_buffer(b"")
         )
+        if column.type.oid == types.VECUINT8:
+            elements = items.slice(int(ends[0]), int(ends[-1] - ends[0]))
+            _check(plain(elements, "<i2"), 0, np.iinfo("u1").max, None, column)
+        if narrow is not None:
+            data = pa.py_buffer(np.ascontiguousarray(narrow(np.frombuffer(data, items.type.to_pandas_dtype()))))
         valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
         stored = pa.Array.from_buffers(pa.binary(), len(values), [valid, offsets, data])
         return varlena_column(column.type, stored, _subject(column))
@@ -308,8 +327,8 @@ _ENCODERS: dict[int, Encoder] = {
     types.DECIMAL256: _decimal256,
     types.DATE: _date,
     types.TIME: _fixed("<i8"),
-    types.DATETIME: _datetime(0),
-    types.TIMESTAMP: _datetime(DAY_US),
+    types.DATETIME: _datetime(ZERO_DATE, END_US),
+    types.TIMESTAMP: _datetime(-DAY_US, END_US + DAY_US),
     types.YEAR: _year,
     types.UUID: _uuid,
     types.ENUM: _enum,
@@ -319,5 +338,9 @@ _ENCODERS: dict[int, Encoder] = {
     types.BLOCK_ID: _raw(types.SLOT_SIZES[types.BLOCK_ID]),
     types.VECF32: _floats(4),
     types.VECF64: _floats(8),
-    **dict.fromkeys(types.TEXT_TYPES | types.BINARY_TYPES, _varlena),
+    types.VECBF16: _floats(2, _bfloat16),
+    types.VECF16: _floats(2, lambda numbers: numbers.astype("<f2")),
+    types.VECINT8: _floats(1),
+    types.VECUINT8: _floats(1, lambda numbers: numbers.astype("u1")),
+    **dict.fromkeys(types.TEXT_TYPES | types.BINARY_TYPES | types.GEOMETRY_TYPES, _varlena),
 }

@@ -33,7 +33,7 @@ from matrixone.objects.zonemap import ZONEMAP_SIZE
 from matrixone.schema import Column, SqlType, Table
 
 BLOCK_ROWS = 8192
-_TS, _ROWID = SqlType(types.TS), SqlType(types.ROWID)
+_TS, _ROWID, _ABORT = SqlType(types.TS), SqlType(types.ROWID), SqlType(types.BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def write_data(
     appendable: bool,
     by_cn: bool,
     commit_ts: Sequence[np.ndarray] | None,
+    aborted: Sequence[np.ndarray] | None = None,
     primary_key: int | None = None,
     cluster_by: int | None = None,
     level: int = 0,
@@ -91,6 +92,8 @@ def write_data(
     by_cn : written by a compute node: its rows have no commit times, all are committed when the object is created.
     commit_ts : the commit times of each block, TIMESTAMP_DTYPE. None leaves the column out; an appendable object must
         have it.
+    aborted : of each block, bool for each row: whether it does not exist, since its transaction was aborted. None
+        leaves the column out, as releases up to 4.2 do.
     primary_key, cluster_by : seqnum of the column that the table is sorted by: its primary key (`__mo_cpkey_col` if
         composite), or else its cluster-by column; both None for a table that has only the hidden fake key.
     level : of the merge, 0..7.
@@ -103,6 +106,8 @@ def write_data(
     _check_blocks(blocks, appendable, subject)
     if appendable and commit_ts is None:
         raise NotWritable("an appendable object without commit times", subject=subject)
+    if aborted is not None and commit_ts is None:
+        raise NotWritable("abort flags without commit times", subject=subject)
     if by_cn and (appendable or commit_ts is not None):
         raise NotWritable("a compute node writes neither appendable objects nor commit times", subject=subject)
     times = None if commit_ts is None else _commit_columns(commit_ts, blocks, subject)
@@ -112,7 +117,9 @@ def write_data(
         raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
     key_place = None if key is None else seqnums.index(key)
     sorted_by = None if appendable else key_place
+    aborts = None if aborted is None else _abort_columns(aborted, blocks, subject)
     special = [] if times is None else [_ROWID, _TS] if appendable else [_TS]
+    special += [] if aborts is None else [_ABORT]
     following = max(seqnums, default=-1) + 1
     seqnums.extend(range(following, following + len(special)))
     kinds.extend(special)
@@ -126,6 +133,8 @@ def write_data(
             if appendable:
                 columns.append(_stored(_own_rowids(object_id, number, block.num_rows)))
             columns.append(_stored(times[number]))
+            if aborts is not None:
+                columns.append(_stored(aborts[number]))
     if sorted_by is not None:
         _check_order(table.columns[sorted_by], [block.column(sorted_by) for block in blocks], subject)
     filters = plain_filters(hashes) if primary_key is not None else [b""] * len(blocks)
@@ -178,6 +187,7 @@ def write_tombstones(
     appendable: bool,
     by_cn: bool,
     commit_ts: Sequence[np.ndarray] | None,
+    aborted: Sequence[np.ndarray] | None = None,
     level: int = 0,
     schema_version: int = 0,
 ) -> WrittenObject:
@@ -189,6 +199,7 @@ def write_tombstones(
     keys : the keys of the deleted rows of each block, in the Arrow type of `key_column`.
     key_column : the table's key: the primary key, `__mo_cpkey_col` or the fake key.
     commit_ts : as in `write_data`; None if and only if `by_cn`.
+    aborted : as in `write_data`.
 
     The others are as in `write_data`. Raises `NotWritable`.
     """
@@ -207,6 +218,11 @@ def write_tombstones(
             block.append(column)
         seqnums.append(2)
         kinds.append(_TS)
+    if aborted is not None:
+        for block, column in zip(encoded, _abort_columns(aborted, blocks, subject), strict=True):
+            block.append(column)
+        seqnums.append(3)
+        kinds.append(_ABORT)
     filters = rowid_filters(plain)
     whole = [
         StoredBlock(block[0].rows, list(map(_stored, block)), filter_)
@@ -330,6 +346,14 @@ def _commit_columns(
         EncodedColumn(_TS, len(times), np.ascontiguousarray(times, TIMESTAMP_DTYPE).view(np.uint8))
         for times in commit_ts
     ]
+
+
+def _abort_columns(
+    aborted: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str
+) -> list[EncodedColumn]:
+    if [len(rows) for rows in aborted] != [block.num_rows for block in blocks]:
+        raise NotWritable("not one abort flag for each row", subject=subject)
+    return [EncodedColumn(_ABORT, len(rows), np.ascontiguousarray(rows, np.uint8)) for rows in aborted]
 
 
 def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:

@@ -18,7 +18,7 @@ _MIN_LENGTH_AT, _MAX_LENGTH_AT, _FLAGS_AT, _OID_AT = 30, 61, 62, 63
 _UNBOUNDED, _INITIALISED, _SCALE_MASK = 0x80, 0x80, 0x3F
 _SUM = slice(8, 16)
 _SHORT = 7
-_NO_MAPS = frozenset((types.DECIMAL256, types.VECF32, types.VECF64))
+_NO_MAPS = types.VECTOR_TYPES | {types.DECIMAL256}
 
 _SIGNED = {
     types.INT8: "i1",

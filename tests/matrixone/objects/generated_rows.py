@@ -122,9 +122,18 @@ def generated(draw: st.DrawFn, kind: int | str, seqnum: int = 0, name: str = "c"
     elif oid in types.BINARY_TYPES:
         width = 200 if oid in (types.BINARY, types.VARBINARY) else 0
         values = pool(st.binary(max_size=200))
-    elif oid in (types.VECF32, types.VECF64):
+    elif oid in types.GEOMETRY_TYPES:
+        values = pool(st.sampled_from(("POINT(24 12)", "LINESTRING(0 0,1 1)", "SRID=4326;POINT(1 2)")))
+    elif oid in types.VECTOR_TYPES:
         width = draw(st.integers(1, 9))
-        item = st.floats(width=32 if oid == types.VECF32 else 64, allow_nan=False)
+        item = {
+            types.VECF32: st.floats(width=32, allow_nan=False),
+            types.VECF64: st.floats(allow_nan=False),
+            types.VECF16: st.integers(-2048, 2048).map(lambda number: number / 2),
+            types.VECBF16: st.integers(-128, 128).map(float),
+            types.VECINT8: st.integers(-128, 127),
+            types.VECUINT8: st.integers(0, 255),
+        }[oid]
         values = pool(st.lists(item, min_size=width, max_size=width))
     else:
         size = types.SLOT_SIZES[oid]

@@ -1,0 +1,31 @@
+"""Recordings of MatrixOne 4.2.0: every table at every snapshot equals what the server printed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.ci import UNDER_CI
+from tests.support.expected import assert_rows_equal
+from tests.support.recorded import snapshots
+from tests.support.recordings_location import recordings_folder
+
+_OLDER = recordings_folder()
+FOLDER = None if _OLDER is None else _OLDER.parent / "recordings-4.2"
+if FOLDER is not None and not FOLDER.is_dir():
+    FOLDER = None
+SNAPSHOTS = [] if FOLDER is None else [shown for shown in snapshots(FOLDER) if shown.listed]
+NOT_YET = ("geometry",)
+
+
+def test_the_recordings_are_there_under_ci() -> None:
+    assert SNAPSHOTS or not UNDER_CI
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize(
+    "folder", [shown.folder for shown in SNAPSHOTS], ids=lambda one: f"{one.parent.name}/{one.name}"
+)
+def test_every_table_is_what_the_server_printed(folder: Path) -> None:
+    (shown,) = [one for one in SNAPSHOTS if one.folder == folder]
+    for table in shown.expected_tables():
+        assert_rows_equal(shown.read(table), shown.expected(table))
