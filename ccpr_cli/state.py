@@ -112,18 +112,19 @@ def _upstream(workspace: Workspace, found: SubscriptionState, source: str | None
     """The URI to store, its password sealed with this key file. Raises PasswordNeeded, BadUri."""
     if source is not None:
         endpoint, password = read_login(source, password_file)
-        return format_uri(endpoint, workspace.vault.seal(password))
+        return format_uri(endpoint, workspace.vault.seal(password, endpoint))
     endpoint = found.subscription.endpoint
     try:
-        workspace.vault.open(found.sealed_password)
+        sealed = workspace.vault.bound(found.sealed_password, endpoint)
     except StateUnreadable as error:
         if not sys.stdin.isatty():
             raise PasswordNeeded(
-                "the password in the state cannot be opened with this key file", subject=error.subject
+                f"the password in the state cannot be opened with this key file: {error.message}",
+                subject=error.subject,
             ) from error
         endpoint, password = read_login(format_uri(endpoint), None)
-        return format_uri(endpoint, workspace.vault.seal(password))
-    return format_uri(endpoint, found.sealed_password)
+        return format_uri(endpoint, workspace.vault.seal(password, endpoint))
+    return format_uri(endpoint, sealed)
 
 
 def _read(file: Path) -> bytes:

@@ -107,7 +107,7 @@ class CopyJob:
         vault = Vault.of_worker() if self.key_file is None else Vault(self.key_file)
         return Session.connect(
             self.endpoint,
-            vault.open(self.sealed_password),
+            vault.open(self.sealed_password, self.endpoint),
             read_timeout=TIMEOUT_SECONDS,
             write_timeout=TIMEOUT_SECONDS,
         )

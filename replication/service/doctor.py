@@ -189,7 +189,7 @@ def _key(workspace: Workspace) -> str:
     path = workspace.vault.path
     if not path.exists():
         return f"{path} will be created"
-    workspace.vault.seal("")  # this checks its permissions and content
+    workspace.vault.seal("", None)  # this checks its permissions and content
     return f"{path}, readable by its owner only"
 
 
@@ -227,7 +227,9 @@ def connect_once(endpoint: Endpoint, password: str) -> Session:
 
 def upstream_of(workspace: Workspace, subscription: Subscription) -> Upstream:
     def connect() -> Session:
-        return connect_once(subscription.endpoint, workspace.vault.open(subscription.sealed_password))
+        return connect_once(
+            subscription.endpoint, workspace.vault.open(subscription.sealed_password, subscription.endpoint)
+        )
 
     publication, on_demand = subscription.publication, subscription.settings.flush == "on_demand"
     scope = (subscription.database, subscription.table)

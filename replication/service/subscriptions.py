@@ -201,9 +201,10 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Settings
     endpoint, sealed = subscription.endpoint, subscription.sealed_password
     password = change.password
     if change.endpoint is None:
-        password = workspace.vault.open(sealed)
+        password = workspace.vault.open(sealed, endpoint)
+        sealed = workspace.vault.bound(sealed, endpoint)
     else:
-        endpoint, sealed = change.endpoint, workspace.vault.seal(password)
+        endpoint, sealed = change.endpoint, workspace.vault.seal(password, change.endpoint)
     known = subscription.publication
     with Session.connect(endpoint, password) as session:
         publication = choose_publication(

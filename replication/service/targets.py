@@ -45,7 +45,7 @@ def address_of(target: Target) -> Address:
 @contextmanager
 def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
     """A session with the target's database. Raises what `DatabaseTarget.open` raises."""
-    password = workspace.vault.open(target.sealed_password)
+    password = workspace.vault.open(target.sealed_password, address_of(target).endpoint)
     with _database(workspace, address_of(target), password, target.task_id, target.as_text) as opened:
         yield opened
 
@@ -85,7 +85,7 @@ def add(
         records.task_id,
         target_name,
         format_target_uri(address),
-        workspace.vault.seal(password),
+        workspace.vault.seal(password, address.endpoint),
         dialect,
         policy,
         now,
@@ -139,7 +139,10 @@ def alter(
                 )
         # It is tried at once, however long the wait after the last failure is.
         values |= {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
-        values |= {"uri": format_target_uri(address), "sealed_password": workspace.vault.seal(password)}
+        values |= {
+            "uri": format_target_uri(address),
+            "sealed_password": workspace.vault.seal(password, address.endpoint),
+        }
     records.change(target_name, **values)
     return records.get(target_name)
 

@@ -108,7 +108,7 @@ class Workspace:
     def connect(self, subscription: Subscription, timeouts: Timeouts = DEFAULT_OPTIONS.timeouts) -> Session:
         return Session.connect(
             subscription.endpoint,
-            self.vault.open(subscription.sealed_password),
+            self.vault.open(subscription.sealed_password, subscription.endpoint),
             connect_timeout=timeouts.connect,
             read_timeout=timeouts.read,
             retry=timeouts.retry,

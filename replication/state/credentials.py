@@ -1,15 +1,27 @@
 """Passwords at rest and on their way to executors: encrypted with a key that stays in a file of mode 600. Source:
-decision sealed-secrets."""
+decision sealed-secrets.
 
+What is sealed is bound to the address and the login that it is for, so that an edited row or an edited export of the
+state cannot send it elsewhere. Fernet authenticates what it encrypts: the binding is a digest before the secret. What
+0.1.0 sealed has none, and is opened for any address.
+"""
+
+import hashlib
+import hmac
+import json
 import os
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
 
+from matrixone.upstream.endpoint import Endpoint
 from replication.errors import StateUnreadable
 from replication.file_modes import make_folder
 
 KEY_FILE_VARIABLE = "CCPR_KEY_FILE"  # how Spark's workers find the key: a path, never the key itself
+
+
+_BOUND = b"\0ccpr-bound-1\0"  # no password begins so
 
 
 class Vault:
@@ -30,14 +42,31 @@ class Vault:
             )
         return cls(Path(path))
 
-    def seal(self, secret: str) -> str:
-        """The secret as text that may be stored (URL-safe base64)."""
-        return self._cipher(create=True).encrypt(secret.encode()).decode()
+    def seal(self, secret: str, endpoint: Endpoint | None) -> str:
+        """The secret for an address and login, as text that may be stored (URL-safe base64). None: for none."""
+        return self._cipher(create=True).encrypt(_BOUND + _binding(endpoint) + secret.encode()).decode()
 
-    def open(self, sealed: str) -> str:
-        """The secret again. Raises StateUnreadable."""
+    def bound(self, sealed: str, endpoint: Endpoint) -> str:
+        """What is sealed, to be stored again: what 0.1.0 sealed gets bound. Raises StateUnreadable as `open`."""
+        secret = self.open(sealed, endpoint)
+        is_bound = self._cipher(create=False).decrypt(sealed.encode()).startswith(_BOUND)
+        return sealed if is_bound else self.seal(secret, endpoint)
+
+    def open(self, sealed: str, endpoint: Endpoint | None) -> str:
+        """The secret again. Raises StateUnreadable, also for another address or login than it was sealed for."""
         try:
-            return self._cipher(create=False).decrypt(sealed.encode()).decode()
+            plain = self._cipher(create=False).decrypt(sealed.encode())
+            if not plain.startswith(_BOUND):
+                return plain.decode()
+            binding = _binding(endpoint)
+            if not hmac.compare_digest(plain[len(_BOUND) :][: len(binding)], binding):
+                raise StateUnreadable(
+                    "the stored password was sealed for another address or login",
+                    subject=endpoint.masked() if endpoint is not None else str(self.path),
+                    remedy="Somebody edited the address where it is stored. Set address and password again: "
+                    "`ccpr alter NAME --from …`, or `ccpr target alter NAME TARGET --to …`.",
+                )
+            return plain[len(_BOUND) + len(binding) :].decode()
         except (InvalidToken, ValueError) as error:
             raise StateUnreadable(
                 "the stored password was sealed with another key",
@@ -67,3 +96,13 @@ class Vault:
             raise StateUnreadable(f"the key file cannot be used: {error.strerror}", subject=str(self.path)) from error
         except ValueError as error:
             raise StateUnreadable("the key file does not hold a key", subject=str(self.path)) from error
+
+
+def _binding(endpoint: Endpoint | None) -> bytes:
+    """A digest of where a password is sent, and of how the server there is checked."""
+    where = (
+        None
+        if endpoint is None
+        else [endpoint.host.lower(), endpoint.port, endpoint.login, endpoint.tls.mode, endpoint.tls.ca]
+    )
+    return hashlib.sha256(json.dumps(where).encode()).digest()

@@ -77,7 +77,8 @@ class Subscription:
     ) -> "Subscription":
         """Raises BadName."""
         check_subscription_name(name)
-        return cls(str(uuid.uuid4()), name, endpoint, vault.seal(password), publication, database, table, settings)
+        sealed = vault.seal(password, endpoint)
+        return cls(str(uuid.uuid4()), name, endpoint, sealed, publication, database, table, settings)
 
     @classmethod
     def from_row(cls, row: LogRow) -> "Subscription":

@@ -22,7 +22,7 @@ def home(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A new state folder, with the key file that the workers of the one Spark session know."""
     folder = tmp_path / "home"
     folder.mkdir()
-    Vault(key_file).seal("")  # creates the key file
+    Vault(key_file).seal("", None)  # creates the key file
     shutil.copy(key_file, folder / "key")
     monkeypatch.setenv("CCPR_HOME", str(folder))
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")

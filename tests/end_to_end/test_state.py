@@ -112,7 +112,7 @@ def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None
             task_id,
             "report",
             format_target_uri(address),
-            workspace.vault.seal("pw"),
+            workspace.vault.seal("pw", address.endpoint),
             Dialect.MARIADB,
             DdlPolicy.ADDITIVE,
             datetime(2026, 1, 2, tzinfo=UTC),
@@ -133,7 +133,7 @@ def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None
     replica.command("state", "import", str(file))
     with closing(Workspace()) as workspace:
         assert TargetRecords(workspace.log.engine, task_id).all() == kept
-        assert workspace.vault.open(kept[0].sealed_password) == "pw"
+        assert workspace.vault.open(kept[0].sealed_password, address.endpoint) == "pw"
         assert Quarantine(workspace.log.engine, task_id).entries() == entries
     status = replica.command("status", NAME, code=1)
     assert [entry["code"] for entry in status["quarantined"]] == ["OBJECT_GONE"]
@@ -298,3 +298,15 @@ def test_a_state_file_that_is_missing_or_is_not_json_is_an_error(replica: Replic
     assert (
         replica.command("state", "export", NAME, "--out", "/proc/nothing/x", code=1)["error"]["code"] == "STORE_FAILED"
     )
+
+
+def test_an_edited_export_does_not_send_the_password_elsewhere(replica: Replica) -> None:
+    file = exported(replica)
+    text = file.read_text()
+    elsewhere = text.replace("@127.0.0.1:", "@127.0.0.2:")
+    assert elsewhere != text
+    lose_catalog(replica)
+    file.write_text(elsewhere)
+    assert refused(replica, file) == "PASSWORD_NEEDED"
+    file.write_text(text)
+    replica.command("state", "import", str(file))

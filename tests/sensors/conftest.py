@@ -37,7 +37,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def subscribe(workspace: Workspace) -> Subscribe:
     """Write the row of a subscription (interval 60 s) to an upstream that does not exist; values given for columns
     replace those of the new row."""
-    sealed = workspace.vault.seal("111")
+    sealed = workspace.vault.seal("111", Endpoint("127.0.0.1", 1, "sys", "dump"))
 
     def insert(name: str, **columns: object) -> LogRow:
         endpoint = Endpoint("127.0.0.1", 1, "sys", "dump")

@@ -94,7 +94,7 @@ def test_the_run_copies_with_spark_in_its_own_sessions(
 ) -> None:
     from replication.state.credentials import Vault
 
-    Vault(key_file).seal("")  # creates the key file that the workers of the one Spark session know
+    Vault(key_file).seal("", None)  # creates the key file that the workers of the one Spark session know
     (home / "home").mkdir()
     (home / "home" / "key").write_bytes(key_file.read_bytes())
     (home / "home" / "key").chmod(0o600)

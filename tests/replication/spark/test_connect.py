@@ -111,7 +111,7 @@ def test_a_connect_server_reads_and_copies(
     settings = SparkSettings(tmp_path / "java", remote=f"sc://127.0.0.1:{server}", key_file=key_of_server)
     with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
-        sealed = Vault(key_of_server).seal(PASSWORD)
+        sealed = Vault(key_of_server).seal(PASSWORD, endpoint)
         job = CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), (tmp_path / "copied").as_uri())
         task, answer = tmp_path / "task", tmp_path / "answer"
         task.write_bytes(pickle.dumps((settings, recorded_mirror("dml").store.url, "gd_dml.acc", 2, job, objects)))

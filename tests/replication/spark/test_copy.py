@@ -138,7 +138,7 @@ def test_a_local_store_is_refused_with_executors_elsewhere(key_file: Path, objec
 def _job(port: int, key_file: Path, mirror: Path, password: str = PASSWORD) -> CopyJob:
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
     return CopyJob(
-        endpoint, Vault(key_file).seal(password), Publication("pub_dml", "sys", 0), mirror.absolute().as_uri()
+        endpoint, Vault(key_file).seal(password, endpoint), Publication("pub_dml", "sys", 0), mirror.absolute().as_uri()
     )
 
 
