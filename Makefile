@@ -55,6 +55,9 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories
 
+disasters: $(INSTALLED) ## random sequences of restores, kills and iterations, each read compared; N=2000 for more
+	DISASTERS=$(or $(N),2000) $(BIN)/python -m pytest -q --timeout 0 tests/histories/test_disasters.py
+
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
@@ -83,4 +86,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz histories histories-database kill-matrix target-kills reference docs docs-serve rooms sample-objects clean
+.PHONY: help install demo test unit lint format ui bench fuzz disasters histories histories-database kill-matrix target-kills reference docs docs-serve rooms sample-objects clean

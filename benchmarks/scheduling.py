@@ -36,7 +36,8 @@ from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
 from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 from replication.state.tables import mo_ccpr_log

@@ -21,7 +21,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.points import TableRef
 from replication.spark.read import read_table
 from replication.spark.session import SparkSettings, spark_session
+from tests.support.publishing import publish
 from tests.support.recorded_mirror import mirror_of_recording
 
 _ROWS, _ROUNDS, _WARM_UPS, _SMALL_ROUNDS = 5_000_000, 7, 3, 15
@@ -108,7 +109,9 @@ def large_table(recording: Path, root: Path, rows: int = _ROWS) -> Large:
         raw, copied = under_another_id(stats, content, number)
         mirror.store.put(object_path(ObjectStats.parse(raw).name), [copied])
         entries.append({**largest, "stats": raw})
-    mirror.write_manifest(manifest.table, pa.Table.from_pylist(entries, MANIFEST_SCHEMA), ref.manifest)
+    path = mirror.write_manifest(manifest.table, pa.Table.from_pylist(entries, MANIFEST_SCHEMA), point.lsn + 1, 1)
+    ref = replace(ref, lsn=point.lsn + 1, manifest=path)
+    publish(mirror, replace(point, lsn=ref.lsn, tables={**point.tables, ref.table_id: ref}), {ref.table_id: ref})
     total, size = _write_parquet(mirror, ref, root / "parquet", files=len(entries))
     return Large(mirror.store.url, ref.qualified_name, str(root / "parquet"), total, size)
 

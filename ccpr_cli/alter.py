@@ -42,6 +42,10 @@ def alter(
     resync_limit: Annotated[
         int | None, typer.Option(min=0, help="Bytes that may be copied without asking if the base snapshot was lost.")
     ] = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(help="Where the mirror is now: a folder or s3://bucket/prefix; '' for the state folder."),
+    ] = None,
     shared: Annotated[
         bool | None,
         typer.Option(
@@ -69,6 +73,7 @@ def alter(
         "flush": flush,
         "consistency": consistency,
         "resync_limit": resync_limit,
+        "mirror": mirror,
         "shared": shared,
         "invalid_text": invalid_text,
         "zero_dates": zero_dates,

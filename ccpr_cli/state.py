@@ -4,6 +4,7 @@ read back (docs/requirements.md B11)."""
 import json
 import os
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from ccpr_cli.output import counted, handle_errors, out, show_json
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed
+from replication.maintenance.adopt import adopt
 from replication.maintenance.state_file import (
     LARGEST_BYTES,
     SubscriptionState,
@@ -28,7 +30,7 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.service.subscriptions import check_settings
 from replication.service.workspace import Workspace
-from replication.state.subscription import check_subscription_name
+from replication.state.subscription import Subscription, check_subscription_name
 
 state = typer.Typer(help="Export a subscription's state, or import it for its mirror.", no_args_is_help=True)
 Source = Annotated[
@@ -78,6 +80,10 @@ def import_(
     password_file: Annotated[
         Path | None, typer.Option(help="A file whose first line is the password, for --from.")
     ] = None,
+    adopt_points: Annotated[
+        bool,
+        typer.Option("--adopt", help="The mirror is older or newer than the state: take the mirror's points."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a subscription again from its exported state, for the mirror that it has. All of it or nothing is
@@ -88,9 +94,15 @@ def import_(
         wanted = name or found.row.subscription_name
         check_subscription_name(wanted)
         found = _with_mirror(workspace, found, wanted)
-        check_mirror(found, Mirror(workspace.mirror_store(wanted, found.subscription.settings)))
+        mirror = Mirror(workspace.mirror_store(wanted, found.subscription.settings))
+        if not adopt_points:
+            check_mirror(found, mirror)
         upstream = _upstream(workspace, found, source, password_file)
-        row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC))
+        row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC), mirror)
+        if adopt_points:
+            with workspace.lease(wanted) as lease:
+                adopt(lease, mirror)
+            row = workspace.log.row(wanted)
     if as_json:
         show_json(
             {"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)}
@@ -98,6 +110,23 @@ def import_(
     else:
         out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}", markup=False)
         out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}", markup=False)
+
+
+@state.command("adopt")
+def adopt_(name: Name, as_json: AsJson = False) -> None:
+    """Make the catalog database's records of a subscription again from its mirror, and go on from the mirror's newest
+    point. For a mirror that is newer or older than the catalog database, as after a restore of one of them."""
+    with handle_errors(as_json=as_json), Workspace() as workspace, workspace.lease(name) as lease:
+        adopted = adopt(lease, workspace.mirror_of(Subscription.from_row(lease.claim.row)))
+    if as_json:
+        show_json({"name": name, **asdict(adopted)})
+        return
+    newest = "no point" if adopted.newest_point is None else f"newest {adopted.newest_point}"
+    before = "none" if adopted.newest_before is None else str(adopted.newest_before)
+    out.print(
+        f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})", markup=False
+    )
+    out.print(f"next: ccpr verify {name}; ccpr run {name}", markup=False)
 
 
 def _with_mirror(workspace: Workspace, found: SubscriptionState, name: str) -> SubscriptionState:

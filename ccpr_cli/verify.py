@@ -11,7 +11,6 @@ from ccpr_cli.output import counted, handle_errors, out, show_json, show_table, 
 from ccpr_cli.progress import byte_bars
 from replication.maintenance.verify import Damage, Verifier
 from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
 from replication.state.ledger import Ledger
 from replication.state.subscription import Subscription
 
@@ -33,10 +32,11 @@ def verify(
         ledger = Ledger(workspace.log.engine, row.task_id)
         task = progress.add_task("verify", total=ledger.stored_bytes())
         verifier = Verifier(
-            workspace.mirror(name),
-            PointHistory(workspace.log.engine, row.task_id),
-            ledger,
+            workspace.mirror(name, published=False),
+            workspace.log,
+            name,
             subscription.publication,
+            workspace.lease,
             partial(workspace.connect, subscription) if repair else None,
             deep=deep,
             on_progress=lambda size: progress.advance(task, size),
@@ -46,12 +46,12 @@ def verify(
         show_json({**asdict(found), "sound": found.sound})
     else:
         out.print(
-            f"{counted(found.objects, 'object')}, {size_text(found.bytes)} "
-            f"and {counted(found.manifests, 'manifest')} read again",
+            f"{counted(found.objects, 'object')}, {size_text(found.bytes)}, "
+            f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
             markup=False,
         )
         cells = [
-            (damage.path, damage.reason, "fetched again" if damage.repaired else _affected(damage))
+            (damage.path, damage.reason, "repaired" if damage.repaired else _affected(damage))
             for damage in found.damages
         ]
         show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")

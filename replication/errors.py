@@ -207,6 +207,65 @@ BAD_ROW_REMEDY = (
 )
 
 
+class StoreConflict(Terminal):
+    """A file of a mirror that never changes once written exists already, with other bytes. Nothing is overwritten."""
+
+    code = "STORE_CONFLICT"
+    about = "file"
+    default_remedy = (
+        "Another program may write to this mirror, or it was put together from copies: `ccpr verify NAME` says which "
+        "files are what was written."
+    )
+
+
+class MirrorDisagrees(Terminal):
+    """The mirror at this place is not the one that the catalog database knows. Nothing was changed, here or there."""
+
+    about = "mirror"
+
+
+class MirrorMissing(MirrorDisagrees):
+    """The subscription has points, but where its mirror should be there is none: its disk is not mounted, it was
+    moved, or it is on another machine."""
+
+    code = "MIRROR_MISSING"
+    default_remedy = (
+        "Mount the disk, or restore the mirror to this place. If it was moved: `ccpr alter NAME --mirror URL`. "
+        "If it is lost: `ccpr drop NAME`, and subscribe again."
+    )
+
+
+class MirrorForeign(MirrorDisagrees):
+    """The mirror at this place belongs to another subscription, or another catalog database has taken it over."""
+
+    code = "MIRROR_FOREIGN"
+    default_remedy = (
+        "If it is to belong to this catalog database again: `ccpr state adopt NAME`. Else name the right place: "
+        "`ccpr alter NAME --mirror URL`."
+    )
+
+
+class MirrorAhead(MirrorDisagrees):
+    """The mirror has points that the catalog database does not know, as after a restore of the catalog database from
+    an older copy."""
+
+    code = "MIRROR_AHEAD"
+    default_remedy = (
+        "`ccpr state adopt NAME` takes the mirror's points into the catalog database and goes on from there. Or "
+        "restore the newest copy of the catalog database, or of `ccpr state export`."
+    )
+
+
+class MirrorBehind(MirrorDisagrees):
+    """The mirror lacks points that the catalog database has, as after a restore of the mirror from an older copy."""
+
+    code = "MIRROR_BEHIND"
+    default_remedy = (
+        "Restore the newest copy of the mirror. Or `ccpr state adopt NAME`: it goes back to the mirror's newest point, "
+        "and the next iteration fetches what is missing."
+    )
+
+
 class StateUnreadable(Terminal):
     """The catalog database or the key file cannot be used."""
 

@@ -15,9 +15,16 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import DECIMAL64, DECIMAL128
 from matrixone.objects.visibility import not_after
 from matrixone.schema import Column, Table
-from replication.mirror.layout import manifest_path
 from replication.mirror.mirror import Mirror, files_of
-from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, rows_of, without_objects
+from replication.mirror.object_rows import (
+    CHECKSUM,
+    LISTED_SCHEMA,
+    ObjectDiff,
+    as_listed,
+    as_manifest,
+    rows_of,
+    without_objects,
+)
 from replication.mirror.points import TableRef
 from replication.state.history import TablePoint
 
@@ -42,13 +49,14 @@ def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Ti
 
 
 def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff: ObjectDiff) -> pa.Table:
-    """Step 4: the objects that make one table at the snapshot (LISTED_SCHEMA). `before` is None for a table whose
-    added objects are all that it has. Raises MirrorDamaged.
+    """Step 4: the objects that make one table at the snapshot, with their checksums (LISTED_SCHEMA and CHECKSUM, as
+    the added ones). `before` is None for a table whose added objects are all that it has. Raises MirrorDamaged.
     """
     added = rows_of(diff.added, [table_id])
     if before is None or before.ref is None:
         return added
-    kept = as_listed(table_id, mirror.manifest(before.ref).objects)
+    manifest = mirror.manifest(before.ref).objects
+    kept = as_listed(table_id, manifest).append_column(CHECKSUM, manifest.column(CHECKSUM.name))
     return pa.concat_tables([without_objects(kept, rows_of(diff.removed, [table_id])), added])
 
 
@@ -86,8 +94,7 @@ def _decimals(table: Table) -> list[Column]:
 
 def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:
     """Step 5: write the manifest of a table that changed; the point to commit."""
-    name = manifest_path(table.id, lsn, fence)
-    mirror.write_manifest(table, as_manifest(objects), name)
+    name = mirror.write_manifest(table, as_manifest(objects), lsn, fence)
     numbers = (
         objects.num_rows,
         _total(objects.filter(pc.invert(objects.column("is_tombstone"))), "rows"),

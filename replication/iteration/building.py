@@ -24,7 +24,7 @@ from replication.iteration.listing import TableFailures
 from replication.iteration.results import Listed
 from replication.iteration.steps import Step
 from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import rows_of
+from replication.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from replication.mirror.points import LaggingTable
 from replication.schema.table_changes import ChangeKind
 from replication.state.history import TablePoint
@@ -70,7 +70,7 @@ class PointBuilder:
         if not self.is_idle(listed, failures):
             listed = listed.without(failures)
             self.enter(Step.APPLY)
-            written = self._write(listed, failures)
+            written = self._write(listed, report, failures)
             listed = listed.without(failures)
             gone = [
                 TablePoint(self.last.tables[table_id].table, None, self.lsn) for table_id in sorted(self._gone(listed))
@@ -106,19 +106,19 @@ class PointBuilder:
         failed = {table_id: (self.catalog.tables[table_id], failure) for table_id, failure in listed.failures.items()}
         return IterationResult(points, listed, report, failed, self._late(listed), self.kept)
 
-    def _write(self, listed: Listed, failures: TableFailures) -> list[TablePoint]:
+    def _write(self, listed: Listed, report: CopyReport, failures: TableFailures) -> list[TablePoint]:
         """The manifest of each table that has changed; one whose own files are damaged fails."""
-        points = []
+        points, diff = [], ObjectDiff(with_checksums(listed.diff.added, report.rows), listed.diff.removed)
         for table_id in sorted(self._to_write(listed)):
             before = None if table_id in listed.rebuilt else self.last.tables.get(table_id)
-            written = self._or_fail(table_id, failures, partial(self._write_table, table_id, before, listed))
+            written = self._or_fail(table_id, failures, partial(self._write_table, table_id, before, diff))
             if written is not None:
                 points.append(written)
         return points
 
-    def _write_table(self, table_id: int, before: TablePoint | None, listed: Listed) -> TablePoint:
-        objects = live_objects(self.mirror, before, table_id, listed.diff)
-        added = rows_of(listed.diff.added, [table_id])
+    def _write_table(self, table_id: int, before: TablePoint | None, diff: ObjectDiff) -> TablePoint:
+        objects = live_objects(self.mirror, before, table_id, diff)
+        added = rows_of(diff.added, [table_id])
         table = with_digits(self.mirror, self.catalog.tables[table_id], before, added, objects)
         return write_table(self.mirror, self.lsn, self.fence, table, objects)
 

@@ -8,7 +8,7 @@ by the next executor.
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -24,14 +24,14 @@ from replication.failure import Failure
 from replication.iteration.copying import CopyReport
 from replication.iteration.results import Listed
 from replication.maintenance.retention import GRACE_SECONDS, Retention, Swept, sweep
-from replication.mirror.layout import ledger_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from replication.state.lease import Lease
 from replication.state.ledger import Ledger
-from replication.state.log import CcprLog
+from replication.state.publishing import publish_pending, write_point
 from replication.state.quarantine import Quarantine
 from replication.state.settings import Settings
 
@@ -124,8 +124,8 @@ class PointCommitter:
             return Last(None, {}, {})
         return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
 
-    def commit(self, ref: SnapshotRef, context: Context, result: IterationResult) -> None:
-        """Points and outcome in one transaction. Raises LeaseLost, and nothing is written, unless the claim is still
+    def commit(self, ref: SnapshotRef, context: Context, last: Last, result: IterationResult) -> None:
+        """Points and outcome in one transaction. Raises LeaseLost, and nothing is committed, unless the claim is still
         what it was (docs/requirements.md O5).
         """
         claim, lsn = self._lease.claim, self._lease.claim.lsn
@@ -133,7 +133,7 @@ class PointCommitter:
         needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
         ledger = result.report.ledger.filter(needed)
         strays = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
-        write_point = self._point(ref, now, result, ledger)
+        write_point = self._point(ref, now, last, result, ledger)
 
         def write_outcome(connection: sa.Connection) -> None:
             self._log.commit_row(connection, claim, context, ref.at.physical)
@@ -145,18 +145,21 @@ class PointCommitter:
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
     def _point(
-        self, ref: SnapshotRef, now: datetime, result: IterationResult, ledger: pa.Table
+        self, ref: SnapshotRef, now: datetime, last: Last, result: IterationResult, ledger: pa.Table
     ) -> Callable[[sa.Connection], None] | None:
-        """Write the point's ledger; what the transaction has to add for the point. None for an idle iteration."""
+        """Write the point's ledger and file. Returns what the transaction adds for it; None for an idle iteration."""
         if result.points is None:
             return None
         lsn, path, points = self._lease.claim.lsn, "", result.points
         if ledger.num_rows:
-            path = ledger_path(lsn, self._lease.claim.fence)
-            self._mirror.write_arrow(path, ledger)
+            path = self._mirror.write_ledger(ledger, lsn, self._lease.claim.fence)
             self._mirror.store.sync("ledger")
         numbers = (result.tables_changed, result.report.objects_fetched, result.report.bytes_fetched)
         point = GlobalPoint(lsn, ref.at, ref.name, now, path, *numbers)
+        changed = {table.table.id: table for table in points}
+        shown = as_mirror_point(point, last.tables | changed, result.behind)
+        point = replace(point, file=write_point(self._mirror, shown, changed, self.history.files()))
+        self._mirror.store.sync("points")
         ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
 
         def write(connection: sa.Connection) -> None:
@@ -197,8 +200,8 @@ class PointCommitter:
                 raise lost from error
 
     def publish_pending(self) -> None:
-        """Publish what was committed and not yet published: what a crash in between left undone is done here."""
-        publish_pending(self._log, self._lease.claim.name, self._mirror)
+        """See `replication.state.publishing`."""
+        publish_pending(self._log, self._lease.claim.name, self._mirror, self._lease.claim)
 
     def sweep(self, settings: Settings, grace_seconds: int = GRACE_SECONDS) -> Swept:
         """Expire points that need not stay, delete files that no point has named for the time of grace."""
@@ -215,30 +218,3 @@ class PointCommitter:
         if swept.points_dropped:
             self.publish_pending()
         return swept
-
-
-def publish_pending(log: CcprLog, name: str, mirror: Mirror) -> None:
-    """Bring the published points and the head up to what is committed. Repeating it writes the same files.
-
-    Every executor may do it. One that was superseded may write a head that is old by now: each compares again after it
-    has written, so the last to write is also the last to compare.
-    """
-    row = log.row(name)
-    history, quarantine = PointHistory(log.engine, row.task_id), Quarantine(log.engine, row.task_id)
-    while True:
-        head, committed = mirror.published_head(), history.head()
-        if head == committed or not committed.iteration_lsn:
-            return
-        points, behind = history.global_points(), quarantine.behind_by_point()
-        newest = head.newest_point if head else None
-        base = newest if any(point.lsn == newest for point in points) else None
-        for point in points:
-            if base is None or point.lsn > base:
-                late = behind.get(point.lsn, {})
-                shown = as_mirror_point(point, history.tables(point.lsn), late)
-                changed = {table_id: table.ref for table_id, table in history.changed(point.lsn).items()}
-                # Asked after its content was read: what is read later may be of other points.
-                if not mirror.has_published(shown):
-                    mirror.publish(shown, {**changed, **dict.fromkeys(late)}, base)
-                base = point.lsn
-        mirror.publish_head(committed)

@@ -191,12 +191,16 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         report_at = 0.0
         # A loop over objects, not rows.
         for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):
-            fetch = store.size(object_path(stats.name)) != stats.size or not _is_sound(store, stats)
+            path = object_path(stats.name)
+            size = store.size(path)
+            fetch = size != stats.size or not _is_sound(store, stats)
             if fetch:
+                if size is not None:
+                    store.delete(path)  # it is not the object, and nothing is written over a file
                 session = session or held.enter_context(job.connect())
                 chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
                 try:
-                    stored = queue.put(object_path(stats.name), stats.size, chunks, partial(_check, stats))
+                    stored = queue.put(path, stats.size, chunks, partial(_check, stats))
                 except OBJECT_FAILURES as error:
                     stored = Future()
                     stored.set_exception(error)

@@ -25,6 +25,7 @@ from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
+    MirrorDisagrees,
     NoOpenIteration,
     PlanOutdated,
     StepMissing,
@@ -46,7 +47,8 @@ from replication.maintenance.retention import GRACE_SECONDS, Swept
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import ObjectDiff
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.lease import Lease
 from replication.state.subscription import Subscription
 
@@ -99,9 +101,7 @@ class Iteration:
         if self._context.open is None:
             self._context = self._context.opened(self.subscription.uid, self.lsn)
             self._named_here = True
-        self._log.start(self._lease.claim, self._context)
-        self._running = True  # from here on a failure is written down
-        self.publish_pending()
+        self._start()
         found = self._read_open_snapshot()
         if found is None:  # gone, or created again by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
@@ -138,13 +138,17 @@ class Iteration:
         if ref is None or ref.physical is None:
             raise NoOpenIteration("no iteration is open", subject=self._subject)
         if not self._running:
-            self._log.start(self._lease.claim, self._context)
-            self._running = True
+            self._start()
             if self._read_open_snapshot() is None:
                 raise NoOpenIteration(
                     f"the open iteration's snapshot {ref.name} is gone upstream", subject=self._subject
                 )
         return ref
+
+    def _start(self) -> None:
+        self._log.start(self._lease.claim, self._context)
+        self._running = True  # from here on a failure is written down
+        self.publish_pending()
 
     def _read_open_snapshot(self) -> SnapshotRef | None:
         ref = self._context.open
@@ -331,7 +335,7 @@ class Iteration:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
         context = self._context.committed()
-        self._committer.commit(ref, context, result)
+        self._committer.commit(ref, context, self._last, result)
         self._context = context
         self._running = False
         self.publish_pending()
@@ -392,10 +396,12 @@ class Iteration:
         """
         if not self._running or isinstance(error, StepMissing | PlanOutdated | TableMissingInMirror):
             return
-        if isinstance(error, Terminal):
+        # Where the state may be an old copy, what it has recorded may be needed by its successors.
+        gives_up = isinstance(error, Terminal) and not isinstance(error, MirrorDisagrees)
+        if gives_up:
             self._context = self._context.abandoned()
         self._log.fail(self._lease.claim, self._context, error)
-        if isinstance(error, Terminal):
+        if gives_up:
             self.drop_due_snapshots()
 
     def confirm(self) -> None:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 
 SHOWN_SKEW_SECONDS = 1.0
 # It goes on while the machine sleeps, as CLOCK_MONOTONIC on Linux does not.

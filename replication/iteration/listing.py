@@ -31,7 +31,7 @@ from replication.maintenance.verify import unsound_objects
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
 from replication.schema.table_changes import ChangeKind
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
 from replication.state.ledger import Ledger
 from replication.state.subscription import Subscription

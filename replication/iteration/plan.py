@@ -18,7 +18,7 @@ from replication.failure import Failure
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.results import Listed
 from replication.schema.table_changes import ChangeKind, TableChange
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
 _ID_DIGITS = 12

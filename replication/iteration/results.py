@@ -18,9 +18,10 @@ from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
 from replication.iteration.options import Resync
 from replication.iteration.steps import COPIED, LISTED
+from replication.mirror.arrow_files import arrow_file
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 
 _FORMAT = 1
 _ABOUT = "about.json"
@@ -107,11 +108,10 @@ class StepResults:
             "rebuilt": sorted(listed.rebuilt),
             "base_lost": listed.base_lost,
         }
-        store.put(self._path(_ABOUT), [json.dumps(about, ensure_ascii=False).encode()])
-        self._mirror.write_arrow(self._path("added.arrow"), listed.diff.added)
-        self._mirror.write_arrow(self._path("refetched.arrow"), listed.refetched)
-        self._mirror.write_arrow(self._path(LISTED), listed.diff.removed)  # last: it says that the step is done
-        store.sync(self._ref.work)
+        store.replace(self._path(_ABOUT), json.dumps(about, ensure_ascii=False).encode())
+        store.replace(self._path("added.arrow"), arrow_file(listed.diff.added))
+        store.replace(self._path("refetched.arrow"), arrow_file(listed.refetched))
+        store.replace(self._path(LISTED), arrow_file(listed.diff.removed))  # last: it says that the step is done
 
     def is_listed(self) -> bool:
         return self._mirror.store.size(self._path(LISTED)) is not None
@@ -122,7 +122,7 @@ class StepResults:
         if self._mirror.store.size(name) is None:
             return None
         try:
-            report = CopyReport.of(self._mirror.read_arrow(name, COPY_OUTPUT))
+            report = CopyReport.of(self._mirror.files.read_arrow(name, COPY_OUTPUT))
             _ = report.failures  # a file that is not as it was written becomes an error with its name here
             return report
         except ValueError as error:
@@ -131,14 +131,13 @@ class StepResults:
             ) from error
 
     def keep_copied(self, report: CopyReport) -> None:
-        self._mirror.write_arrow(self._path(COPIED), pa.concat_tables([report.rows, report.failed]))
-        self._mirror.store.sync(self._ref.work)
+        self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))
 
     def clear(self) -> None:
         self._mirror.store.delete_folder(self._ref.work)
 
     def _read(self, name: str) -> pa.Table:
-        return self._mirror.read_arrow(self._path(name), LISTED_SCHEMA)
+        return self._mirror.files.read_arrow(self._path(name), LISTED_SCHEMA)
 
     def _path(self, name: str) -> str:
         return f"{self._ref.work}/{name}"
@@ -152,6 +151,7 @@ def sweep_results(mirror: Mirror, ref: SnapshotRef) -> None:
     """Remove results of iterations before this one. Later ones can only be a successor's, of an executor that was
     superseded."""
     for folder in {name.rpartition("/")[0] for name in mirror.store.names("work")}:
-        lsn, _, attempt = folder.rpartition("/")[2].partition("-")
-        if lsn.isdecimal() and attempt.isdecimal() and (int(lsn), int(attempt)) < (ref.lsn, ref.attempt):
+        lsn, attempt = [*folder.rpartition("/")[2].split("-"), "", ""][:2]
+        made_before = lsn.isdecimal() and attempt.isdecimal() and (int(lsn), int(attempt)) <= (ref.lsn, ref.attempt)
+        if made_before and folder != ref.work:
             mirror.store.delete_folder(folder)

@@ -16,7 +16,7 @@ from replication.iteration.building import or_fail
 from replication.iteration.catalog_diff import CatalogDiff, check_schema
 from replication.iteration.listing import TableFailures
 from replication.schema.table_changes import diff_catalogs
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
 from replication.state.subscription import Subscription
 

@@ -4,7 +4,7 @@ so."""
 from enum import IntEnum
 
 from replication.mirror.store import Store
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 
 LISTED = "removed.arrow"  # the last file that step 2 leaves
 COPIED = "copied.arrow"  # that of step 3

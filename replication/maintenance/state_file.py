@@ -31,13 +31,15 @@ from replication.errors import (
     SubscriptionExists,
     SubscriptionMissing,
 )
-from replication.mirror.layout import object_path, point_path
+from replication.mirror.head import Identity
+from replication.mirror.layout import DIGEST, lsn_of_point, object_path, point_path_1
 from replication.mirror.mirror import Mirror
 from replication.state import tables as catalog
 from replication.state.context import Context
 from replication.state.database import batches, fetch, stored_time, transaction
 from replication.state.log_rows import LogRow
 from replication.state.migrations import SCHEMA_VERSION
+from replication.state.publishing import new_epoch
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription, check_subscription_name
 from replication.state.tables import METADATA, mo_ccpr_log
@@ -50,9 +52,9 @@ _INSERT_ROWS = 1000  # rows of one INSERT
 _NOT_EXPORTED = {"cn_uuid", "lease_expires_at", "upstream_conn", "drop_at"}
 _INTEGERS = {sa.SmallInteger: 2**15, sa.Integer: 2**31, sa.BigInteger: 2**63}
 _OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
-_MANIFEST = re.compile(r"manifests/([0-9]{1,20})/[0-9]{1,19}-[0-9]{1,19}\.arrow")
-_LEDGER = re.compile(r"ledger/[0-9]{1,19}-[0-9]{1,19}\.arrow")
-_POINT = re.compile(r"points/([0-9]{12,19})\.json")
+_MANIFEST = re.compile(rf"manifests/([0-9]{{1,20}})/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
+_LEDGER = re.compile(rf"ledger/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
+_POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
 _GARBAGE = re.compile(rf"objects/{_OBJECT}|{_MANIFEST.pattern}|{_LEDGER.pattern}|{_POINT.pattern}")
 _Rows = list[dict[str, Any]]
 
@@ -194,6 +196,8 @@ def _log_row(value: Mapping[str, Any]) -> LogRow:
     if password is not None:
         raise ValueError("the upstream's URI holds a password")
     wanted = {field.name for field in fields(LogRow)} - _NOT_EXPORTED
+    value.setdefault("epoch", None)  # 0.1.0 did not have it, nor the next
+    value.setdefault("mirror_url", None)
     if set(value) != wanted:
         raise ValueError(f"the subscription's fields differ: {', '.join(sorted(wanted ^ set(value)))}")
     cells = {name: _cell(mo_ccpr_log.c[name], cell) for name, cell in value.items()}
@@ -291,7 +295,8 @@ def _check_row(state: SubscriptionState) -> None:
         raise ValueError("sync_level and table_name contradict each other")
     uid = state.subscription.uid  # parses the settings, too
     context = Context.from_text(row.context)
-    foreign = [name for name in context.recorded() if not re.fullmatch(rf"xr_{uid}_[0-9]{{1,19}}_[0-9]{{1,19}}", name)]
+    ours = re.compile(rf"xr_{uid}_[0-9]{{1,19}}_[0-9]{{1,19}}(_[0-9a-f]{{6}})?")
+    foreign = [name for name in context.recorded() if not ours.fullmatch(name)]
     if foreign:  # recorded snapshots are dropped upstream
         raise ValueError(f"snapshot {foreign[0]!r:.80} is not one of this subscription")
 
@@ -303,6 +308,8 @@ def _check_points(state: SubscriptionState) -> None:
     for row in state.of(catalog.points):
         if row["ledger"] and not _LEDGER.fullmatch(row["ledger"]):
             raise ValueError(f"{row['ledger']!r:.80} is not a ledger's name")
+        if row["file"] is not None and lsn_of_point(row["file"]) != row["lsn"]:
+            raise ValueError(f"{row['file']!r:.80} is not the name of point {row['lsn']}")
     for row in state.of(catalog.table_points):
         table = Table.from_json(json.loads(row["table_schema"]))
         if (
@@ -328,7 +335,7 @@ def _check_files(state: SubscriptionState) -> None:
         raise ValueError("a table refers to an object that is not in the ledger")
     needed = {object_path(name) for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
     for row in state.of(catalog.points):
-        needed |= {row["ledger"], point_path(row["lsn"])}
+        needed |= {row["ledger"], row["file"] or point_path_1(row["lsn"])}
     for row in state.of(catalog.garbage):
         if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:
             raise ValueError(f"{row['path']!r:.80} may not be deleted")
@@ -344,11 +351,15 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
     MirrorDamaged, StoreFailed.
     """
     row, made = state.row, {point["lsn"]: point for point in state.of(catalog.points)}
-    head = mirror.published_head()
+    head, identity = mirror.published_head(), mirror.identity()
     if head is None:
         if row.iteration_lsn:
             raise _contradicts(mirror, "there is no mirror at this place, but the state has one")
         return
+    if identity is not None and identity.task_id != row.task_id:
+        raise _contradicts(mirror, f"the mirror is that of subscription {identity.subscription!r}")
+    if identity is not None and row.epoch not in (None, identity.epoch):
+        raise _contradicts(mirror, "another catalog database has taken the mirror over since")
     if head.iteration_lsn > row.iteration_lsn:
         raise _contradicts(mirror, f"the mirror is at iteration {head.iteration_lsn}, the state at {row.iteration_lsn}")
     if head.iteration_lsn == row.iteration_lsn and head.watermark != row.watermark:
@@ -360,26 +371,33 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
     if head.iteration_lsn == row.iteration_lsn and head.newest_point != max(made, default=None):
         raise _contradicts(mirror, "the mirror lacks points of the state")
     there = set(mirror.store.names("manifests"))
-    lacking = [
-        table["manifest"]
-        for table in state.of(catalog.table_points)
-        if table["manifest"] and table["manifest"] not in there
-    ]
+    named = (table["manifest"] for table in state.of(catalog.table_points))
+    lacking = [name for name in named if name and name not in there]
     if lacking:
-        raise _contradicts(mirror, f"the mirror lacks {lacking[0]} and {len(lacking) - 1} more manifests")
+        raise _contradicts(mirror, f"the mirror lacks {lacking[0]} and {len(lacking) - 1} more files")
 
 
 def _contradicts(mirror: Mirror, text: str) -> MirrorContradictsState:
     return MirrorContradictsState(text, subject=mirror.store.url)
 
 
-def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstream_conn: str, now: datetime) -> LogRow:
-    """Write the state in one transaction. Returns the row as written. Raises SubscriptionExists.
+def import_state(
+    engine: sa.Engine,
+    state: SubscriptionState,
+    name: str,
+    upstream_conn: str,
+    now: datetime,
+    mirror: Mirror,
+) -> LogRow:
+    """Write the state in one transaction, and a new epoch into the mirror's identity. Returns the row as written.
+    Raises SubscriptionExists.
 
     An iteration that was running counts as ended; it is continued from its recorded snapshot. The fence is raised, so
-    that an executor on a catalog database that was believed lost cannot commit here.
+    that an executor on a catalog database that was believed lost cannot commit here. The epoch is new, so that it
+    cannot go on with the mirror, either; killed between the two, this one cannot until `adopt`.
     """
     check_subscription_name(name)
+    identity = mirror.identity()
     iterating = state.row.iteration_state in (IterationState.PENDING, IterationState.RUNNING)
     row = replace(
         state.row,
@@ -387,6 +405,7 @@ def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstrea
         upstream_conn=upstream_conn,
         iteration_state=IterationState.COMPLETE if iterating else state.row.iteration_state,
         fence=state.row.fence + 1,
+        epoch=None if identity is None else new_epoch(),
         updated_at=stored_time(now),
     )
     try:
@@ -405,4 +424,6 @@ def import_state(engine: sa.Engine, state: SubscriptionState, name: str, upstrea
             "Drop it first. If it was dropped here, its record stays in this catalog database: set another CCPR_HOME."
         )
         raise SubscriptionExists(text, subject=f"subscription {name}", remedy=remedy) from error
+    if row.epoch is not None:
+        mirror.write_identity(Identity(row.task_id, name, row.epoch))
     return row

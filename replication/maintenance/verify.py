@@ -1,10 +1,12 @@
-"""Verifies a mirror: compares every object with the ledger and every manifest with the points, and fetches damaged
-objects again. Source: docs/requirements.md B2, B3; decision ledger-per-point.
+"""Verifies a mirror: compares every object with the ledger, and every file of its own with the digest that vouches for
+it. Damaged objects are fetched again; head, identity and points are written again from the catalog database.
+Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-digest.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -16,13 +18,17 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
-from replication.errors import MirrorDamaged
+from replication.errors import MirrorDamaged, PointNotReached
 from replication.maintenance.decoded_objects import DecodedObjects
-from replication.mirror.layout import object_path
+from replication.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from replication.mirror.mirror import Mirror
+from replication.mirror.point_files import PointFile
 from replication.mirror.points import TableRef
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
+from replication.state.lease import Lease
 from replication.state.ledger import Ledger, LedgerEntry
+from replication.state.log import CcprLog
+from replication.state.publishing import check_agreement, publish_pending, rewrite_damaged, rewrite_points
 from replication.state.quarantine import Quarantine
 
 THREADS = 2
@@ -37,7 +43,7 @@ class Damage:
     ----------
     path : in the mirror's store.
     reason : what is wrong, for people.
-    repaired : it was fetched again from the upstream, and is now what the ledger says.
+    repaired : it was fetched again from the upstream, or written again, and is now what was written first.
     points : lsn -> tables that cannot be read there because of it; empty if repaired.
     """
 
@@ -49,11 +55,12 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """How many objects, bytes and manifests were verified, and the damages found."""
+    """How many objects and bytes of these, manifests and points were verified, and the damages found."""
 
     objects: int
     bytes: int
     manifests: int
+    points: int
     damages: tuple[Damage, ...]
 
     @property
@@ -98,6 +105,8 @@ class Verifier:
 
     Parameters
     ----------
+    log, name : the catalog database and the subscription in it.
+    lease : makes the subscription one's own, where points are to be written again.
     connect : opens an upstream session to fetch an object again; None = repair nothing.
     deep : also decode every column of every object.
     on_progress : is called with the size in bytes of each object that was read.
@@ -106,23 +115,28 @@ class Verifier:
     def __init__(
         self,
         mirror: Mirror,
-        history: PointHistory,
-        ledger: Ledger,
+        log: CcprLog,
+        name: str,
         publication: Publication,
+        lease: Callable[[str], AbstractContextManager[Lease]],
         connect: Callable[[], Session] | None,
         *,
         deep: bool = False,
         on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._mirror, self._history, self._ledger, self._publication = mirror, history, ledger, publication
-        self._connect, self._deep, self._on_progress = connect, deep, on_progress
-        self._behind = Quarantine(history.engine, history.task_id).behind_by_point()
+        self._mirror, self._log, self._name, self._publication = mirror, log, name, publication
+        self._lease, self._connect, self._deep, self._on_progress = lease, connect, deep, on_progress
+        task_id = log.row(name).task_id
+        self._history, self._ledger = PointHistory(log.engine, task_id), Ledger(log.engine, task_id)
+        self._behind = Quarantine(log.engine, task_id).behind_by_point()
 
     def run(self) -> Verified:
-        """Verify everything. Raises StoreFailed, StateUnavailable, StateUnreadable."""
+        """Verify everything. Raises StoreFailed, StateUnavailable, StateUnreadable, and MirrorDisagrees, as a mirror
+        that is another one cannot be compared."""
+        damages = self._head()
         points = self._history.global_points()
         states = list(self._history.states())
-        damages = list(self._manifests(states, points))
+        damages += [*self._points(), *self._ledgers(points), *self._manifests(states, points)]
         if self._deep:
             damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
@@ -132,7 +146,7 @@ class Verifier:
                 self._on_progress(stored.size)
                 if problem is not None:
                     damages.append(self._repair(stored, problem, points))
-        return Verified(objects, size, len(states), tuple(damages))
+        return Verified(objects, size, len(states), len(points), tuple(damages))
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
@@ -169,11 +183,65 @@ class Verifier:
         try:
             with self._connect() as session:
                 chunks = get_object(session, self._publication, stored.name, stored.size)
-                self._mirror.store.put(object_path(stored.name), hashed(chunks), check=check)
+                self._mirror.store.put(object_path(stored.name), hashed(chunks), check=check, overwrite=True)
                 self._mirror.store.sync("objects")
         except CcprError:
             return False
         return True
+
+    def _head(self) -> list[Damage]:
+        """Head and identity."""
+        found = []
+        for path, read in ((IDENTITY, self._mirror.identity), (HEAD, self._mirror.published_head)):
+            try:
+                read()
+            except MirrorDamaged as error:
+                if self._connect is None:
+                    return [*found, Damage(path, error.message, points=self._shown())]
+                found.append(Damage(path, error.message, repaired=True))
+        if found:
+            rewrite_damaged(self._log, self._name, self._mirror, [damage.path for damage in found])
+        check_agreement(self._log, self._log.row(self._name), self._mirror)
+        return found
+
+    def _points(self) -> Iterator[Damage]:
+        files = self._history.files()[::-1]
+        problems = {file.path: problem for file in files if (problem := self._problem_of_point(file)) is not None}
+        repaired = bool(problems) and self._connect is not None
+        if repaired:
+            with self._lease(self._name) as lease:
+                for path in problems:
+                    self._mirror.store.delete(path)
+                rewrite_points(self._log, lease.claim, self._history, self._mirror)
+                publish_pending(self._log, self._name, self._mirror, lease.claim)
+        for path, problem in problems.items():
+            yield Damage(path, problem, repaired, {} if repaired else self._shown())
+
+    def _problem_of_point(self, file: PointFile) -> str | None:
+        try:
+            self._mirror.files.read_json(file.path)
+        except MirrorDamaged as error:
+            return error.message
+        return None
+
+    def _shown(self) -> dict[int, list[str]]:
+        """The points that cannot be read, with all of their tables."""
+        unreadable = {}
+        for point in self._history.global_points():
+            try:
+                self._mirror.point(point.lsn)
+            except (MirrorDamaged, PointNotReached):
+                tables = self._history.tables(point.lsn).values()
+                unreadable[point.lsn] = sorted(state.table.qualified_name for state in tables)
+        return unreadable
+
+    def _ledgers(self, points: list[GlobalPoint]) -> Iterator[Damage]:
+        for point in points:
+            try:
+                if point.ledger:
+                    self._mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA)
+            except MirrorDamaged as error:
+                yield Damage(point.ledger, error.message)
 
     def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterator[Damage]:
         for state in states:
@@ -192,10 +260,12 @@ class Verifier:
         """Tables whose files are sound and whose rows cannot be read all the same, with the types that they have."""
         shown: dict[str, list[GlobalPoint]] = {}
         refs: dict[str, TableRef] = {}
+        kept = self._ledger.kept_tables()
         for point in points:
             behind = self._behind.get(point.lsn, {})
             for state in self._history.tables(point.lsn).values():
-                if state.ref is not None and state.table.id not in behind and state.ref.manifest not in bad:
+                readable = state.table.id in kept and state.table.id not in behind
+                if state.ref is not None and readable and state.ref.manifest not in bad:
                     shown.setdefault(state.ref.manifest, []).append(point)
                     refs[state.ref.manifest] = state.ref
         read = DecodedObjects(self._mirror)

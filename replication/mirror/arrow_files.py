@@ -1,4 +1,4 @@
-"""Reads Arrow files of the mirror as hostile input.
+"""The Arrow files of the mirror: written as they are, read as hostile input.
 
 Arrow checks the framing of such a file, but trusts what is inside: it checks the lengths of arrays against nothing,
 and allocates whatever inflated size a compressed buffer claims. So each claim is compared with the bytes that are
@@ -20,6 +20,14 @@ _HEADER, _BUFFERS, _COMPRESSION = 2, 2, 3  # numbers of fields in the FlatBuffer
 _U16, _I32, _U32, _I64 = (struct.Struct(kind) for kind in ("<H", "<i", "<I", "<q"))
 _BUFFER = struct.Struct("<qq")  # offset, length
 _STORED_AS_IS = -1  # the inflated size of a buffer that is not compressed
+
+
+def arrow_file(table: pa.Table) -> bytes:
+    """A table as a file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
 
 
 def read_arrow_file(content: pa.Buffer, schema: pa.Schema, subject: str) -> pa.Table:

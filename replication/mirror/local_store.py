@@ -1,5 +1,6 @@
 """A mirror's files in a folder of this machine. The interface is that of `replication.mirror.store`."""
 
+import errno
 import hashlib
 import os
 import secrets
@@ -14,13 +15,15 @@ import pyarrow as pa
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
 from replication.file_modes import make_folder, opener
-from replication.mirror.store import Chunk, StoredFile, check_name, map_file
+from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
 
 
 class LocalStore:
-    """Files below one folder. A file is written under a temporary name, fsynced and renamed; `sync` does the folder.
+    """Files below one folder. A file is written under a temporary name, fsynced, and then gets its name; `sync`
+    does the folder.
 
     Parameters
     ----------
@@ -35,10 +38,26 @@ class LocalStore:
     def path(self, name: str) -> Path:
         return self.root / check_name(name)
 
-    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
-        path = self.path(name)
+    def put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+    ) -> StoredFile:
+        return self._put(name, chunks, check, self._replace if overwrite else self._place)
+
+    def _put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        check: Callable[[Content], None] | None,
+        place: Callable[[Path, str, StoredFile], None],
+    ) -> StoredFile:
+        self.path(name)  # a bad name is refused before anything is written
         temporary = self.root / _UNFINISHED / secrets.token_hex(8)
-        digest, size, placed = hashlib.sha256(), 0, False
+        digest, size = hashlib.sha256(), 0
         try:
             with self._create(temporary) as file:
                 for chunk in chunks:
@@ -49,43 +68,44 @@ class LocalStore:
                 os.fsync(file.fileno())
                 if check is not None:
                     check(FileContent(file.fileno()))
-            self._place(temporary, path)
-            placed = True
+            place(temporary, name, stored := StoredFile(size, digest.digest()))
         except OSError as error:
             raise self._failed("write", name, error) from error
         finally:
-            if not placed:
-                with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
-        return StoredFile(size, digest.digest())
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        return stored
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """Begins to write all files to disk before waiting for the first, since one fsync then does most of the work
         of the following ones."""
-        unplaced = [(self.path(name), self.root / _UNFINISHED / secrets.token_hex(8)) for name, _ in contents]
+        temporaries = [self.root / _UNFINISHED / secrets.token_hex(8) for name, _ in contents if self.path(name)]
+        stored = []
         try:
             with ExitStack() as held:
                 files = []
-                for (_, content), (_, temporary) in zip(contents, unplaced, strict=True):
+                for (_, content), temporary in zip(contents, temporaries, strict=True):
                     files.append(file := held.enter_context(self._create(temporary)))
                     _write_all(file.fileno(), content)
                     _start_writing(file.fileno())
-                for file in files:
+                for (name, content), file, temporary in zip(contents, files, temporaries, strict=True):
                     os.fsync(file.fileno())
-                    path, temporary = unplaced[0]
-                    self._place(temporary, path)
-                    del unplaced[0]
+                    stored.append(StoredFile(len(content), hashlib.sha256(content).digest()))
+                    self._place(temporary, name, stored[-1])
         except OSError as error:
             raise self._failed("write", f"{contents[0][0]} and others", error) from error
         finally:
-            for _, temporary in unplaced:
+            for temporary in temporaries:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
-        return [StoredFile(len(content), hashlib.sha256(content).digest()) for _, content in contents]
+        return stored
 
     def replace(self, name: str, content: bytes) -> None:
-        self.put(name, [content])
+        self._put(name, [content], None, self._replace)
         self.sync(name.rpartition("/")[0])
+
+    def _replace(self, temporary: Path, name: str, _: StoredFile) -> None:
+        self._rename(temporary, self.path(name))
 
     def sync(self, folder: str) -> None:
         path = self.path(folder) if folder else self.root
@@ -156,7 +176,26 @@ class LocalStore:
             make_folder(temporary.parent, shared=self.shared)
             return FileIO(temporary, "x+", opener=opener(shared=self.shared))
 
-    def _place(self, temporary: Path, path: Path) -> None:
+    def _place(self, temporary: Path, name: str, stored: StoredFile) -> None:
+        """A link never takes the place of a file, as a rename would."""
+        path = self.path(name)
+        try:
+            try:
+                os.link(temporary, path)
+            except FileNotFoundError:
+                make_folder(path.parent, shared=self.shared)
+                os.link(temporary, path)
+        except FileExistsError:
+            check_same(self, name, stored)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if path.exists():
+                check_same(self, name, stored)
+            else:
+                self._rename(temporary, path)
+
+    def _rename(self, temporary: Path, path: Path) -> None:
         try:
             temporary.rename(path)
         except FileNotFoundError:

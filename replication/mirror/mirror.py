@@ -1,14 +1,16 @@
 """The physical replica: object files byte for byte, a manifest for each changed table of a point, and points that name
 manifests.
 
-Layout below the mirror's store, all immutable but `head.json`:
+Layout below the mirror's store, all immutable but `head.json`, `mirror.json` and what is in `work`:
 
-    objects/<object name>                      as the upstream has it
-    manifests/<table id>/<lsn>-<fence>.arrow   the live objects of one table, and its schema
-    ledger/<lsn>-<fence>.arrow                 name, size, sha256 of each object that the point brought
-    points/<lsn>.json                          the point's tables: what differs from the one before; every 16th complete
-    head.json                                  the newest point, the next lsn, the watermark
-    work/<lsn>-<attempt>/                      results of steps of an iteration that has not ended
+    objects/<object name>                           as the upstream has it
+    manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, and its schema
+    ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
+    points/<lsn>-<digest>.json                      the point's tables: what differs from the one before; every 16th
+                                                    complete
+    head.json                                       the newest point, the next lsn, the watermark
+    mirror.json                                     whose mirror it is
+    work/<lsn>-<attempt>-…/                         results of steps of an iteration that has not ended
 
 A reader needs this folder only, no state database. Everything that reads rows calls `Mirror.rows`: `Mirror.read`,
 exports, the tasks of `replication.mirror.table_read`. Source: docs/architecture.md, "One commit"; decisions
@@ -18,10 +20,10 @@ mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,12 +33,26 @@ from matrixone.objects.stats import ObjectStats, stats_columns
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.visibility import ListedObject, visible_batches
-from matrixone.schema import Column, Table, integer_of, text_of
+from matrixone.schema import Column, Table
 from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
-from replication.mirror.arrow_files import read_arrow_file
+from replication.mirror.arrow_files import arrow_file
+from replication.mirror.files import MirrorFiles
 from replication.mirror.filters import Condition, Filter, conditions, satisfying
-from replication.mirror.layout import COMPLETE_EVERY, FORMAT, HEAD, MANIFEST_SCHEMA, object_path, point_path
-from replication.mirror.points import Head, LaggingTable, Point, TableRef, instant_text, nanoseconds_of
+from replication.mirror.head import Head, Identity
+from replication.mirror.layout import (
+    FORMAT,
+    HEAD,
+    IDENTITY,
+    MANIFEST_SCHEMA,
+    MANIFEST_SCHEMA_1,
+    digest_in,
+    ledger_path,
+    lsn_of_point,
+    manifest_path,
+    object_path,
+)
+from replication.mirror.point_files import PointFile, PointFiles, write_point
+from replication.mirror.points import Point, TableRef, instant_text, nanoseconds_of
 from replication.mirror.pruning import prune, stats_tell_of
 from replication.mirror.store import Store
 
@@ -62,7 +78,7 @@ class Manifest:
     def listed_objects(self) -> list[ListedObject]:
         """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
         files."""
-        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA.names)
+        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA_1.names)
         return [
             ListedObject(
                 ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py()
@@ -76,6 +92,7 @@ class Mirror:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.files = MirrorFiles(store)
 
     # ---- reading
 
@@ -83,33 +100,36 @@ class Mirror:
         """None before the first iteration has ended."""
         if self.store.size(HEAD) is None:
             return None
-        value = self._json(HEAD)
-        with self._understood(HEAD):
-            oldest, newest = (
-                None if value[key] is None else integer_of(value[key]) for key in ("oldest_point", "newest_point")
-            )
-            return Head(oldest, newest, integer_of(value["iteration_lsn"]), integer_of(value["watermark"]))
+        value = self.files.read_json(HEAD)
+        with self.files.understood(HEAD):
+            return Head.from_json(value)
+
+    def identity(self) -> Identity | None:
+        """Whose mirror it is; None if nobody has written here, or in format 1."""
+        if self.store.size(IDENTITY) is None:
+            return None
+        value = self.files.read_json(IDENTITY)
+        with self.files.understood(IDENTITY):
+            return Identity.from_json(value)
+
+    def point_files(self) -> PointFiles:
+        """The files of the points that can be read now."""
+        return PointFiles(self.files, self.published_head() or Head(None, None, 0, 0))
 
     def lsns(self) -> list[int]:
         """The points that can be read, oldest first."""
-        head = self.published_head()
-        if head is None or head.oldest_point is None or head.newest_point is None:
-            return []
-        return [lsn for lsn in self._files() if head.oldest_point <= lsn <= head.newest_point]
+        return [file.lsn for file in self.point_files().all()][::-1]
 
     def points(self) -> list[Point]:
         """All points that can be read, oldest first. Each file is read once."""
-        known: dict[int, dict[str, Any]] = {}
-        return [self._load(lsn, known) for lsn in self.lsns()]
+        files = self.point_files()
+        return [files.load(file) for file in files.all()][::-1]
 
     def points_not_needed(self, oldest_lsn: int) -> list[str]:
         """Files of points before one that is kept, from which no delta up to it or later starts."""
-        *_, (first, _) = self._layers(oldest_lsn)
-        return [point_path(lsn) for lsn in self._files() if lsn < first]
-
-    def _files(self) -> list[int]:
-        stems = (name.rpartition("/")[2].removesuffix(".json") for name in self.store.names("points"))
-        return sorted(int(stem) for stem in stems if stem.isdecimal())
+        first = self.point_files().oldest_needed(oldest_lsn)
+        names = ((name, lsn_of_point(name)) for name in self.store.names("points"))
+        return [name for name, lsn in names if lsn is not None and lsn < first]
 
     def point(self, at: int | datetime | None = None) -> Point:
         """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
@@ -121,45 +141,42 @@ class Mirror:
         Raises PointNotReached, PointGone.
         """
         head = self.published_head()
-        lsns = self.lsns()
-        if head is None or head.newest_point is None or not lsns:
+        if head is None or head.newest_point is None:
             raise PointNotReached(
                 "the mirror has no point yet",
                 subject=self.store.url,
                 remedy="Run the first iteration: `ccpr run NAME`.",
             )
-        if at is None:
-            return self._load(head.newest_point)
         newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
+        if at is None:
+            at = head.newest_point
         if isinstance(at, int) and at < 10**15:
-            if at >= head.iteration_lsn:
-                raise PointNotReached(f"lsn {at} is not reached{newest}", subject=self.store.url)
-            older = [lsn for lsn in lsns if lsn <= at]
-            if not older:
-                raise PointGone(f"lsn {at} is before the oldest point, lsn {lsns[0]}", subject=self.store.url)
-            return self._load(older[-1])
-        instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
-        if instant > head.watermark:
-            raise PointNotReached(f"{instant_text(instant)} is not reached{newest}", subject=self.store.url)
-        low, high = 0, len(lsns)  # points are ordered by time as by lsn
-        while low < high:
-            middle = (low + high) // 2
-            if self._snapshot_ts(lsns[middle]) <= instant + slack:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
-            raise PointGone(
-                f"{instant_text(instant)} is before the oldest point, lsn {lsns[0]}", subject=self.store.url
-            )
-        return self._load(lsns[low - 1])
+            asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
+        else:
+            instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
+            asked, reached = instant_text(instant), instant <= head.watermark
+            late = partial(_is_after, instant + slack)
+        if not reached:
+            raise PointNotReached(f"{asked} is not reached{newest}", subject=self.store.url)
+        files = PointFiles(self.files, head)
+        found = files.find(late)
+        if found is None:
+            message = f"{asked} is before the oldest point, lsn {head.oldest_point}"
+            raise PointGone(message, subject=self.store.url)
+        return files.load(found)
 
     def manifest(self, ref: TableRef) -> Manifest:
         """Raises MirrorDamaged, which names the table."""
         with files_of(ref.qualified_name):
-            table = self.read_arrow(ref.manifest, MANIFEST_SCHEMA)
-            with self._understood(ref.manifest):
-                return Manifest(Table.from_json(json.loads((table.schema.metadata or {})[b"ccpr"])["table"]), table)
+            old = digest_in(ref.manifest) is None
+            objects = self.files.read_arrow(ref.manifest, MANIFEST_SCHEMA_1 if old else MANIFEST_SCHEMA)
+            with self.files.understood(ref.manifest):
+                table = Table.from_json(json.loads((objects.schema.metadata or {})[b"ccpr"])["table"])
+            if old:
+                objects = objects.append_column(
+                    MANIFEST_SCHEMA.field("sha256"), pa.nulls(objects.num_rows, pa.binary(32))
+                )
+            return Manifest(table, objects)
 
     def open_object(self, name: str) -> ObjectFile:
         return ObjectFile(self.store.read(object_path(name)), subject=f"object {name}")
@@ -253,116 +270,35 @@ class Mirror:
 
     # ---- writing
 
-    def write_manifest(self, table: Table, objects: pa.Table, name: str) -> None:
+    def write_manifest(self, table: Table, objects: pa.Table, lsn: int, fence: int) -> str:
+        """Its path. `objects` is MANIFEST_SCHEMA."""
         about = json.dumps({"format": FORMAT, "table": table.to_json()}, ensure_ascii=False)
-        self.write_arrow(name, objects.cast(MANIFEST_SCHEMA).replace_schema_metadata({b"ccpr": about}))
+        content = arrow_file(objects.cast(MANIFEST_SCHEMA).replace_schema_metadata({b"ccpr": about}))
+        return self.files.write(partial(manifest_path, table.id, lsn, fence), content)
 
-    def write_arrow(self, name: str, table: pa.Table) -> None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            writer.write_table(table)
-        self.store.put(name, [sink.getvalue().to_pybytes()])
+    def write_ledger(self, copied: pa.Table, lsn: int, fence: int) -> str:
+        """Its path. `copied` is LEDGER_SCHEMA."""
+        return self.files.write(partial(ledger_path, lsn, fence), arrow_file(copied))
 
-    def read_arrow(self, name: str, schema: pa.Schema) -> pa.Table:
-        """What `write_arrow` wrote with this schema. Raises MirrorDamaged."""
-        return read_arrow_file(self.store.read(name), schema, f"{self.store.url}/{name}")
-
-    def publish(self, point: Point, changed: Mapping[int, TableRef | None], base: int | None) -> None:
-        """Make a committed point readable without a catalog. `changed` names what differs from `base`; None = the
-        table is gone."""
-        complete = base is None or point.lsn // COMPLETE_EVERY != base // COMPLETE_EVERY
-        tables = dict(point.tables) if complete else changed
-        value = {
-            "format": FORMAT,
-            "lsn": point.lsn,
-            "snapshot_ts": point.at.physical,
-            "snapshot": point.snapshot,
-            "committed_at": point.committed_at.isoformat(),
-            "ledger": point.ledger,
-            "base": None if complete else base,
-            "tables": {str(table_id): ref and ref.to_json() for table_id, ref in sorted(tables.items())},
-            **(
-                {"behind": {str(table_id): late.to_json() for table_id, late in sorted(point.behind.items())}}
-                if point.behind
-                else {}
-            ),
-        }
-        self.store.put(point_path(point.lsn), [json.dumps(value, ensure_ascii=False, indent=1).encode()])
-        self.store.sync("points")
-
-    def has_published(self, point: Point) -> bool:
-        """Is this very point's file there? Once written it is never written otherwise."""
-        if self.store.size(point_path(point.lsn)) is None:
-            return False
-        try:
-            return self._json(point_path(point.lsn)).get("snapshot") == point.snapshot
-        except MirrorDamaged:
-            return False
+    def write_point(self, point: Point, changed: Mapping[int, TableRef | None], earlier: Sequence[PointFile]) -> str:
+        """See `replication.mirror.point_files.write_point`."""
+        return write_point(self.files, point, changed, earlier)
 
     def publish_head(self, head: Head) -> None:
-        self.store.replace(HEAD, json.dumps({"format": FORMAT, **asdict(head)}).encode())
+        """Make committed points readable without a catalog."""
+        self.files.write_sealed(HEAD, head.to_json())
 
-    # ----
+    def write_identity(self, identity: Identity, *, new: bool = False) -> None:
+        """Raises StoreConflict for a `new` one where another has just been written."""
+        self.files.write_sealed(IDENTITY, identity.to_json(), new=new)
 
-    def _load(self, lsn: int, known: dict[int, dict[str, Any]] | None = None) -> Point:
-        """`known` are files that were read already, by lsn; what is read comes into it."""
-        layers = [value for _, value in self._layers(lsn, {} if known is None else known)]
-        value = layers[0]
-        merged: dict[str, Any] = {}
-        with self._understood(point_path(lsn)):
-            for layer in reversed(layers):
-                merged.update(layer["tables"])
-            tables = {
-                int(table_id): TableRef.from_json(int(table_id), ref)
-                for table_id, ref in merged.items()
-                if ref is not None
-            }
-            snapshot, committed_at, ledger = (text_of(value[key]) for key in ("snapshot", "committed_at", "ledger"))
-            at = Timestamp(integer_of(value["snapshot_ts"]))
-            behind = {int(table_id): LaggingTable.from_json(late) for table_id, late in value.get("behind", {}).items()}
-            return Point(lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables, behind)
 
-    def _layers(self, lsn: int, known: dict[int, dict[str, Any]] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """A point's file and those that it depends on, down to a complete one. A base is always older, so that this
-        ends."""
-        base: int | None = lsn
-        while base is not None:
-            lsn, name = base, point_path(base)
-            value = known[lsn] if known and lsn in known else self._json(name)
-            if known is not None:
-                known[lsn] = value
-            yield lsn, value
-            with self._understood(name):
-                base = None if value["base"] is None else integer_of(value["base"])
-                if base is not None and base >= lsn:
-                    raise ValueError(f"point {lsn} cannot depend on point {base}")
+def _has_lsn_after(lsn: int, file: PointFile) -> bool:
+    return file.lsn > lsn
 
-    def _snapshot_ts(self, lsn: int) -> int:
-        name = point_path(lsn)
-        value = self._json(name)
-        with self._understood(name):
-            return integer_of(value["snapshot_ts"])
 
-    def _json(self, name: str) -> dict[str, Any]:
-        subject = f"{self.store.url}/{name}"
-        try:
-            value = json.loads(self.store.read(name).to_pybytes())
-        except (ValueError, RecursionError) as error:
-            raise MirrorDamaged("the file is not JSON", subject=subject) from error
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise MirrorDamaged(
-                f"the file is not of format {FORMAT}", subject=subject, remedy="Read it with the version that wrote it."
-            )
-        return value
-
-    @contextmanager
-    def _understood(self, name: str) -> Iterator[None]:
-        """What the JSON of a file holds instead of what was written becomes MirrorDamaged."""
-        try:
-            yield
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            message = f"a field is missing or is not what was written: {type(error).__name__} {error!s:.200}"
-            raise MirrorDamaged(message, subject=f"{self.store.url}/{name}") from error
+def _is_after(instant: int, file: PointFile) -> bool:
+    return file.at > instant
 
 
 @contextmanager

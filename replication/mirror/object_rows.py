@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects.stats import STATS_SIZE, stats_columns
-from replication.mirror.layout import MANIFEST_SCHEMA
+from replication.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1
+
+CHECKSUM = MANIFEST_SCHEMA.field("sha256")
 
 LISTED_SCHEMA = pa.schema(
     [
@@ -79,18 +81,20 @@ def of_tables(rows: pa.Table, table_ids: Collection[int]) -> pa.ChunkedArray:
 
 def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
     """A manifest (MANIFEST_SCHEMA) in the schema of object lists, to be compared with one."""
-    return pa.Table.from_batches(
-        [
-            decode_stats(_with_list_columns(batch, table_id))
-            for batch in manifest.replace_schema_metadata(None).to_batches()
-        ],
-        LISTED_SCHEMA,
-    )
+    batches = manifest.select(MANIFEST_SCHEMA_1.names).replace_schema_metadata(None).to_batches()
+    listed = [decode_stats(_with_list_columns(batch, table_id)) for batch in batches]
+    return pa.Table.from_batches(listed, LISTED_SCHEMA)
 
 
 def as_manifest(listed: pa.Table) -> pa.Table:
-    """The objects of one table in the schema of manifests."""
+    """The objects of one table, with their checksums, in the schema of manifests."""
     return listed.select(MANIFEST_SCHEMA.names).cast(MANIFEST_SCHEMA)
+
+
+def with_checksums(listed: pa.Table, copied: pa.Table) -> pa.Table:
+    """Objects with the checksum that each was copied with (columns `name`, `sha256`); null for one that was not."""
+    places = pc.index_in(listed.column("name"), copied.column("name").combine_chunks())
+    return listed.append_column(CHECKSUM, copied.column("sha256").combine_chunks().take(places.combine_chunks()))
 
 
 def _with_list_columns(batch: pa.RecordBatch, table_id: int) -> pa.RecordBatch:

@@ -139,23 +139,6 @@ class Point:
         return found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Which points can be read, and how far the replica is.
-
-    Attributes
-    ----------
-    oldest_point, newest_point : lsn of the points that can be read; None before the first.
-    iteration_lsn : the next iteration's lsn; idle iterations, which make no point, count too.
-    watermark : time up to which the replica is complete, by the upstream's clock, in nanoseconds.
-    """
-
-    oldest_point: int | None
-    newest_point: int | None
-    iteration_lsn: int
-    watermark: int
-
-
 def instant_text(nanoseconds: int) -> str:
     """A time since 1970 as ISO 8601, UTC."""
     if not 0 <= nanoseconds < 2**63:  # not a time of the calendar

@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import BadName, MirrorDamaged, StoreFailed
-from replication.mirror.store import Chunk, StoredFile, check_name, map_file
+from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
 
 CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 _OPTIONS = ("endpoint_override", "region", "scheme")
@@ -46,7 +46,14 @@ class ObjectStore:
         self._root = root.strip("/")
         self.url = url
 
-    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
+    def put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+    ) -> StoredFile:
         path = self._path(name)
         digest, size = hashlib.sha256(), 0
         try:
@@ -59,10 +66,14 @@ class ObjectStore:
                 spool.flush()
                 if check is not None:
                     check(FileContent(spool.fileno()))
-                self._upload(path, map_file(Path(spool.name)))
+                stored = StoredFile(size, digest.digest())
+                if overwrite or self.size(name) is None:
+                    self._upload(path, map_file(Path(spool.name)))
+                else:
+                    check_same(self, name, stored)
         except OSError as error:
             raise self._failed("write", name, error) from error
-        return StoredFile(size, digest.digest())
+        return stored
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         return [self.put(name, [content]) for name, content in contents]

@@ -1,10 +1,12 @@
 """The interface of the stores, which hold a mirror's files. A file appears with its whole content or not at all.
 
 `replication.mirror.local_store` stores in a folder, `replication.mirror.s3_store` in an object store. `put` writes an
-immutable file, `replace` is for the one mutable file (`head.json`), and `sync` makes the files that were put in a
-folder survive a power cut. Names are relative and `/`-separated, and consist of parts that this program has checked.
+immutable file: a name that has other bytes already is an error. `replace` writes a mutable one (`head.json`, the
+results of steps), and `sync` makes the files that were put in a folder survive a power cut. Names are relative and
+`/`-separated, and consist of parts that this program has checked.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from matrixone.objects.content import Content
-from replication.errors import BadName
+from replication.errors import BadName, MirrorDamaged, StoreConflict
 
 _NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
 Chunk: TypeAlias = bytes | memoryview
@@ -35,12 +37,21 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """See the module. All methods raise StoreFailed, and BadName for a name that `check_name` refuses."""
+    """See the module. All methods raise StoreFailed, and BadName for a name that `check_name` refuses. What puts a file
+    raises StoreConflict, and changes nothing, if it exists with other bytes."""
 
     url: str
 
-    def put(self, name: str, chunks: Iterable[Chunk], *, check: Callable[[Content], None] | None = None) -> StoredFile:
-        """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it."""
+    def put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+    ) -> StoredFile:
+        """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it.
+        `overwrite`: a file that is there is damaged, and this is what it was."""
         ...
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
@@ -86,6 +97,17 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or any(part.strip(".") == "" for part in name.split("/")):
         raise BadName("not a name that may be a path", subject=f"name {name[:80]!r}")
     return name
+
+
+def check_same(store: Store, name: str, written: StoredFile) -> None:
+    """Raises StoreConflict if a file that exists has not these bytes. One that has just gone is no conflict."""
+    try:
+        content = store.read(name)
+    except MirrorDamaged:
+        return
+    if content.size != written.size or hashlib.sha256(content).digest() != written.sha256:
+        message = f"it exists with other bytes: {content.size} there, {written.size} to be written"
+        raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
 
 
 def map_file(path: Path) -> pa.Buffer:

@@ -15,12 +15,20 @@ from matrixone.upstream import snapshots, statements
 from matrixone.upstream.endpoint import format_uri
 from matrixone.upstream.errors import PublicationMissing
 from matrixone.upstream.retry import NO_RETRY
-from replication.errors import MirrorInUse, StateUnreadable, StoreFailed, SubscriptionMissing, TargetInUse
+from replication.errors import (
+    MirrorForeign,
+    MirrorInUse,
+    StateUnreadable,
+    StoreFailed,
+    SubscriptionMissing,
+    TargetInUse,
+)
 from replication.iteration.options import Timeouts
-from replication.mirror.layout import HEAD
+from replication.mirror.layout import FOLDERS, HEAD, IDENTITY
 from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
 from replication.mirror.store import Store
-from replication.service.mirror_places import MIRROR_FOLDERS, is_within, readable_subscriptions
+from replication.service.mirror_places import is_within, readable_subscriptions
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.database import repeatable, transaction
@@ -150,9 +158,13 @@ def _purge(workspace: Workspace, subscription: Subscription) -> str:
     for other in readable_subscriptions(workspace.log.rows()):
         if is_within(workspace.mirror_store(other.name, other.settings).url, store.url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror by now", subject=store.url)
+    identity = Mirror(store).identity()
+    if identity is not None and identity.task_id != subscription.task_id:
+        raise MirrorForeign(f"it is the mirror of subscription {identity.subscription!r}", subject=store.url)
     store.delete(HEAD)  # first: without it this is not a mirror any more
-    for folder in MIRROR_FOLDERS:
+    for folder in FOLDERS:
         _delete_folder(store, folder)
+    store.delete(IDENTITY)
     store.sweep()
     if isinstance(store, LocalStore):
         _remove_empty(store.root)

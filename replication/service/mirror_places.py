@@ -4,14 +4,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from replication.errors import MirrorInUse, StateUnreadable
-from replication.mirror.layout import HEAD
+from replication.mirror.layout import FOLDERS, HEAD, IDENTITY
 from replication.mirror.store import Store
 from replication.service.workspace import Workspace
 from replication.state.log_rows import LogRow
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
-
-MIRROR_FOLDERS = ("objects", "manifests", "ledger", "points", "work")
 
 
 def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
@@ -36,8 +34,8 @@ def check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
 
 
 def _holds_files(store: Store) -> bool:
-    return store.size(HEAD) is not None or any(
-        next(iter(store.names(folder)), None) is not None for folder in MIRROR_FOLDERS
+    return any(store.size(name) is not None for name in (HEAD, IDENTITY)) or any(
+        next(iter(store.names(folder)), None) is not None for folder in FOLDERS
     )
 
 

@@ -17,7 +17,8 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA
 from replication.service.last_error import LastError
 from replication.service.workspace import Workspace
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.history import GlobalPoint, PointHistory
 from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine, QuarantineEntry
@@ -294,7 +295,7 @@ def _listed(mirror: Mirror, ref: SnapshotRef) -> pa.Table | None:
     files = [f"{ref.work}/{name}" for name in ("added.arrow", "refetched.arrow")]
     if any(mirror.store.size(file) is None for file in files):
         return None
-    return pa.concat_tables([mirror.read_arrow(file, LISTED_SCHEMA) for file in files])
+    return pa.concat_tables([mirror.files.read_arrow(file, LISTED_SCHEMA) for file in files])
 
 
 def _tables_not_copied(workspace: Workspace, read: ReadRow) -> pa.Array:

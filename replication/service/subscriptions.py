@@ -38,7 +38,7 @@ from replication.state.settings import MOST_SESSIONS, Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
 
-CREATE_ONLY = ("mirror", "with_indexes")  # settings that decide how a mirror is made
+CREATE_ONLY = ("with_indexes",)  # settings that decide how a mirror is made
 _CHOICES = {
     "flush": ("on_demand", "wait"),
     "consistency": ("together", "isolated"),
@@ -174,8 +174,8 @@ def _folded(name: str | None) -> str | None:
 
 def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscription:
     """Change settings, the upstream's address or login, or the publication. A new address is checked as at creation,
-    and must lead to the same cluster: one that has the snapshot of the last point. A run under way cannot commit any
-    more.
+    and must lead to the same cluster: one that has the snapshot of the last point. At another place for the mirror
+    the subscription's mirror has to be. A run under way cannot commit any more.
     """
     row = workspace.log.row(name)
     before = Subscription.from_row(row)
@@ -187,6 +187,8 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
     check_settings(after.settings)
     reroute = change.endpoint is not None or change.publication is not None
+    if after.settings.mirror != before.settings.mirror:
+        after = _moved(workspace, after, row)
     if reroute:
         after = _rerouted(workspace, after, change, row)
     values = {
@@ -194,7 +196,25 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
         "upstream_conn": format_uri(after.endpoint, after.sealed_password),
         "publication_name": after.publication.name,
     }
+    reroute |= after.settings.mirror != before.settings.mirror
     return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
+
+
+def _moved(workspace: Workspace, subscription: Subscription, row: LogRow) -> Subscription:
+    """With its mirror at another place, as an absolute URL. Raises MirrorInUse, MirrorDisagrees."""
+    from replication.state.publishing import check_agreement
+
+    settings = subscription.settings
+    if settings.mirror:
+        settings = replace(settings, mirror=open_store(settings.mirror).url)
+    rows, _ = workspace.log.all_rows()
+    check_place(workspace, subscription.name, settings, [other for other in rows if other.task_id != row.task_id])
+    mirror = workspace.mirror_of(moved := replace(subscription, settings=settings))
+    if row.iteration_lsn:
+        check_agreement(workspace.log, row, mirror)
+    else:
+        check_empty(workspace, subscription.name, settings)
+    return moved
 
 
 def _rerouted(workspace: Workspace, subscription: Subscription, change: SettingsChange, row: LogRow) -> Subscription:

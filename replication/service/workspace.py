@@ -17,7 +17,7 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.mirror.store import Store
 from replication.state.credentials import Vault
-from replication.state.lease import TTL_SECONDS, Executor
+from replication.state.lease import TTL_SECONDS, Executor, Lease
 from replication.state.log import CcprLog
 from replication.state.migrations import open_database
 from replication.state.settings import Settings
@@ -88,7 +88,7 @@ class Workspace:
         row = self.log.row(name)
         mirror = self.mirror_of(Subscription.from_row(row))
         if published and not self.log.is_held(row):
-            from replication.iteration.committing import publish_pending
+            from replication.state.publishing import publish_pending
 
             publish_pending(self.log, name, mirror)
         return mirror
@@ -115,6 +115,13 @@ class Workspace:
         )
 
     @contextmanager
+    def lease(self, name: str) -> Iterator[Lease]:
+        """The subscription for oneself. Raises SubscriptionBusy, SubscriptionPaused, SubscriptionMissing."""
+        claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
+        with self.executor.holding(self.log, claim) as lease:
+            yield lease
+
+    @contextmanager
     def iteration(
         self,
         name: str,
@@ -126,9 +133,8 @@ class Workspace:
         # Imported here: commands that only read the state do not need all the steps.
         from replication.iteration.iteration import Iteration
 
-        claim = self.log.claim(name, self.executor.id, TTL_SECONDS, self.executor.is_dead)
-        with self.executor.holding(self.log, claim) as lease:
-            subscription = Subscription.from_row(claim.row)
+        with self.lease(name) as lease:
+            subscription = Subscription.from_row(lease.claim.row)
             connect = partial(self.connect, subscription, options.timeouts)
             mirror = self.mirror_of(subscription)
             iteration = Iteration(lease, mirror, connect, options, self.clock, self.vault.path)

@@ -2,42 +2,12 @@
 docs/requirements.md N3, decision snapshot-names-first."""
 
 import json
+import secrets
 from dataclasses import asdict, dataclass, replace
 
-from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import integer_of, text_of
 from replication.errors import BAD_ROW_REMEDY, StateUnreadable
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotRef:
-    """One of our snapshots upstream. Its name is stored before it is created, so a crash leaves no unknown snapshot.
-
-    Attributes
-    ----------
-    name : ``xr_<uid>_<lsn>_<attempt>``.
-    lsn, attempt : the iteration, and how many names it had used before.
-    physical : its time on the upstream's clock in nanoseconds, None until it was read.
-    taken_at : when it was created, in seconds since 1970 on our clock. `taken_at - physical` is the offset of the two
-        clocks (decision two-clocks).
-    """
-
-    name: str
-    lsn: int
-    attempt: int
-    physical: int | None = None
-    taken_at: float | None = None
-
-    @property
-    def at(self) -> Timestamp:
-        if self.physical is None:
-            raise ValueError(f"the time of snapshot {self.name} has not been read")
-        return Timestamp(self.physical)
-
-    @property
-    def work(self) -> str:
-        """The folder of the iteration's intermediate results."""
-        return f"work/{self.lsn}-{self.attempt}"
+from replication.snapshot_ref import SnapshotRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +29,8 @@ class Context:
     attempts: int = 0
 
     def opened(self, uid: str, lsn: int) -> "Context":
-        """With an open snapshot under a new name for this lsn."""
-        name = f"xr_{uid}_{lsn}_{self.attempts}"
+        """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
+        name = f"xr_{uid}_{lsn}_{self.attempts}_{secrets.token_hex(3)}"
         return replace(self, open=SnapshotRef(name, lsn, self.attempts), attempts=self.attempts + 1)
 
     def abandoned(self) -> "Context":
@@ -116,8 +86,4 @@ def _ref(value: object) -> SnapshotRef:
     """Raises TypeError, ValueError or KeyError for what `to_text` would not have written."""
     if not isinstance(value, dict):
         raise TypeError("a snapshot is not a JSON object")
-    physical, taken_at = value.get("physical"), value.get("taken_at")
-    if taken_at is not None and not isinstance(taken_at, int | float):
-        raise TypeError("taken_at is not a number")
-    at = None if physical is None else integer_of(physical)
-    return SnapshotRef(text_of(value["name"]), integer_of(value["lsn"]), integer_of(value["attempt"]), at, taken_at)
+    return SnapshotRef.from_json(value)

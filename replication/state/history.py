@@ -16,7 +16,11 @@ import sqlalchemy as sa
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind, Table, integer_of, text_of
 from replication.errors import StateUnreadable
-from replication.mirror.points import Head, LaggingTable, Point, TableRef
+from replication.mirror.head import Head
+from replication.mirror.layout import point_path_1
+from replication.mirror.point_files import PointFile
+from replication.mirror.points import LaggingTable, Point, TableRef
+from replication.state.context import Context
 from replication.state.database import batches, fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import mo_ccpr_log, points, table_points
 
@@ -49,6 +53,7 @@ class GlobalPoint:
     ----------
     lsn, at, snapshot, committed_at, ledger : as in `Point`.
     tables_changed, objects_copied, bytes_copied : what the iteration did.
+    file : path of the point's file in the mirror; empty = it is of format 1.
     """
 
     lsn: int
@@ -59,6 +64,7 @@ class GlobalPoint:
     tables_changed: int
     objects_copied: int
     bytes_copied: int
+    file: str = ""
 
 
 class PointHistory:
@@ -75,9 +81,10 @@ class PointHistory:
         oldest, newest = (
             sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max)
         )
-        query = sa.select(oldest, newest, mo_ccpr_log.c.iteration_lsn, mo_ccpr_log.c.watermark).where(
-            mo_ccpr_log.c.task_id == self.task_id
-        )
+        file = sa.select(points.c.file).where(mine).order_by(points.c.lsn.desc()).limit(1).scalar_subquery()
+        log = mo_ccpr_log.c
+        query = sa.select(oldest, newest, log.iteration_lsn, log.watermark, file, log.context)
+        query = query.where(log.task_id == self.task_id)
         with transaction(self.engine) as connection:
             found = fetch(connection, query)
         if not found:
@@ -86,7 +93,25 @@ class PointHistory:
                 subject=f"task {self.task_id}",
                 remedy="Restore the catalog database.",
             )
-        return Head(*found[0])
+        oldest_lsn, newest_lsn, iteration_lsn, watermark, path, text = found[0]
+        context = Context.from_text(text)
+        taken = tuple(ref for ref in (context.current, context.previous) if ref is not None)
+        return Head(oldest_lsn, newest_lsn, iteration_lsn, watermark, path or "", taken)
+
+    @repeatable
+    def files(self) -> list[PointFile]:
+        """The files of all points, newest first."""
+        query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(points.c.task_id == self.task_id)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(points.c.lsn.desc()))
+        return [PointFile(path or point_path_1(lsn), lsn, at) for path, lsn, at in rows]
+
+    def set_files(self, connection: sa.Connection, files: Iterable[PointFile]) -> None:
+        """The files of points were written again."""
+        key = (points.c.task_id == self.task_id, points.c.lsn == sa.bindparam("of_lsn"))
+        rows = [{"of_lsn": file.lsn, "path": file.path} for file in files]
+        for batch in batches(rows, _INSERT_ROWS):
+            connection.execute(points.update().where(*key).values(file=sa.bindparam("path")), batch)
 
     @repeatable
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
@@ -180,6 +205,7 @@ class PointHistory:
             "snapshot": point.snapshot,
             "committed_at": stored_time(point.committed_at),
             "ledger": point.ledger,
+            "file": point.file or None,
             "tables_changed": point.tables_changed,
             "objects_copied": point.objects_copied,
             "bytes_copied": point.bytes_copied,
@@ -223,7 +249,13 @@ def _global_point(row: Mapping) -> GlobalPoint:
         )
         at = Timestamp(integer_of(row["snapshot_ts"]))
         return GlobalPoint(
-            integer_of(row["lsn"]), at, text_of(row["snapshot"]), committed_at, text_of(row["ledger"]), *numbers
+            integer_of(row["lsn"]),
+            at,
+            text_of(row["snapshot"]),
+            committed_at,
+            text_of(row["ledger"]),
+            *numbers,
+            text_of(row["file"] or ""),
         )
 
 

@@ -34,6 +34,7 @@ class LedgerEntry:
 class Reference:
     """A table refers to an object from point `from_lsn` on. At `until_lsn` it no longer does; None if it still does."""
 
+    name: str
     table_id: int
     from_lsn: int
     until_lsn: int | None
@@ -71,6 +72,26 @@ class Ledger:
             for name in names
         ]
         for batch in batches(rows, _ROWS):
+            connection.execute(references.insert(), batch)
+
+    def write(
+        self, connection: sa.Connection, entries: Iterable[LedgerEntry], references_to: Iterable[Reference]
+    ) -> None:
+        """Write a ledger that was empty, in the caller's transaction."""
+        rows = [{"task_id": self.task_id, "object_name": e.name, "size": e.size, "sha256": e.sha256} for e in entries]
+        for batch in batches(rows, _ROWS):
+            connection.execute(objects.insert(), batch)
+        named = [
+            {
+                "task_id": self.task_id,
+                "object_name": reference.name,
+                "table_id": reference.table_id,
+                "from_lsn": reference.from_lsn,
+                "until_lsn": reference.until_lsn,
+            }
+            for reference in references_to
+        ]
+        for batch in batches(named, _ROWS):
             connection.execute(references.insert(), batch)
 
     def _record_objects(self, connection: sa.Connection, copied: pa.Table) -> None:
@@ -147,7 +168,14 @@ class Ledger:
     def references_to(self, name: str) -> list[Reference]:
         query = sa.select(references).where(references.c.task_id == self.task_id, references.c.object_name == name)
         with transaction(self.engine) as connection:
-            return [Reference(row.table_id, row.from_lsn, row.until_lsn) for row in connection.execute(query)]
+            return [Reference(name, row.table_id, row.from_lsn, row.until_lsn) for row in connection.execute(query)]
+
+    def kept_tables(self) -> set[int]:
+        """The tables that refer to objects, or did until a point that is kept: an index table's objects are listed in
+        manifests, and mostly not copied."""
+        query = sa.select(references.c.table_id).where(references.c.task_id == self.task_id).distinct()
+        with transaction(self.engine) as connection:
+            return set(connection.scalars(query))
 
     def end_references(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
         """Delete references that ended at or before the oldest point kept. Returns objects that lost their last one."""

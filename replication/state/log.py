@@ -258,6 +258,14 @@ class CcprLog:
             if changed.rowcount != 1:
                 raise _lost(row, claim)
 
+    def overwrite(self, claim: Claim, values: dict[str, Any], also: Callable[[sa.Connection], None]) -> None:
+        """Write values as the owner of the row, and what else belongs to them, in one transaction. Raises LeaseLost."""
+        with transaction(self.engine) as connection:
+            changed = connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(self._stamped(values)))
+            if changed.rowcount != 1:
+                raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
+            also(connection)
+
     # ---- administration
 
     def pause(self, name: str) -> LogRow:

@@ -40,6 +40,8 @@ class LogRow:
     error_message : see `CcprLog.fail`; None if the last iteration did not fail.
     fence : raised by each claim, pause, drop and change of the upstream.
     lease_expires_at : milliseconds since 1970, 0 = free.
+    epoch : that of the mirror's identity, see `replication.mirror.head.Identity`; None until there is one.
+    mirror_url : where the mirror was last written; with the name of the machine where it is a folder.
     """
 
     task_id: str
@@ -64,6 +66,8 @@ class LogRow:
     publication_name: str
     fence: int
     lease_expires_at: int
+    epoch: str | None = None
+    mirror_url: str | None = None
 
     @property
     def pair(self) -> Pair:

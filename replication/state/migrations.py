@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
-from replication.state.tables import METADATA, mo_ccpr_log, targets, versions
+from replication.state.tables import METADATA, mo_ccpr_log, points, targets, versions
 
 SCHEMA_VERSION = 3
 VIEW = "mo_sync_configs"
@@ -186,7 +186,12 @@ def _to_2(connection: sa.Connection) -> None:
 
 # ---- 3: columns that 0.1.0 did not have. Rows that it wrote have null in them, or the column's default
 
-_ADDED_3: tuple[sa.Column, ...] = (targets.c.duplicate_keys,)
+_ADDED_3: tuple[sa.Column, ...] = (
+    targets.c.duplicate_keys,
+    points.c.file,
+    mo_ccpr_log.c.epoch,
+    mo_ccpr_log.c.mirror_url,
+)
 
 
 def _to_3(connection: sa.Connection) -> None:

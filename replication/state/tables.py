@@ -44,6 +44,8 @@ mo_ccpr_log = sa.Table(
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("lease_expires_at", sa.BigInteger, nullable=False),  # milliseconds since 1970; 0 = free
     sa.Column("live_name", sa.String(60)),  # the name; null for a dropped subscription, so that it is free again
+    sa.Column("epoch", sa.String(16)),  # as in the mirror's identity; null until the mirror has one
+    sa.Column("mirror_url", LONG_TEXT),  # where the mirror was last written, with the host of a folder; for messages
     sa.UniqueConstraint("live_name", name="ccpr_live_name"),
     **TABLE_OPTIONS,
 )
@@ -75,6 +77,7 @@ points = sa.Table(
     sa.Column("snapshot", sa.String(64), nullable=False),
     sa.Column("committed_at", UTC_TIME, nullable=False),
     sa.Column("ledger", sa.String(255), nullable=False),
+    sa.Column("file", sa.String(255)),  # path of the point's file in the mirror; null = of format 1
     sa.Column("tables_changed", sa.BigInteger, nullable=False),
     sa.Column("objects_copied", sa.BigInteger, nullable=False),
     sa.Column("bytes_copied", sa.BigInteger, nullable=False),

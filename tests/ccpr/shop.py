@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emulator.engine.storage import Storage
-from replication.mirror.points import Head, Point, TableRef
+from replication.mirror.points import Point, TableRef
+from tests.support.publishing import publish
 from tests.support.simulated_mirror import SimulatedMirror
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)  # the upstream's clock at the first event; each comes a second later
@@ -38,14 +39,10 @@ class Shop:
     def publish(self) -> Point:
         self.simulated.take_points()
         taken = self.simulated.points[-1]
-        before = self.published[-1] if self.published else None
         tables = {table_id: self._counted(ref) for table_id, ref in taken.tables.items()}
         point = Point(len(self.published) + 1, taken.at, taken.snapshot, taken.committed_at, "", tables)
-        gone = dict.fromkeys(before.tables.keys() - point.tables.keys()) if before else {}
-        mirror = self.simulated.mirror
-        mirror.publish(point, {**point.tables, **gone}, before.lsn if before else None)
+        publish(self.simulated.mirror, point)
         self.published.append(point)
-        mirror.publish_head(Head(1, point.lsn, point.lsn + 1, point.at.physical))
         return point
 
     def rows(self, point: Point, table: str = "orders") -> pa.Table:

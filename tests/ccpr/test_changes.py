@@ -1,6 +1,7 @@
 """Changes as a pipeline takes them: applied one after the other they give the table of each point, whatever happened to
 it. What each event does to a table is tested in tests/replication/delta/test_between.py."""
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -177,12 +178,13 @@ def test_another_key_is_a_typed_error_that_says_to_read_the_table(shop: Shop, or
 
 
 def test_a_point_that_is_no_longer_retained_is_a_typed_error(shop: Shop, orders: ccpr.Table) -> None:
-    (shop.root / "points" / "000000000001.json").rename(shop.root / "gone")
-    head = shop.simulated.mirror.published_head()
+    mirror = shop.simulated.mirror
+    files, head = list(mirror.point_files().all()), mirror.published_head()
     assert head is not None
-    shop.simulated.mirror.publish(shop.published[1], shop.published[1].tables, None)
-    shop.simulated.mirror.publish(shop.published[2], shop.published[2].tables, None)
-    shop.simulated.mirror.publish_head(type(head)(2, head.newest_point, head.iteration_lsn, head.watermark))
+    second = mirror.write_point(shop.published[1], shop.published[1].tables, [])
+    third = mirror.write_point(shop.published[2], {}, [replace(files[1], path=second)])
+    mirror.publish_head(replace(head, oldest_point=2, point=third))
+    (shop.root / files[2].path).rename(shop.root / "gone")
     with pytest.raises(ccpr.PointGone, match="lsn 1 is before the oldest point, lsn 2"):
         orders.changes(1)
     assert orders.changes(2).to_arrow().num_rows == 0

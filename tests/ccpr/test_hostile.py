@@ -83,6 +83,8 @@ def test_a_file_that_is_missing_or_empty_is_a_typed_error_that_names_it(
     with pytest.raises(ccpr.MirrorDamaged, match=r"table shop\.orders") as damaged:
         orders.to_batches()
     assert "ccpr resync NAME --table shop.orders" in damaged.value.remedy
-    harm(shop.root / "points" / "000000000003.json")
-    with pytest.raises(ccpr.MirrorDamaged, match=r"000000000003\.json"):
+    newest = shop.simulated.mirror.point_files().newest()
+    assert newest is not None
+    harm(shop.root / newest.path)
+    with pytest.raises(ccpr.MirrorDamaged, match=newest.path):
         orders.to_batches()

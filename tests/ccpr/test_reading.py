@@ -17,9 +17,10 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.schema import Column
 from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
-from replication.mirror.points import Head, LaggingTable
+from replication.mirror.points import LaggingTable
 from tests.ccpr.shop import START, Shop
 from tests.support.expected import assert_rows_equal
+from tests.support.publishing import publish
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
 from tests.support.spark_fixtures import RecordedMirror
@@ -108,8 +109,7 @@ def test_a_table_that_lags_is_named_by_its_point(shop: Shop, orders: ccpr.Table,
     shown = {other: ref for other, ref in last.tables.items() if other != table_id}
     late = LaggingTable("shop", "orders", 3)
     point = replace(last, lsn=5, tables=shown, behind={table_id: late})
-    shop.simulated.mirror.publish(point, shown, None)
-    shop.simulated.mirror.publish_head(Head(1, 5, 6, point.at.physical))
+    publish(shop.simulated.mirror, point, {table_id: None})
     newest = mirror.points()[-1]
     assert (newest.consistent, newest.lagging, newest.tables) == (False, (late,), ("shop.customers",))
     for read in (orders.to_arrow, lambda: orders.schema, lambda: orders.changes(1), lambda: orders.changes(None)):

@@ -45,8 +45,8 @@ PLACES = {
     "first object stored": ("replication.mirror.local_store", "LocalStore.put"),
     "objects copied": ("replication.iteration.iteration", "copy_known"),
     "manifests written": ("replication.iteration.building", "write_table"),
+    "point written": ("replication.mirror.mirror", "Mirror.write_point"),
     "committed": ("replication.iteration.committing", "PointCommitter.commit"),
-    "point published": ("replication.mirror.mirror", "Mirror.publish"),
     "head published": ("replication.mirror.mirror", "Mirror.publish_head"),
     "snapshots dropped": ("replication.iteration.iteration", "Iteration.drop_due_snapshots"),
 }

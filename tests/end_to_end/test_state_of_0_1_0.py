@@ -23,15 +23,17 @@ from matrixone.objects.timestamp import Timestamp
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
 from replication.iteration.results import Listed, StepResults
-from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA, ledger_path, manifest_path, object_path
+from replication.mirror.head import Head, Identity
+from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from replication.mirror.points import Head, LaggingTable, Point, TableRef
+from replication.mirror.points import LaggingTable, Point, TableRef
 from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy
 from replication.service.workspace import Workspace
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.log import CcprLog
@@ -47,6 +49,7 @@ from tests.replication.targets.target_database import Place
 from tests.replication.values import a_subscription, a_table
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
+from tests.support.publishing import publish
 from tests.support.recordings_location import SAMPLE
 
 WRITTEN = Path(__file__).resolve().parent.parent / "fixtures" / "state_0_1_0"
@@ -256,7 +259,7 @@ TARGET = {
     "ccpr_loads": "task_id table_id lsn snapshot_ts definition fence",
     "ccpr_load_parts": "task_id table_id part row_count",
 }
-FILES = (
+FILES = (  # of format 1
     r"head\.json",
     r"ledger/\d+-\d+\.arrow",
     r"manifests/\d+/\d+-\d+\.arrow",
@@ -266,6 +269,15 @@ FILES = (
     r"work/\d+-\d+/copied\.arrow",
     r"work/\d+-\d+/refetched\.arrow",
     r"work/\d+-\d+/removed\.arrow",
+)
+_DIGEST = "-[0-9a-f]{16}"
+FILES_2 = (
+    r"head\.json",
+    r"mirror\.json",
+    rf"ledger/\d+-\d+{_DIGEST}\.arrow",
+    rf"manifests/\d+/\d+-\d+{_DIGEST}\.arrow",
+    rf"points/\d{{12}}{_DIGEST}\.json",
+    *(pattern for pattern in FILES if pattern.startswith("work/")),
 )
 _LISTED = (
     "table_id name stats stats_bytes name_agrees size rows blocks appendable create_physical create_logical "
@@ -298,6 +310,11 @@ KEYS = {
 }
 # What later versions write where 0.1.0 wrote less; they read both.
 SINCE_0_1_0 = {
+    "head.json": {"format oldest_point newest_point iteration_lsn watermark point snapshots digest"},
+    "head.json: snapshots": {"name lsn attempt physical taken_at"},
+    "mirror.json": {"format task_id subscription epoch digest"},
+    "points": {f"{(_POINT_2 := _POINT.replace('base', 'complete earlier'))}", f"{_POINT_2} behind"},
+    "manifests": {"stats create_physical create_logical is_tombstone sha256"},
     "sync_config": {
         "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit "
         "shared invalid_text zero_dates"
@@ -338,6 +355,8 @@ def keys_in_mirror(folder: Path, found: Found) -> None:
             continue
         value = json.loads(path.read_text())
         add(found, what, value)
+        for ref in value.get("snapshots", []):
+            add(found, f"{what}: snapshots", ref)
         for part in ("tables", "behind"):
             for entry in filter(None, value.get(part, {}).values()):
                 add(found, f"points: {part}", entry)
@@ -366,15 +385,16 @@ def write_everything(folder: Path) -> None:
     """A mirror and a catalog database with a value of each kind."""
     mirror, now = Mirror(LocalStore(folder / "mirror")), datetime(2026, 1, 2, tzinfo=UTC)
     failure = Failure("OBJECT_GONE", "it is gone", "object x", "look")
-    table, name = a_table(), manifest_path(1, 0, 1)
+    table = a_table()
+    name = mirror.write_manifest(table, MANIFEST_SCHEMA.empty_table(), 0, 1)
     ref = TableRef(1, "db", "t", table.kind, 0, name, 0, 0, 0)
     snapshot = SnapshotRef("xr_a_0_0", 0, 0, 7, 7.0)
-    mirror.write_manifest(table, MANIFEST_SCHEMA.empty_table(), name)
-    mirror.write_arrow(ledger_path(0, 1), LEDGER_SCHEMA.empty_table())
+    mirror.write_ledger(LEDGER_SCHEMA.empty_table(), 0, 1)
     point = Point(0, Timestamp(7), snapshot.name, now, "", {1: ref})
-    mirror.publish(point, {1: ref}, None)
-    mirror.publish(replace(point, lsn=1, behind={2: LaggingTable("db", "u", None)}), {}, 0)
-    mirror.publish_head(Head(0, 1, 2, 7))
+    publish(mirror, point, {1: ref})
+    path = publish(mirror, replace(point, lsn=1, behind={2: LaggingTable("db", "u", None)}), {})
+    mirror.publish_head(Head(0, 1, 2, 7, path, (snapshot,)))
+    mirror.write_identity(Identity("4f2c", "shop", "0a1b2c3d"))
     results = StepResults(mirror, snapshot, None)
     nothing = LISTED_SCHEMA.empty_table()
     results.keep_listed(Listed(ObjectDiff(nothing, nothing), failures={1: failure}))
@@ -411,13 +431,13 @@ def test_tables_and_columns_keep_their_names(tmp_path: Path) -> None:
 
 def test_files_keep_their_names(tmp_path: Path) -> None:
     write_everything(tmp_path)
-    for mirrors in (WRITTEN / "home" / "mirrors", tmp_path):
+    for mirrors, patterns in ((WRITTEN / "home" / "mirrors", FILES), (tmp_path, FILES_2)):
         folders = [folder for folder in mirrors.iterdir() if folder.is_dir()]
         names = {
             path.relative_to(folder).as_posix() for folder in folders for path in folder.rglob("*.*") if path.is_file()
         }
-        assert {pattern for pattern in FILES for name in names if re.fullmatch(pattern, name)} == set(FILES)
-        assert [name for name in names if not any(re.fullmatch(pattern, name) for pattern in FILES)] == []
+        assert {pattern for pattern in patterns for name in names if re.fullmatch(pattern, name)} == set(patterns)
+        assert [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
     name = "018f0000-0000-7000-8000-000000000000_00000"
     assert object_path(name) == f"objects/{name}"
 

@@ -11,8 +11,8 @@ import pytest
 from replication.errors import LeaseLost
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration
+from replication.mirror.head import Head
 from replication.mirror.mirror import Mirror
-from replication.mirror.points import Head
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica, replaying
@@ -132,6 +132,7 @@ def test_a_lost_head_is_published_again_and_points_are_not_rewritten(replica: Re
     for path in points:
         path.unlink()
     (replica.mirror / "head.json").unlink()
+    assert replica.command("verify", NAME)["sound"]
     for snapshot in range(1, 4):
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 

@@ -48,6 +48,39 @@ def test_a_damaged_object_is_fetched_again(harm: str, replica: Replica) -> None:
     replica.assert_equal_to_source(3)
 
 
+@pytest.mark.parametrize("pattern", ["head.json", "mirror.json", "points/*002-*", "points/*001-*", "points/*000-*"])
+@pytest.mark.parametrize("harm", ["flipped", "missing"])
+def test_a_damaged_file_of_the_mirrors_own_is_written_again(pattern: str, harm: str, replica: Replica) -> None:
+    (path,) = replica.mirror.glob(pattern)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink() if harm == "missing" else path.write_bytes(content)
+    if (pattern, harm) == ("mirror.json", "missing"):  # whose it is, nobody can tell
+        assert replica.command("verify", "replica", code=1)["error"]["code"] == "MIRROR_FOREIGN"
+        replica.command("state", "adopt", "replica")
+    else:
+        found = replica.command("verify", "replica")
+        assert found["sound"]
+        repaired = [damage["repaired"] for damage in found["damages"]]
+        assert repaired == ([] if (pattern, harm) == ("head.json", "missing") else [True])
+    assert replica.command("verify", "replica", "--deep")["damages"] == []
+    for snapshot in (1, 2, 3):
+        replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+    replica.run()
+    replica.assert_equal_to_source(4)
+
+
+def test_without_repair_damage_is_only_reported(replica: Replica) -> None:
+    (path,) = replica.mirror.glob("points/*002-*")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    (damage,) = replica.command("verify", "replica", "--no-repair", code=1)["damages"]
+    assert (damage["path"], damage["repaired"]) == (f"points/{path.name}", False)
+    assert set(damage["points"]) == {"0", "1", "2"}, "the newest leads to those before it"
+    assert path.read_bytes() == content
+
+
 def test_an_object_that_the_upstream_no_longer_has_is_reported_with_the_points_it_damages(replica: Replica) -> None:
     path = an_object(replica)
     path.unlink()

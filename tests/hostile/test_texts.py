@@ -74,10 +74,10 @@ def test_an_arrow_file_cut_anywhere_is_damage(kind: int) -> None:
 def test_nulls_in_a_column_that_may_have_none_are_damage() -> None:
     nullable = pa.schema([pa.field(field.name, field.type) for field in LEDGER_SCHEMA])
     columns = [pa.array([None], field.type) for field in nullable]
-    store = MemoryStore()
-    mirror_of(store).write_arrow("ledger", pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA))
+    mirror = mirror_of(MemoryStore())
+    path = mirror.write_ledger(pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA), 1, 1)
     with pytest.raises(MirrorDamaged):
-        mirror_of(store).read_arrow("ledger", LEDGER_SCHEMA)
+        mirror.files.read_arrow(path, LEDGER_SCHEMA)
 
 
 @settings(max_examples=200, deadline=None)

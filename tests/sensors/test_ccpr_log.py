@@ -14,7 +14,8 @@ from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTI
 from ccpr_assets.partitions import SUBSCRIPTIONS, sync_partitions
 from ccpr_dagster.definitions import defs
 from replication.service.workspace import Workspace
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.states import IterationState, State
 from resources.replication import Replication

@@ -16,7 +16,8 @@ from replication.iteration.due import due_at
 from replication.iteration.iteration import Iteration
 from replication.iteration.lag import LagMeter
 from replication.service.workspace import Workspace
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.log_rows import Failures, LogRow
 from replication.state.states import State
 from sensors import ccpr_log

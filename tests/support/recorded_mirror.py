@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path
+from replication.mirror.layout import MANIFEST_SCHEMA_1
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
-from replication.mirror.points import Head, Point, TableRef
+from replication.mirror.points import Point, TableRef
+from tests.support.publishing import publish, write_manifest
 from tests.support.recorded import Snapshot
 
 
@@ -18,15 +19,11 @@ def mirror_of_recording(recording: Path, root: Path) -> Mirror:
     root.mkdir(parents=True)
     (root / "objects").symlink_to(recording / "objects")
     mirror = Mirror(LocalStore(root))
-    before: Point | None = None
     for lsn, folder in enumerate(sorted(recording.glob("snapshot-*")), start=1):
         snapshot = Snapshot(folder)
         tables = {ref.table_id: ref for ref in (_write(mirror, snapshot, name, lsn) for name in snapshot.tables)}
         point = Point(lsn, snapshot.at, f"xr_test_{lsn}_0", datetime.now(UTC), "", tables)
-        gone = dict.fromkeys(set(before.tables) - set(tables)) if before else {}
-        mirror.publish(point, {**tables, **gone}, before.lsn if before else None)
-        mirror.publish_head(Head(1, lsn, lsn + 1, snapshot.at.physical))
-        before = point
+        publish(mirror, point)
     return mirror
 
 
@@ -43,8 +40,7 @@ def _write(mirror: Mirror, snapshot: Snapshot, name: str, lsn: int) -> TableRef:
         [listed.created.logical for listed in live],
         [listed.tombstone for listed in live],
     ]
-    manifest = manifest_path(table.id, lsn, 1)
-    columns = [pa.array(value, field.type) for value, field in zip(values, MANIFEST_SCHEMA, strict=True)]
-    mirror.write_manifest(table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), manifest)
+    columns = [pa.array(value, field.type) for value, field in zip(values, MANIFEST_SCHEMA_1, strict=True)]
+    manifest = write_manifest(mirror, table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA_1), lsn)
     rows, size = sum(listed.stats.rows for listed in live), sum(listed.stats.size for listed in live)
     return TableRef(table.id, table.database, table.name, table.kind, lsn, manifest, len(live), rows, size)

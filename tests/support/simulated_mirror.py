@@ -12,10 +12,11 @@ from emulator.engine.entries import TableEntry
 from emulator.engine.storage import Storage
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column, Kind, Table
-from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path, object_path
+from replication.mirror.layout import MANIFEST_SCHEMA_1, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point, TableRef
+from tests.support.publishing import write_manifest
 
 
 @dataclass
@@ -58,7 +59,9 @@ class SimulatedMirror:
                 content = self.storage.files.read(written.name)
                 assert content is not None
                 self.mirror.store.put(object_path(written.name), [content])
-        columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA)]
+        columns = [
+            pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA_1)
+        ]
         table = Table(
             entry.id,
             entry.logical_id,
@@ -69,6 +72,5 @@ class SimulatedMirror:
             definition.create_sql,
             definition.comment,
         )
-        name = manifest_path(entry.id, lsn, 1)
-        self.mirror.write_manifest(table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), name)
+        name = write_manifest(self.mirror, table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA_1), lsn)
         return TableRef(entry.id, definition.database, definition.name, Kind.TABLE, lsn, name, len(rows), 0, 0)

@@ -18,7 +18,8 @@ from matrixone.upstream.objects import object_list
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session
 from replication.iteration.object_list import deduplicate, diff_objects, read_list, validate
-from replication.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest
+from replication.mirror.layout import LEDGER_SCHEMA
+from replication.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, with_checksums
 from tests.hostile.mutate import mutated, packed, set_number, unpacked
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE
@@ -190,7 +191,7 @@ class ObjectLists:
         assert set(diff.added.column("name").to_pylist()) <= set(alive.column("name").to_pylist())
         assert diff.removed.schema == LISTED_SCHEMA
         for table_id in ids:
-            as_listed(table_id, as_manifest(listed))
+            as_listed(table_id, as_manifest(with_checksums(listed, LEDGER_SCHEMA.empty_table())))
 
     def close(self) -> None:
         pass

@@ -11,12 +11,25 @@ import pyarrow as pa
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind, Table
-from replication.mirror.layout import HEAD, LEDGER_SCHEMA, ledger_path, manifest_path
+from replication.mirror.files import sealed
+from replication.mirror.head import Identity
+from replication.mirror.layout import (
+    HEAD,
+    IDENTITY,
+    LEDGER_SCHEMA,
+    MANIFEST_SCHEMA_1,
+    digest_of,
+    ledger_path,
+    lsn_of_point,
+    manifest_path,
+    point_path,
+)
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import as_listed
-from replication.mirror.points import Head, Point, TableRef
+from replication.mirror.points import Point, TableRef
 from replication.mirror.store import Store, StoredFile
 from tests.hostile.mutate import mutated, mutated_json, packed, set_number, unpacked
+from tests.support.publishing import publish, publish_idle, write_manifest
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE
 
@@ -81,10 +94,10 @@ class ArrowFiles:
         table, objects = _table_and_objects()
         store = MemoryStore()
         mirror = mirror_of(store)
-        mirror.write_manifest(table, objects, "manifests/1/1-1.arrow")
+        write_manifest(mirror, table, objects.cast(MANIFEST_SCHEMA_1), 1)
         names = [f"{number:08x}-0000-0000-0000-000000000000_00000" for number in range(300)]
         columns = [pa.array(names), pa.array(range(300), pa.int64()), pa.array([bytes(32)] * 300, pa.binary(32))]
-        mirror.write_arrow("ledger/1-1.arrow", pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA))
+        mirror.write_ledger(pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA), 1, 1)
         other = pa.BufferOutputStream()
         odd = pa.table(
             {
@@ -110,13 +123,14 @@ class ArrowFiles:
         return bytes((kind,)) + mutated(bytes(data), chance, self._others, gentle=choice < 0.85)
 
     def run(self, data: bytes) -> str:
-        mirror = mirror_of(MemoryStore({"file": data[1:]}))
+        name = manifest_path(1, 1, 1, digest_of(data[1:]))
+        mirror = mirror_of(MemoryStore({name: data[1:]}))
         if data[0]:
-            ledger = mirror.read_arrow("file", LEDGER_SCHEMA)
+            ledger = mirror.files.read_arrow(name, LEDGER_SCHEMA)
             self.decoded_bytes = ledger.nbytes
             ledger.to_pylist()
             return "rows"
-        manifest = mirror.manifest(TableRef(1, "db", "t", Kind.TABLE, 1, "file", 1, 1, 1))
+        manifest = mirror.manifest(TableRef(1, "db", "t", Kind.TABLE, 1, name, 1, 1, 1))
         self.decoded_bytes = manifest.objects.nbytes
         first = "rows"
         try:
@@ -131,8 +145,18 @@ class ArrowFiles:
         pass
 
 
+def _sealed_again(content: bytes) -> bytes:
+    """With the digest that belongs to it, if it is an object at all."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    return sealed(value) if isinstance(value, dict) else content
+
+
 class Points:
-    """An input: head.json, then names and contents of points in turn."""
+    """An input: names and contents of head, identity and points in turn. Mostly with the digests that belong to the
+    contents, so that more than the comparison of these is reached."""
 
     name = "points"
     decoded_bytes = 0
@@ -141,55 +165,79 @@ class Points:
         store = MemoryStore()
         mirror = mirror_of(store)
         tables: dict[int, TableRef] = {}
-        base = None
         for lsn in range(1, 6):
-            changed = TableRef(lsn, "db", f"t{lsn}", Kind.TABLE, lsn, manifest_path(lsn, lsn, 1), 1, 2, 3)
+            changed = TableRef(lsn, "db", f"t{lsn}", Kind.TABLE, lsn, manifest_path(lsn, lsn, 1, "0" * 16), 1, 2, 3)
             tables[lsn] = changed
             at = datetime(2026, 1, 1, 0, lsn, tzinfo=UTC)
-            mirror.publish(
-                Point(lsn, Timestamp(10**18 + lsn), f"xr_{lsn}", at, ledger_path(lsn, 1), dict(tables)),
-                {lsn: changed, lsn + 9: None},
-                base,
-            )
-            base = lsn
-        mirror.publish_head(Head(oldest_point=1, newest_point=5, iteration_lsn=7, watermark=10**18 + 9))
+            ledger = ledger_path(lsn, 1, "0" * 16)
+            point = Point(lsn, Timestamp(10**18 + lsn), f"xr_{lsn}", at, ledger, dict(tables))
+            publish(mirror, point, {lsn: changed, lsn + 9: None})
+        publish_idle(mirror, 7, 10**18 + 9)
+        mirror.write_identity(Identity("4f2c", "shop", "0a1b2c3d"))
         self._files = store.files
+        self._order = [*sorted(name for name in store.files if name.startswith("points/")), HEAD, IDENTITY]
 
     def make(self, chance: random.Random) -> bytes:
-        files = dict(self._files)
-        for _ in range(chance.choice((1, 1, 2))):
-            name = chance.choice([HEAD, *files])
-            content = files.get(name, b"{}")
-            choice = chance.random()
-            if choice < 0.75:
-                try:
-                    content = json.dumps(mutated_json(json.loads(content), chance)).encode()
-                except (ValueError, RecursionError):
-                    content = b"{}"
-            elif choice < 0.85:
-                value: Any = json.loads(self._files[name])
-                if isinstance(value, dict) and "base" in value:
-                    value["base"] = chance.choice((1, 2, 3, 4, 5, 6, -1, 0, True, 4.0))
-                content = json.dumps(value).encode()
-            elif choice < 0.9:
-                content = chance.choice(
-                    (b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000, b"", b"null", b'{"format": NaN}')
-                )
-            else:
-                content = mutated(content, chance)
-            files[name] = content
+        chosen = chance.choices(self._order, k=chance.choice((1, 1, 2)))
+        belongs = chance.random() < 0.9  # the digests
+        files: dict[str, bytes] = {}
+        renamed: dict[str, str] = {}
+        for name in self._order:  # a point after those that it names
+            content = self._files[name]
+            for old, new in renamed.items():
+                content = content.replace(old.encode(), new.encode())
+            if name in chosen:
+                content = self._mutated(content, chance)
+            if belongs and name.startswith("points/"):
+                renamed[name] = point_path(lsn_of_point(name) or 0, digest_of(content))
+            elif belongs:
+                content = _sealed_again(content)
+            files[renamed.get(name, name)] = content
         if chance.random() < 0.1:
             files.pop(chance.choice(list(files)))
         if chance.random() < 0.1:
-            files[f"points/{chance.choice(('x', '٣', '9' * 25, '-1', ''))}.json"] = files.get(
-                "points/000000000002.json", b""
-            )
+            files[f"points/{chance.choice(('x', '٣', '9' * 25, '-1', ''))}.json"] = chance.choice([*files.values()])
         return packed([part for name, content in files.items() for part in (name.encode(), content)])
+
+    def _mutated(self, content: bytes, chance: random.Random) -> bytes:
+        choice = chance.random()
+        if choice < 0.65:
+            try:
+                return json.dumps(mutated_json(json.loads(content), chance)).encode()
+            except (ValueError, RecursionError):
+                return b"{}"
+        if choice < 0.85:
+            value: Any = json.loads(content)
+            for key in ("earlier", "complete", "point", "oldest_point", "newest_point", "format"):
+                if isinstance(value, dict) and key in value and chance.random() < 0.4:
+                    other = json.loads(self._files[chance.choice(self._order[:-1])])
+                    odd = (
+                        1,
+                        2,
+                        6,
+                        -1,
+                        True,
+                        4.0,
+                        "",
+                        [],
+                        [["points/000000000009.json", 7]],
+                        [[self._order[0], 10**18]],
+                    )
+                    value[key] = chance.choice((*odd, other.get(key)))
+            return json.dumps(value).encode()
+        if choice < 0.9:
+            return chance.choice((b"[" * 100_000, b'{"a":' * 50_000, b"9" * 10_000, b"", b"null", b'{"format": NaN}'))
+        return mutated(content, chance)
 
     def run(self, data: bytes) -> str:
         parts = unpacked(data)
         mirror = mirror_of(MemoryStore({parts[at].decode(): parts[at + 1] for at in range(0, len(parts), 2)}))
         first = "rows"
+        try:
+            hash(mirror.identity())
+            mirror.points()
+        except CcprError as error:
+            first = error.code
         for at in (None, 3, 6, 10**18 + 3, datetime(2001, 9, 9, 1, 46, 40, 1, tzinfo=UTC), 10**18 + 2):
             try:
                 point = mirror.point(at)

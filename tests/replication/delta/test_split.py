@@ -24,11 +24,12 @@ from replication.delta.delta import TableAt, table_delta
 from replication.delta.keys import RowKey, TableWithoutKey
 from replication.delta.split import DeltaPart, DeltaShape, joined, run_split
 from replication.errors import MirrorDamaged
-from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path, object_path
+from replication.mirror.layout import MANIFEST_SCHEMA_1, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import TableRef
 from tests.support.delta_truth import together
+from tests.support.publishing import write_manifest
 from tests.support.spark_fixtures import RecordedMirror
 
 INT, TEXT = SqlType(types.INT32, 32, -1), SqlType(types.VARCHAR, 10, 0)
@@ -97,9 +98,11 @@ class Scene:
 
     def point(self, *objects: bytes, tombstones: Iterable[bytes] = (), table: Table | None = None) -> None:
         rows = [(stats, 1, 0, False) for stats in objects] + [(stats, 1, 0, True) for stats in tombstones]
-        columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA)]
-        name = manifest_path(1, len(self.refs), 1)
-        self.mirror.write_manifest(table or self.table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), name)
+        columns = [
+            pa.array([row[number] for row in rows], field.type) for number, field in enumerate(MANIFEST_SCHEMA_1)
+        ]
+        objects = pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA_1)
+        name = write_manifest(self.mirror, table or self.table, objects, len(self.refs))
         self.refs.append(TableRef(1, "db", "t", Kind.TABLE, len(self.refs), name, len(rows), 0, 0))
 
     def delta(self, **options: Any) -> tuple[list[Row], list[Row]]:

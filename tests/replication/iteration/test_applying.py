@@ -8,10 +8,10 @@ import pytest
 from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
 from replication.iteration.applying import holds_later_rows, write_table
-from replication.mirror.layout import MANIFEST_SCHEMA, object_path
+from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import as_listed
+from replication.mirror.object_rows import as_listed, with_checksums
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.replication.values import a_table
 
@@ -40,5 +40,6 @@ def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: boo
     mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
     rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
     table = a_table(1, "t")
-    point = write_table(mirror, 0, 1, table, as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA)))
+    listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
+    point = write_table(mirror, 0, 1, table, with_checksums(listed, LEDGER_SCHEMA.empty_table()))
     assert holds_later_rows(mirror, point, LAST, NOW) is later

@@ -8,7 +8,8 @@ import pytest
 from matrixone.upstream.retry import BACK_OFF
 from replication.errors import StateUnreadable
 from replication.iteration.due import due_at
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.log_rows import LogRow
 from replication.state.states import IterationState
 from tests.replication.values import a_subscription

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from replication.iteration.lag import Lag, LagMeter, clock_skew, taken_at
-from replication.state.context import Context, SnapshotRef
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 
 NOON = 1_000_000.0
 TAKEN = SnapshotRef("xr_a_0_0", 0, 0, physical=round((NOON - 0.2) * 1e9), taken_at=NOON)

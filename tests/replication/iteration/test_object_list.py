@@ -21,7 +21,8 @@ from replication.iteration.object_list import (
     read_list,
     validate,
 )
-from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest
+from replication.mirror.layout import LEDGER_SCHEMA
+from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, with_checksums
 
 NAMES = {"db": {"t": 1, "u": 2, "out_of_scope": None}}
 AT = Timestamp(1000)
@@ -170,8 +171,9 @@ def test_a_full_list_shows_what_is_gone() -> None:
 
 def test_a_manifest_keeps_what_a_list_said() -> None:
     rows = listed([live(1, appendable=True), ("db", "t", stats_of(2), 11, None, True)])
-    assert as_listed(1, as_manifest(rows)) == rows
-    assert as_listed(1, as_manifest(LISTED_SCHEMA.empty_table())).num_rows == 0
+    nothing = LEDGER_SCHEMA.empty_table()
+    assert as_listed(1, as_manifest(with_checksums(rows, nothing))) == rows
+    assert as_listed(1, as_manifest(with_checksums(LISTED_SCHEMA.empty_table(), nothing))).num_rows == 0
 
 
 def apply(known: pa.Table, diff: ObjectDiff) -> set[tuple[int, int]]:

@@ -14,7 +14,7 @@ from replication.iteration.plan import Plan, make_plan
 from replication.iteration.results import Listed
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from replication.schema.table_changes import diff_catalogs
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 from replication.state.settings import Settings
 from tests.replication.values import a_subscription, a_table
 

@@ -15,7 +15,7 @@ from replication.iteration.steps import Step, step_under_way
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from replication.state.context import SnapshotRef
+from replication.snapshot_ref import SnapshotRef
 
 REF = SnapshotRef("xr_abc_4_1", 4, 1, physical=1000)
 FAILURE = Failure("OBJECT_GONE", "it is gone", "object x", "look")

@@ -16,11 +16,12 @@ from matrixone.objects.timestamp import Timestamp
 from replication.iteration.applying import write_table
 from replication.maintenance import retention
 from replication.maintenance.retention import GRACE_SECONDS, Retention, Swept
-from replication.mirror.layout import LEDGER_SCHEMA, ledger_path, object_path
+from replication.mirror.head import Head
+from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from replication.mirror.points import Head, LaggingTable, Point, TableRef
+from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_checksums
+from replication.mirror.points import LaggingTable, Point
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.ledger import Ledger
@@ -86,14 +87,18 @@ class Replica:
         copied = pa.table(
             [list(map(name_of, numbers)), [6] * len(numbers), [bytes(32)] * len(numbers)], schema=LEDGER_SCHEMA
         )
-        path = ledger_path(self.lsn, 1) if numbers else ""
-        if path:
-            self.mirror.write_arrow(path, copied)
+        path = self.mirror.write_ledger(copied, self.lsn, 1) if numbers else ""
         points = []
         for table_id, objects in changed.items():
             table = a_table(table_id, f"t{table_id}")
             points.append(
-                write_table(self.mirror, self.lsn, 1, table, rows_of({(table_id, number) for number in objects}))
+                write_table(
+                    self.mirror,
+                    self.lsn,
+                    1,
+                    table,
+                    with_checksums(rows_of({(table_id, number) for number in objects}), copied),
+                )
             )
         points += [TablePoint(self.tables[table_id].table, None, self.lsn) for table_id in gone]
         at = Timestamp(1_795_000_000_000_000_000 + self.lsn)
@@ -101,35 +106,28 @@ class Replica:
             table_id: LaggingTable("db", f"t{table_id}", max(self.contents, default=None))
             for table_id in behind & self.tables.keys() - gone
         }
+        tables = {**self.tables, **{point.table.id: point for point in points}}
+        refs = {table_id: shown.ref for table_id, shown in tables.items() if shown.ref is not None}
+        point = Point(self.lsn, at, f"xr_{self.lsn}", self.now, path, refs)
+        changed = {shown.table.id: shown.ref for shown in points}
+        file = self.mirror.write_point(point, changed, self.history.files())
         with transaction(self.engine) as connection:
             self.ledger.record(
                 connection, self.lsn, copied, ObjectDiff(rows_of(added), rows_of(removed)), wanted.keys(), gone
             )
             self.quarantine.write_behind(connection, self.lsn, late)
             self.history.write(
-                connection, GlobalPoint(self.lsn, at, f"xr_{self.lsn}", self.now, path, len(points), 0, 0), points
+                connection, GlobalPoint(self.lsn, at, f"xr_{self.lsn}", self.now, path, len(points), 0, 0, file), points
             )
-        self.tables = {
-            key: value
-            for key, value in (self.tables | {p.table.id: p for p in points}).items()
-            if value.ref is not None
-        }
-        refs: dict[int, TableRef] = {
-            table_id: point.ref for table_id, point in self.tables.items() if point.ref is not None
-        }
-        base = max((lsn for lsn in self.contents if lsn not in self.dropped), default=None)
-        self.mirror.publish(
-            Point(self.lsn, at, f"xr_{self.lsn}", self.now, path, refs),
-            {point.table.id: point.ref for point in points},
-            base,
-        )
+        self.tables = {table_id: shown for table_id, shown in tables.items() if shown.ref is not None}
         self.objects, self.contents[self.lsn], self.committed[self.lsn] = wanted, dict(wanted), self.now
         self.lsn += 1
         self.publish_head()
 
     def publish_head(self) -> None:
         kept = [point.lsn for point in self.history.global_points()]
-        self.mirror.publish_head(Head(min(kept), max(kept), self.lsn, 1_795_000_000_000_000_000 + self.lsn))
+        file = self.history.files()[0].path
+        self.mirror.publish_head(Head(min(kept), max(kept), self.lsn, 1_795_000_000_000_000_000 + self.lsn, file))
 
     def sweep(self, rule: Retention, needed: list[int]) -> Swept:
         with patch.object(retention, "needed_points", lambda *_: needed):

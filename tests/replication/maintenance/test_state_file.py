@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 
 from replication.errors import BadStateFile, StateFileNewer, SubscriptionMissing
 from replication.maintenance.state_file import LARGEST_BYTES, export_state, import_state, owner_columns, read_state
-from replication.state.context import Context, SnapshotRef
+from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.history import PointHistory
 from replication.state.ledger import Ledger
@@ -22,6 +26,7 @@ from replication.state.tables import garbage, objects, points, references, table
 from tests.replication.values import NOW, a_subscription, a_table
 
 UPSTREAM = "mysql://sys#dump:sealed@127.0.0.1:6001"
+NO_MIRROR = Mirror(LocalStore(Path("does-not-exist")))
 NAMES = [f"00000000-0000-4000-8000-00000000000{number}_00001" for number in range(3)]
 
 
@@ -151,7 +156,7 @@ def test_a_changed_document_is_refused_or_can_be_used(document: Any) -> None:
     engine = open_database("sqlite://")
     try:
         state = read_state(content)
-        row = import_state(engine, state, "other", UPSTREAM, NOW)
+        row = import_state(engine, state, "other", UPSTREAM, NOW, NO_MIRROR)
     except (BadStateFile, StateFileNewer):
         with pytest.raises(SubscriptionMissing):
             export_state(engine, "other", NOW)
@@ -180,7 +185,7 @@ def test_what_is_no_document_is_refused(content: bytes) -> None:
 
 def test_the_unchanged_document_is_read_back_whole() -> None:
     engine = open_database("sqlite://")
-    import_state(engine, read_state(json.dumps(DOCUMENT).encode()), "sub", UPSTREAM, NOW)
+    import_state(engine, read_state(json.dumps(DOCUMENT).encode()), "sub", UPSTREAM, NOW, NO_MIRROR)
     again = export_state(engine, "sub", NOW)
     assert again["tables"] == DOCUMENT["tables"]
     differing = {key for key, value in again["subscription"].items() if DOCUMENT["subscription"][key] != value}

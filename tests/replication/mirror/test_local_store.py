@@ -80,20 +80,20 @@ def test_no_name_appears_before_its_file_is_on_the_disk(
 ) -> None:
     synced: set[int] = set()
     placed: list[str] = []
-    rename, fsync = Path.rename, os.fsync
+    link, fsync = os.link, os.fsync
 
     def note(descriptor: int) -> None:
         fsync(descriptor)
         synced.add(os.fstat(descriptor).st_ino)
 
-    def place(self: Path, target: Path) -> Path:
-        assert self.stat().st_ino in synced
-        assert self.stat().st_size == 5
-        placed.append(rename(self, target).name)
-        return target
+    def place(source: Path, target: Path) -> None:
+        assert source.stat().st_ino in synced
+        assert source.stat().st_size == 5
+        link(source, target)
+        placed.append(target.name)
 
     monkeypatch.setattr(os, "fsync", note)
-    monkeypatch.setattr(Path, "rename", place)
+    monkeypatch.setattr(os, "link", place)
     if together:
         store.put_together([("objects/a", b"12345"), ("objects/b", b"67890")])
     else:

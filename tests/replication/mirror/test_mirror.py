@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,18 +14,21 @@ from hypothesis import strategies as st
 
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
-from replication.mirror.layout import MANIFEST_SCHEMA, manifest_path
+from replication.mirror.layout import MANIFEST_SCHEMA, digest_of, manifest_path, point_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror, choose_columns
-from replication.mirror.points import Head, Point, TableRef, parse_at
+from replication.mirror.points import Point, TableRef, parse_at
 from tests.replication.values import NOW, a_table
+from tests.support.publishing import publish, publish_idle
 
 START = 1_795_000_000_000_000_000  # nanoseconds: real times are beyond the range of lsns
 
 
 def a_ref(table_id: int, lsn: int) -> TableRef:
     table = a_table(table_id, f"t{table_id}")
-    return TableRef(table_id, table.database, table.name, table.kind, lsn, manifest_path(table_id, lsn, 1), 1, 2, 3)
+    return TableRef(
+        table_id, table.database, table.name, table.kind, lsn, manifest_path(table_id, lsn, 1, "0" * 16), 1, 2, 3
+    )
 
 
 def publish_all(mirror: Mirror, history: list[dict[int, bool] | None]) -> dict[int, dict[int, TableRef]]:
@@ -32,17 +36,15 @@ def publish_all(mirror: Mirror, history: list[dict[int, bool] | None]) -> dict[i
     at each point."""
     tables: dict[int, TableRef] = {}
     states: dict[int, dict[int, TableRef]] = {}
-    base = None
     for lsn, changes in enumerate(history):
         if changes is not None:
             changed = {table_id: a_ref(table_id, lsn) if stays else None for table_id, stays in changes.items()}
             tables = {key: ref for key, ref in {**tables, **changed}.items() if ref is not None}
             point = Point(lsn, Timestamp(START + lsn), f"xr_a_{lsn}_0", NOW + timedelta(seconds=lsn), "", dict(tables))
-            mirror.publish(point, changed, base)
-            base = lsn
+            publish(mirror, point, changed)
             states[lsn] = dict(tables)
-        if base is not None:
-            mirror.publish_head(Head(min(states), base, lsn + 1, START + lsn))
+        elif states:
+            publish_idle(mirror, lsn + 1, START + lsn)
     return states
 
 
@@ -78,7 +80,8 @@ def test_an_empty_mirror_says_what_to_do(tmp_path: Path) -> None:
 def test_a_point_beside_the_head_is_not_readable_yet(tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
     publish_all(mirror, [{1: True}])
-    mirror.publish(Point(1, Timestamp(START + 1), "s", NOW, "", {}), {1: None}, 0)  # a crash came before the head
+    point = Point(1, Timestamp(START + 1), "s", NOW, "", {})
+    mirror.write_point(point, {1: None}, list(mirror.point_files().all()))  # a crash came before the head
     assert mirror.point().lsn == 0
     with pytest.raises(PointNotReached):
         mirror.point(1)
@@ -88,7 +91,10 @@ def test_a_point_beside_the_head_is_not_readable_yet(tmp_path: Path) -> None:
 def test_a_damaged_point_is_a_typed_error(content: bytes, tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
     publish_all(mirror, [{1: True}])
-    (tmp_path / "points" / "000000000000.json").write_bytes(content)
+    path, head = point_path(0, digest_of(content)), mirror.published_head()
+    (tmp_path / path).write_bytes(content)
+    assert head is not None
+    mirror.publish_head(replace(head, point=path))
     with pytest.raises(MirrorDamaged):
         mirror.point()
 
@@ -96,8 +102,8 @@ def test_a_damaged_point_is_a_typed_error(content: bytes, tmp_path: Path) -> Non
 def test_a_manifest_carries_its_table(tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
     table = a_table(7, "weird é.name", columns="abc")
-    mirror.write_manifest(table, MANIFEST_SCHEMA.empty_table(), "manifests/7/0-1.arrow")
-    ref = TableRef(7, table.database, table.name, table.kind, 0, "manifests/7/0-1.arrow", 0, 0, 0)
+    path = mirror.write_manifest(table, MANIFEST_SCHEMA.empty_table(), 0, 1)
+    ref = TableRef(7, table.database, table.name, table.kind, 0, path, 0, 0, 0)
     assert mirror.manifest(ref).table == table
     assert mirror.manifest(ref).listed_objects() == []
 
@@ -111,8 +117,11 @@ def test_a_damaged_manifest_is_a_typed_error(tmp_path: Path) -> None:
 
 def test_points_are_json_that_others_can_read(tmp_path: Path) -> None:
     publish_all(Mirror(LocalStore(tmp_path)), [{1: True}, {2: True}])
-    full, delta = (json.loads((tmp_path / "points" / f"{lsn:012}.json").read_text()) for lsn in (0, 1))
-    assert (full["base"], delta["base"], list(delta["tables"])) == (None, 0, ["2"])
+    files = sorted((tmp_path / "points").iterdir())
+    full, delta = (json.loads(file.read_text()) for file in files)
+    assert (full["complete"], full["earlier"]) == (True, [])
+    assert (delta["complete"], delta["earlier"]) == (False, [[f"points/{files[0].name}", START]])
+    assert list(delta["tables"]) == ["2"]
 
 
 def test_columns_are_chosen_by_name_and_unknown_ones_are_an_error() -> None:
@@ -136,10 +145,7 @@ def test_a_time_without_a_zone_is_one_of_utc_wherever_the_reader_is(tmp_path: Pa
     mirror = Mirror(LocalStore(tmp_path))
     first, hour = 1_795_000_000_000_000_000, 3_600_000_000_000
     for lsn in range(4):
-        mirror.publish(
-            Point(lsn, Timestamp(first + lsn * hour), f"xr_a_{lsn}_0", NOW, "", {}), {}, lsn - 1 if lsn else None
-        )
-    mirror.publish_head(Head(0, 3, 4, first + 3 * hour))
+        publish(mirror, Point(lsn, Timestamp(first + lsn * hour), f"xr_a_{lsn}_0", NOW, "", {}))
     at = datetime.fromtimestamp(first / 1e9, UTC) + timedelta(hours=2, microseconds=1)
     assert mirror.point(at).lsn == 2
     assert mirror.point(at.astimezone(timezone(timedelta(hours=-5)))).lsn == 2
@@ -151,8 +157,7 @@ def test_a_datetime_finds_the_point_of_its_microsecond_though_it_has_no_nanoseco
     mirror = Mirror(LocalStore(tmp_path))
     times = (1_795_000_000_000_000_789, 1_795_000_000_000_005_001)
     for lsn, at in enumerate(times):
-        mirror.publish(Point(lsn, Timestamp(at), f"xr_a_{lsn}_0", NOW, "", {}), {}, lsn - 1 if lsn else None)
-    mirror.publish_head(Head(0, 1, 2, times[-1]))
+        publish(mirror, Point(lsn, Timestamp(at), f"xr_a_{lsn}_0", NOW, "", {}))
     micro = timedelta(microseconds=1)
     first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=times[0] // 1000)
     assert [mirror.point(first + count * micro).lsn for count in (0, 4, 5)] == [0, 0, 1]

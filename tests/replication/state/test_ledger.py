@@ -42,21 +42,21 @@ def test_an_object_is_garbage_when_its_last_reference_has_ended(ledger: Ledger) 
     record(ledger, 0, [(1, "a"), (1, "b"), (2, "a"), (3, "c"), (99, "d")])
     record(ledger, 1, removed=[(1, "a"), (1, "b")])
     record(ledger, 2, added=[(1, "b")], removed=[(2, "a")], gone=[3])
-    assert ledger.references_to("a") == [Reference(1, 0, 1), Reference(2, 0, 2)]
-    assert ledger.references_to("b") == [Reference(1, 0, 1), Reference(1, 2, None)]
-    assert ledger.references_to("c") == [Reference(3, 0, 2)]
+    assert ledger.references_to("a") == [Reference("a", 1, 0, 1), Reference("a", 2, 0, 2)]
+    assert ledger.references_to("b") == [Reference("b", 1, 0, 1), Reference("b", 1, 2, None)]
+    assert ledger.references_to("c") == [Reference("c", 3, 0, 2)]
     assert ledger.references_to("d") == [], "the mirror does not keep the objects of that table"
     with transaction(ledger.engine) as connection:
         assert ledger.end_references(connection, 1) == []
         assert ledger.end_references(connection, 2) == ["a", "c"]
-    assert ledger.references_to("b") == [Reference(1, 2, None)]
+    assert ledger.references_to("b") == [Reference("b", 1, 2, None)]
 
 
 def test_more_objects_than_one_statement_has_names(ledger: Ledger) -> None:
     names = [f"{number:05}" for number in range(1203)]
     record(ledger, 0, [(table_id, name) for table_id in (1, 2) for name in names])
     record(ledger, 1, removed=[(1, name) for name in names], gone=[2])
-    assert ledger.references_to(names[-1]) == [Reference(1, 0, 1), Reference(2, 0, 1)]
+    assert ledger.references_to(names[-1]) == [Reference(names[-1], 1, 0, 1), Reference(names[-1], 2, 0, 1)]
     assert [entry.name for entry in ledger.stored_objects()] == names
     assert ledger.look_up([*names, "unknown"]) == {name: LedgerEntry(name, 7, SUM) for name in names}
     assert ledger.stored_bytes() == 7 * len(names)
@@ -94,7 +94,7 @@ def test_subscriptions_do_not_see_each_other(ledger: Ledger) -> None:
     with transaction(ledger.engine) as connection:
         assert ledger.end_references(connection, 1) == ["a"]
     ledger.forget("objects/a")
-    assert other.references_to("a") == [Reference(1, 0, None)]
+    assert other.references_to("a") == [Reference("a", 1, 0, None)]
     assert [entry.name for entry in other.stored_objects()] == ["a"]
     with sa.Connection(ledger.engine) as connection:
         assert connection.scalar(sa.text("SELECT count(*) FROM ccpr_objects")) == 1

@@ -1,0 +1,53 @@
+"""A snapshot of ours upstream, as a value."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import integer_of, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """One of our snapshots upstream. Its name is stored before it is created, so a crash leaves no unknown snapshot.
+
+    Attributes
+    ----------
+    name : ``xr_<uid>_<lsn>_<attempt>_<random>``; the random part keeps a history that was lost and the one that
+        replaces it apart.
+    lsn, attempt : the iteration, and how many names it had used before.
+    physical : its time on the upstream's clock in nanoseconds, None until it was read.
+    taken_at : when it was created, in seconds since 1970 on our clock. `taken_at - physical` is the offset of the two
+        clocks (decision two-clocks).
+    """
+
+    name: str
+    lsn: int
+    attempt: int
+    physical: int | None = None
+    taken_at: float | None = None
+
+    @property
+    def at(self) -> Timestamp:
+        if self.physical is None:
+            raise ValueError(f"the time of snapshot {self.name} has not been read")
+        return Timestamp(self.physical)
+
+    @property
+    def work(self) -> str:
+        """The folder of the iteration's intermediate results."""
+        parts = self.name.split("_", 4)
+        return "-".join([f"work/{self.lsn}-{self.attempt}", *parts[4:]])
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "SnapshotRef":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        physical, taken_at = value.get("physical"), value.get("taken_at")
+        if taken_at is not None and (not isinstance(taken_at, int | float) or isinstance(taken_at, bool)):
+            raise TypeError("taken_at is not a number")
+        at = None if physical is None else integer_of(physical)
+        return cls(text_of(value["name"]), integer_of(value["lsn"]), integer_of(value["attempt"]), at, taken_at)

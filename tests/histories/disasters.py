@@ -1,0 +1,253 @@
+"""A state machine of what befalls a replica: two executors, iterations that bring something, nothing, or are killed at
+any step, copies of the catalog database and of the mirror that are restored later, lost mirrors, and a target.
+
+After every step each read equals the source at its point, or ends with an error that says what to do. What the errors
+say is done, too: it has to lead back to a replica that goes on.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from emulator.simulated_upstream import SimulatedUpstream
+from matrixone.errors import CcprError
+from matrixone.upstream.errors import SnapshotGone, StaleRead
+from replication.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing
+from replication.iteration.copying import copy_in_process
+from replication.iteration.iteration import Iteration
+from replication.iteration.options import IterationOptions
+from replication.maintenance.adopt import adopt
+from replication.mirror.local_store import LocalStore
+from replication.mirror.mirror import Mirror
+from replication.service.workspace import Workspace
+from replication.state.subscription import Subscription
+from tests.histories.history import DATABASE, History
+from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
+
+STEPS: tuple[Callable[[Iteration], object], ...] = (
+    Iteration.take_snapshot,
+    Iteration.diff_catalog,
+    Iteration.diff_objects,
+    lambda iteration: iteration.copy_objects(copy_in_process),
+    Iteration.apply,
+)
+# Where the last step is killed: before the commit, between commit and head, after the head.
+BEFORE_COMMIT, BEFORE_HEAD, AFTER_HEAD = "commit_row", "publish_head", "sweep"
+WAYS_OUT = {MirrorAhead: "adopt", MirrorBehind: "adopt", MirrorForeign: "adopt", MirrorMissing: "--mirror"}
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+class Overtaken(Exception):
+    """Its lease is another's now."""
+
+
+class Disasters(RuleBasedStateMachine):
+    """One history, replicated into a folder of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="disasters-"))
+        self.databases: list[Path] = []
+        self.mirrors: list[Path] = []
+        self.disagreement: MirrorDisagrees | None = None
+
+    @initialize(seed=st.integers(1, 10**6))
+    def begin(self, seed: int) -> None:
+        self.history = History(seed)
+        self.emulator = SimulatedUpstream(self.history.storage)
+        self.emulator.start()
+        publisher = (self.history.account, self.history.storage.accounts[self.history.account])
+        subscribed(self.emulator.port, self.folder, DATABASE, publisher=publisher).close()
+        self.place = self.folder / "home" / "mirrors" / NAME
+
+    def teardown(self) -> None:
+        if hasattr(self, "emulator"):
+            self.emulator.stop()
+        shutil.rmtree(self.folder)
+
+    # ---- what the upstream does
+
+    @rule(count=st.integers(1, 9))
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self.history.step()
+
+    # ---- iterations
+
+    @rule()
+    def iterate(self) -> None:
+        """A whole one, or an error that names a way out."""
+        with self.way_out(), closing(self.workspace()) as workspace:
+            self.run(workspace)
+            self.disagreement = None
+
+    @rule(done=st.integers(0, len(STEPS) - 1), at=st.sampled_from((None, BEFORE_COMMIT, BEFORE_HEAD, AFTER_HEAD)))
+    def killed(self, done: int, at: str | None) -> None:
+        """After so many steps, or in the middle of the last."""
+        with (
+            suppress(Killed),
+            self.way_out(),
+            closing(self.workspace()) as workspace,
+            workspace.iteration(NAME, self.options(resync=True)) as iteration,
+        ):
+            for step in STEPS[:done] if at is None else STEPS[:-1]:
+                step(iteration)
+            if at is not None:
+                with patch.object(owner_of(iteration, at), at, side_effect=Killed):
+                    iteration.apply()
+            raise Killed
+
+    @rule(done=st.integers(1, len(STEPS) - 1))
+    def overtaken(self, done: int) -> None:
+        """An executor whose lease ran out does not notice, and goes on after its successor has ended the iteration."""
+        with (
+            self.way_out(),
+            closing(self.workspace()) as one,
+            closing(self.workspace(ahead=3600)) as other,
+            suppress(Overtaken),
+            one.iteration(NAME, self.options(resync=True)) as old,
+        ):
+            old._lease._ended.set()  # nothing renews it
+            for step in STEPS[:done]:
+                step(old)
+            self.run(other)
+            self.disagreement = None
+            with suppress(CcprError):
+                for step in STEPS[done:]:
+                    step(old)
+                raise AssertionError("it could go on after its successor")
+            raise Overtaken
+
+    # ---- copies
+
+    @rule()
+    def copy_database(self) -> None:
+        copy = self.folder / f"catalog-{len(self.databases)}.db"
+        with closing(sqlite3.connect(self.catalog)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        self.databases.append(copy)
+
+    @precondition(lambda self: self.databases)
+    @rule(age=st.integers(0, 9))
+    def restore_database(self, age: int) -> None:
+        for path in self.catalog.parent.glob("catalog.db*"):
+            path.unlink()
+        shutil.copy(self.databases[-1 - age % len(self.databases)], self.catalog)
+
+    @precondition(lambda self: self.place.exists())
+    @rule()
+    def copy_mirror(self) -> None:
+        copy = self.folder / f"mirror-{len(self.mirrors)}"
+        shutil.copytree(self.place, copy)
+        self.mirrors.append(copy)
+
+    @precondition(lambda self: self.mirrors)
+    @rule(age=st.integers(0, 9))
+    def restore_mirror(self, age: int) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.copytree(self.mirrors[-1 - age % len(self.mirrors)], self.place)
+
+    @precondition(lambda self: self.mirrors)
+    @rule()
+    def lose_mirror(self) -> None:
+        """Its disk is not mounted."""
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    # ---- the way out
+
+    @precondition(lambda self: isinstance(self.disagreement, (MirrorAhead, MirrorBehind, MirrorForeign)))
+    @rule()
+    def adopt_and_go_on(self) -> None:
+        with closing(self.workspace()) as workspace:
+            try:
+                with workspace.lease(NAME) as lease:
+                    adopt(lease, workspace.mirror_of(Subscription.from_row(lease.claim.row)))
+            except MirrorMissing:
+                assert not self.place.exists()
+                return
+            self.run(workspace)
+        self.disagreement = None
+
+    # ---- what holds at any time
+
+    @invariant()
+    def a_reader_without_a_database_sees_what_was_there(self) -> None:
+        if not hasattr(self, "place") or not self.place.exists():
+            return
+        self.compare(Mirror(LocalStore(self.place)))
+
+    @invariant()
+    def a_reader_with_the_database_does_too_or_gets_an_error(self) -> None:
+        if not hasattr(self, "place"):
+            return
+        with closing(self.workspace()) as workspace:
+            try:
+                mirror = workspace.mirror(NAME)
+            except MirrorDisagrees as error:
+                check_way_out(error)
+                return
+            self.compare(mirror)
+
+    def compare(self, mirror: Mirror) -> None:
+        with closing(self.workspace()) as workspace:
+            replica = Replica(self.history, self.emulator, workspace)
+            with patch.object(Workspace, "mirror", lambda *_: mirror):
+                for point in mirror.points():
+                    replica.assert_equal(point.lsn, point.at, read_mirror)
+
+    # ---- parts
+
+    @property
+    def catalog(self) -> Path:
+        return self.folder / "home" / "catalog.db"
+
+    def workspace(self, ahead: float = 0.0) -> Workspace:
+        return Workspace(self.folder / "home", clock=lambda: time.time() + ahead)
+
+    def options(self, *, resync: bool) -> IterationOptions:
+        return IterationOptions(allow_resync=resync, timeouts=ORDINARY)
+
+    def run(self, workspace: Workspace) -> None:
+        """With a full list where the base is gone, as a person would allow it."""
+        for resync in (False, True):
+            try:
+                with workspace.iteration(NAME, self.options(resync=resync)) as iteration:
+                    for step in STEPS:
+                        step(iteration)
+                    return
+            except (SnapshotGone, StaleRead):
+                assert not resync
+
+    @contextmanager
+    def way_out(self) -> Iterator[None]:
+        """The block may find that mirror and database do not belong together; nothing else."""
+        try:
+            yield
+        except MirrorDisagrees as error:
+            check_way_out(error)
+            self.disagreement = error
+        except CcprError as error:
+            error.add_note(f"in {self.folder}")
+            raise
+
+
+def check_way_out(error: MirrorDisagrees) -> None:
+    assert WAYS_OUT[type(error)] in error.remedy
+
+
+def owner_of(iteration: Iteration, method: str) -> object:
+    """Whose method it is."""
+    return {BEFORE_COMMIT: iteration._lease.log, BEFORE_HEAD: iteration.mirror, AFTER_HEAD: iteration._committer}[
+        method
+    ]
