@@ -50,6 +50,8 @@ def verify(
             f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
             markup=False,
         )
+        if found.strays:
+            out.print(f"{counted(found.strays, 'file')} that nothing names will be deleted", markup=False)
         cells = [
             (damage.path, damage.reason, "repaired" if damage.repaired else _affected(damage))
             for damage in found.damages

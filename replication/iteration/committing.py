@@ -140,7 +140,7 @@ class PointCommitter:
             self.quarantine.write(connection, lsn, now, result.failed)
             # What was copied for a table that failed is kept for the next attempt, and deleted some time after the
             # last.
-            self.ledger.schedule_strays(connection, strays, round(now.timestamp()) + GRACE_SECONDS)
+            self.ledger.schedule_strays(connection, strays, ref.at.physical // 10**9 + GRACE_SECONDS)
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
@@ -203,17 +203,21 @@ class PointCommitter:
         """See `replication.state.publishing`."""
         publish_pending(self._log, self._lease.claim.name, self._mirror, self._lease.claim)
 
-    def sweep(self, settings: Settings, grace_seconds: int = GRACE_SECONDS) -> Swept:
-        """Expire points that need not stay, delete files that no point has named for the time of grace."""
+    def sweep(
+        self, settings: Settings, age_seconds: float, grace_seconds: int = GRACE_SECONDS, *, strays: bool = False
+    ) -> Swept:
+        """Expire points that need not stay, delete files that no point has named for the time of grace. For
+        `age_seconds` and `strays` see `retention.sweep`."""
         swept = sweep(
             self.history,
             self.ledger,
             self.quarantine,
             self._mirror,
             Retention(settings.retain, settings.retain_for),
-            self._clock(),
+            age_seconds,
             confirm=self._lease.confirm,
             grace_seconds=grace_seconds,
+            strays=strays,
         )
         if swept.points_dropped:
             self.publish_pending()

@@ -334,7 +334,7 @@ class Iteration:
     def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
-        context = self._context.committed()
+        attempts, context = self._context.attempts, self._context.committed()
         self._committer.commit(ref, context, self._last, result)
         self._context = context
         self._running = False
@@ -342,7 +342,7 @@ class Iteration:
         self._enter(Step.RELEASE)
         self._results(ref).clear()
         self.drop_due_snapshots()
-        self.sweep()
+        self.sweep(strays=attempts > 1)
         shown = self._last.tables | {point.table.id: point for point in result.points or ()}
         refs = [
             point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind
@@ -363,9 +363,11 @@ class Iteration:
             quarantined=tuple(sorted(table.qualified_name for table, _ in result.failed.values())),
         )
 
-    def sweep(self, grace_seconds: int = GRACE_SECONDS) -> Swept:
-        """Let points go that need not stay, delete files that nobody has named for the time of grace."""
-        return self._committer.sweep(self.subscription.settings, grace_seconds)
+    def sweep(self, grace_seconds: int = GRACE_SECONDS, *, strays: bool = False) -> Swept:
+        """Drop points that need not stay, delete files that nobody has named for the time of grace. `strays`: look for
+        what attempts left that came to nothing."""
+        age = self._lag.read(self.subscription.task_id, self._context).seconds or 0.0
+        return self._committer.sweep(self.subscription.settings, age, grace_seconds, strays=strays)
 
     def drop_due_snapshots(self) -> None:
         """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the

@@ -2,11 +2,17 @@
 transaction and deleted an hour later (decision files-go-an-hour-later).
 
 After a crash in between, the next sweep deletes them. A file that is not recorded is never deleted.
+
+All times are the upstream's: those of its snapshots, which are in the order of the iterations. Our clock may jump, and
+nothing expires by it (decision expiry-by-upstream-clock).
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from replication.maintenance.strays import find_strays
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
@@ -18,15 +24,16 @@ from replication.state.targets import needed_points
 
 GRACE_SECONDS = 3600
 _CONFIRMED_FILES = 50  # files deleted between two checks of the lease
+_SECOND = 10**9  # nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """Which points stay.
 
-    A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`;
-    so the newest of the older ones stays, too. The newest point always stays, and all points since the newest one that
-    shows a table which is behind, or since one that a target needs.
+    A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
+    before the watermark; so the newest of the older ones stays, too. The newest point always stays, and all points
+    since the newest one that shows a table which is behind, or since one that a target needs.
 
     Attributes
     ----------
@@ -37,24 +44,29 @@ class Retention:
     seconds: int = 0
 
     def oldest_kept(
-        self, points: Sequence[GlobalPoint], now: float, behind: Iterable[LaggingTable] = (), needed: Iterable[int] = ()
+        self,
+        points: Sequence[GlobalPoint],
+        watermark: int,
+        behind: Iterable[LaggingTable] = (),
+        needed: Iterable[int] = (),
     ) -> int | None:
         """The lsn of the oldest point to keep; None if all stay.
 
         Parameters
         ----------
         points : oldest first.
-        now : seconds since 1970.
+        watermark : up to which time the replica is complete; the upstream's clock, nanoseconds.
         behind : the tables that the newest point does not show.
         needed : lsn of points that targets need.
         """
         if not points or not (self.points or self.seconds):
             return None
-        newest = points[-max(self.points, 1) :]
-        older = [point for point in points if point.committed_at.timestamp() <= now - self.seconds]
-        within = (older[-1:] or points[:1]) if self.seconds else []
+        kept = [points[-max(self.points, 1) :][0].lsn]
+        if self.seconds:
+            start = watermark - self.seconds * _SECOND
+            kept += [point.lsn for point, successor in pairwise(points) if successor.at.physical > start][:1]
         shown = [late.lsn for late in behind if late.lsn is not None]
-        return min([point.lsn for point in [*newest, *within]] + shown + list(needed))
+        return min(kept + shown + list(needed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +90,27 @@ def sweep(
     quarantine: Quarantine,
     mirror: Mirror,
     retention: Retention,
-    now: float,
+    age_seconds: float,
     *,
     confirm: Callable[[], None],
     grace_seconds: int = GRACE_SECONDS,
+    strays: bool = False,
 ) -> Swept:
     """Drop points that do not have to stay, and delete files that are due.
 
     The caller holds the lease. `confirm` raises if it has lost it: the new owner may refer to a file again.
+
+    Parameters
+    ----------
+    age_seconds : at most so much time has passed since the newest snapshot, by which files become due. It counts
+        towards the time that readers of a dropped point have, not against it.
+    strays : look for files of attempts that came to nothing, which lists the whole mirror.
     """
-    points = history.global_points()
+    points, watermark = history.global_points(), history.head().watermark
+    now = watermark // _SECOND
+    latest = now + math.ceil(age_seconds) + grace_seconds
     behind = quarantine.behind(points[-1].lsn).values() if points else ()
-    oldest = retention.oldest_kept(points, now, behind, needed_points(history.engine, history.task_id))
+    oldest = retention.oldest_kept(points, watermark, behind, needed_points(history.engine, history.task_id))
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
     if dropped and oldest is not None:
         confirm()
@@ -99,8 +120,13 @@ def sweep(
             paths += [point.ledger for point in dropped if point.ledger]
             paths += mirror.points_not_needed(oldest)
             quarantine.drop_before(connection, oldest)
-            ledger.schedule_deletion(connection, paths, round(now) + grace_seconds)
-    due = ledger.due_garbage(round(now))
+            ledger.schedule_deletion(connection, paths, latest)
+    if strays and (found := list(find_strays(history, ledger, mirror))):
+        confirm()
+        with transaction(history.engine) as connection:
+            ledger.schedule_deletion(connection, found, latest)
+    ledger.limit_due_times(latest)
+    due = ledger.due_garbage(now)
     for batch in batches(due, _CONFIRMED_FILES):
         confirm()
         for path in batch:

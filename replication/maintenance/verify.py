@@ -20,10 +20,14 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.errors import MirrorDamaged, PointNotReached
 from replication.maintenance.decoded_objects import DecodedObjects
+from replication.maintenance.retention import GRACE_SECONDS
+from replication.maintenance.strays import find_strays
 from replication.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.point_files import PointFile
 from replication.mirror.points import TableRef
+from replication.state.context import Context
+from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.lease import Lease
 from replication.state.ledger import Ledger, LedgerEntry
@@ -55,12 +59,14 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """How many objects and bytes of these, manifests and points were verified, and the damages found."""
+    """How many objects and bytes of these, manifests and points were verified, and the damages found. `strays`: files
+    that nothing names, which are recorded for deletion now; 0 while an iteration is open."""
 
     objects: int
     bytes: int
     manifests: int
     points: int
+    strays: int
     damages: tuple[Damage, ...]
 
     @property
@@ -146,7 +152,7 @@ class Verifier:
                 self._on_progress(stored.size)
                 if problem is not None:
                     damages.append(self._repair(stored, problem, points))
-        return Verified(objects, size, len(states), len(points), tuple(damages))
+        return Verified(objects, size, len(states), len(points), self._strays(), tuple(damages))
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
@@ -203,6 +209,16 @@ class Verifier:
             rewrite_damaged(self._log, self._name, self._mirror, [damage.path for damage in found])
         check_agreement(self._log, self._log.row(self._name), self._mirror)
         return found
+
+    def _strays(self) -> int:
+        row = self._log.row(self._name)
+        if self._log.is_held(row) or Context.from_text(row.context).open is not None:
+            return 0
+        found = list(find_strays(self._history, self._ledger, self._mirror))
+        if found and self._connect is not None:
+            with self._lease(self._name), transaction(self._log.engine) as connection:
+                self._ledger.schedule_deletion(connection, found, row.watermark // 10**9 + GRACE_SECONDS)
+        return len(found)
 
     def _points(self) -> Iterator[Damage]:
         files = self._history.files()[::-1]

@@ -187,7 +187,8 @@ class Ledger:
         return sorted(names)
 
     def schedule_deletion(self, connection: sa.Connection, paths: Iterable[str], due_at: int) -> None:
-        """Record files to be deleted from `due_at` on, in seconds since 1970. A file recorded before keeps its time."""
+        """Record files to be deleted from `due_at` on, in seconds since 1970 by the upstream's clock. A file recorded
+        before keeps its time."""
         known = set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
         rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in sorted(set(paths) - known)]
         for batch in batches(rows, _ROWS):
@@ -211,14 +212,29 @@ class Ledger:
         )
         return set(connection.scalars(query))
 
+    def limit_due_times(self, latest: int) -> None:
+        """Nothing becomes due later than that: a later time comes from a clock that was ahead, and would keep a file
+        until then."""
+        with transaction(self.engine) as connection:
+            connection.execute(
+                garbage.update()
+                .where(garbage.c.task_id == self.task_id, garbage.c.due_at > latest)
+                .values(due_at=latest)
+            )
+
     def due_garbage(self, now: int) -> list[str]:
-        """Paths of the files that may be deleted now (seconds since 1970)."""
+        """Paths of the files that may be deleted now (seconds since 1970 by the upstream's clock)."""
         with transaction(self.engine) as connection:
             return list(
                 connection.scalars(
                     sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.due_at <= now)
                 )
             )
+
+    def garbage(self) -> set[str]:
+        """Paths of all files that are recorded for deletion."""
+        with transaction(self.engine) as connection:
+            return set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
 
     def waiting(self) -> int:
         """How many files are recorded for deletion."""

@@ -7,7 +7,6 @@ the error says what to do. Source: docs/reliability.md; decision the-mirror-says
 
 import secrets
 import socket
-import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -106,10 +105,10 @@ def rewrite_points(
     files = _write_points(history, mirror)
     kept = {file.path for file in files}
     old = [path for path in before if path not in kept and mirror.store.size(path) is not None]
+    due = history.head().watermark // 10**9 + _GRACE_SECONDS
 
     def record(connection: sa.Connection) -> None:
         history.set_files(connection, files)
-        due = round(time.time()) + _GRACE_SECONDS
         Ledger(log.engine, claim.task_id).schedule_deletion(connection, old, due)
 
     log.overwrite(claim, dict(values or {}), record)

@@ -178,7 +178,7 @@ garbage = sa.Table(
     METADATA,
     sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("path", sa.String(255), primary_key=True),
-    # Seconds since 1970. Until then readers may finish with a dropped point.
+    # Seconds since 1970 by the upstream's clock. Until then readers may finish with a dropped point.
     sa.Column("due_at", sa.BigInteger, nullable=False),
     **TABLE_OPTIONS,
 )

@@ -1,10 +1,11 @@
-"""Changes a setting directly in the stored row of the subscription."""
+"""Changes what is stored directly: a setting, the time of everything."""
 
 import json
+from contextlib import closing
 
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
-from replication.state.tables import mo_ccpr_log
+from replication.state.tables import garbage, mo_ccpr_log, points
 from tests.end_to_end.replica import NAME
 
 
@@ -14,3 +15,12 @@ def setting(name: str, value: object) -> None:
     assert name in config
     with transaction(log.engine) as connection:
         connection.execute(mo_ccpr_log.update().values(sync_config=json.dumps({**config, name: value})))
+
+
+def upstream_goes_on(hours: float) -> None:
+    """So much time passes by the upstream's clock, by which points expire and files are deleted: all that is recorded
+    becomes so much older."""
+    seconds = round(hours * 3600)
+    with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
+        connection.execute(points.update().values(snapshot_ts=points.c.snapshot_ts - seconds * 10**9))
+        connection.execute(garbage.update().values(due_at=garbage.c.due_at - seconds))

@@ -1,6 +1,5 @@
 """Consistency `isolated`: a table that fails stays at its point and the others go on; it returns when it succeeds."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,7 @@ from replication.spark.read import plan_read
 from replication.state.database import transaction
 from replication.state.quarantine import Quarantine
 from tests.end_to_end.replica import NAME, Replica, replaying
-from tests.end_to_end.settings import setting
+from tests.end_to_end.settings import setting, upstream_goes_on
 from tests.support.expected import assert_rows_equal
 from wire.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 
@@ -246,7 +245,8 @@ def test_objects_copied_for_a_table_that_fails_are_kept_as_garbage_until_it_succ
         replica.emulator.inject(MissingObject(first))
         replica.run()
         assert {f"objects/{name}" for name in others} <= garbage()
-        with Workspace(clock=lambda: time.time() + 1800).iteration(NAME) as iteration:
+        upstream_goes_on(0.5)
+        with Workspace().iteration(NAME) as iteration:
             iteration.take_snapshot()
             assert iteration.sweep().files_deleted == 0
         replica.emulator.clear_faults()

@@ -2,6 +2,8 @@
 others."""
 
 import time
+import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,16 +11,19 @@ import pytest
 
 from replication.iteration.copying import copy_in_process
 from replication.maintenance.retention import Swept
-from replication.mirror.layout import LEDGER_SCHEMA
+from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
 from replication.state.ledger import Ledger
+from replication.state.subscription import Subscription
 from tests.end_to_end.replica import Replica, replaying
+from tests.end_to_end.settings import upstream_goes_on
 
 
 def sweep(hours_later: float) -> Swept:
-    with Workspace(clock=lambda: time.time() + hours_later * 3600).iteration("replica") as iteration:
+    upstream_goes_on(hours_later)
+    with Workspace().iteration("replica") as iteration:
         return iteration.sweep()
 
 
@@ -89,15 +94,11 @@ def test_the_point_before_a_change_is_kept_for_the_time_asked_for_however_old_it
         replica.subscribe("--retain-for", "2h")
         for _ in range(2):
             replica.run()
-        day = 24 * 3600
-        with Workspace(clock=lambda: time.time() + day).iteration("replica") as iteration:
-            iteration.take_snapshot()
-            iteration.diff_objects()
-            iteration.copy_objects(copy_in_process)
-            iteration.apply()
+        upstream_goes_on(24)
+        replica.run()
         assert [point["lsn"] for point in replica.command("points", "replica")] == [1, 2]
         replica.assert_equal_to_source(2, at=1)
-        sweep(24 + 2.1)
+        sweep(2.1)
         assert [point["lsn"] for point in replica.command("points", "replica")] == [2]
 
 
@@ -118,3 +119,61 @@ def test_an_object_of_two_tables_is_deleted_with_the_last_of_them(home: Path) ->
         ledger.record(connection, 2, shared.slice(0, 0), ObjectDiff(nothing, nothing), {1}, [2])
         assert ledger.end_references(connection, 1) == [], "point 1 still shows table 2"
         assert ledger.end_references(connection, 2) == ["o"]
+
+
+@pytest.mark.parametrize("hours", [-48, -1, 1, 48, 24 * 365])
+def test_a_wrong_reading_of_our_clock_drops_nothing(hours: int, recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain-for", "2h", "--retain", "1")
+        for _ in range(3):
+            replica.run()
+        before = objects(replica)
+        with Workspace(clock=lambda: time.time() + hours * 3600).iteration("replica") as iteration:
+            iteration.take_snapshot()
+            iteration.diff_catalog()
+            iteration.diff_objects()
+            iteration.copy_objects(copy_in_process)
+            iteration.apply()
+        assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1, 2, 3]
+        assert objects(replica) >= before
+        for snapshot in (1, 2, 3, 4):
+            replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+
+
+def test_objects_of_attempts_that_came_to_nothing_are_deleted(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        abandoned = objects(replica)
+        for _ in range(3):  # each copies, and then fails for good: its snapshot is given up
+            with closing(Workspace()) as workspace:
+                stray = workspace.mirror_of(Subscription.from_row(workspace.log.row("replica"))).store
+                stray.put(object_path(f"{uuid.uuid4()}_00001"), [b"left by an attempt"])
+            with Workspace().iteration("replica") as iteration:
+                iteration.take_snapshot()
+                iteration._context = iteration._context.abandoned()
+                iteration._log.remember(iteration._lease.claim, iteration._context)
+        left = objects(replica) - abandoned
+        assert len(left) == 3
+        replica.run()
+        assert left <= objects(replica), "they have an hour"
+        assert sweep(1.1).files_deleted == 3
+        assert not left & objects(replica)
+        for snapshot, lsn in ((1, 0), (5, 1)):
+            replica.assert_equal_to_source(snapshot, at=lsn)
+
+
+def test_verify_finds_files_that_nothing_names(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        for _ in range(2):
+            replica.run()
+        stray = replica.mirror / "manifests" / "1" / "1-1-0123456789abcdef.arrow"
+        stray.parent.mkdir()
+        stray.write_bytes(b"of a killed run")
+        assert replica.command("verify", "replica", "--no-repair")["strays"] == 1
+        assert replica.command("verify", "replica")["strays"] == 1
+        assert replica.command("verify", "replica")["strays"] == 0, "it is recorded for deletion"
+        assert sweep(1.1).files_deleted == 1
+        assert not stray.exists()
+        replica.assert_equal_to_source(2)

@@ -3,7 +3,6 @@ happened."""
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from replication.state.tables import METADATA, points
 from replication.state.targets import Target, TargetRecords
 from replication.targets.address import format_target_uri, parse_target_uri
 from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.settings import upstream_goes_on
 
 
 @pytest.fixture
@@ -79,7 +79,8 @@ def test_a_lost_catalog_is_restored_and_the_next_point_equals_the_source(replica
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
     assert replica.command("verify", NAME, "--deep")["sound"]
     assert [point["lsn"] for point in replica.command("points", NAME)] == [1, 2, 3], "retention goes on"
-    with Workspace(clock=lambda: time.time() + 2 * 3600).iteration(NAME) as iteration:
+    upstream_goes_on(2)
+    with Workspace().iteration(NAME) as iteration:
         assert iteration.sweep().files_deleted > 0
     replica.assert_equal_to_source(4)
     replica.assert_equal_to_source(2, at=1)

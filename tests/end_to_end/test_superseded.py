@@ -16,7 +16,7 @@ from replication.mirror.mirror import Mirror
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica, replaying
-from tests.end_to_end.settings import setting
+from tests.end_to_end.settings import setting, upstream_goes_on
 
 
 @pytest.fixture
@@ -137,17 +137,16 @@ def test_a_lost_head_is_published_again_and_points_are_not_rewritten(replica: Re
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
 
-def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica) -> None:
     setting("retain", 1)
     for _ in range(3):
         replica.run()
-    with stale() as old:
-        monkeypatch.setattr(old._committer, "_clock", lambda: time.time() + 7200)  # all garbage is due
-        with successor() as new:
-            new.take_snapshot()
-            before = {path.name for path in (replica.mirror / "objects").iterdir()}
-            with pytest.raises(LeaseLost):
-                old.sweep()
-            assert {path.name for path in (replica.mirror / "objects").iterdir()} == before
+    upstream_goes_on(2)  # all garbage is due
+    with stale() as old, successor() as new:
+        new.take_snapshot()
+        before = {path.name for path in (replica.mirror / "objects").iterdir()}
+        with pytest.raises(LeaseLost):
+            old.sweep()
+        assert {path.name for path in (replica.mirror / "objects").iterdir()} == before
     replica.run()
     replica.assert_equal_to_source(5)

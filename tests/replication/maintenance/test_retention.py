@@ -101,7 +101,7 @@ class Replica:
                 )
             )
         points += [TablePoint(self.tables[table_id].table, None, self.lsn) for table_id in gone]
-        at = Timestamp(1_795_000_000_000_000_000 + self.lsn)
+        at = Timestamp(self.watermark + self.lsn)
         late = {
             table_id: LaggingTable("db", f"t{table_id}", max(self.contents, default=None))
             for table_id in behind & self.tables.keys() - gone
@@ -127,17 +127,26 @@ class Replica:
     def publish_head(self) -> None:
         kept = [point.lsn for point in self.history.global_points()]
         file = self.history.files()[0].path
-        self.mirror.publish_head(Head(min(kept), max(kept), self.lsn, 1_795_000_000_000_000_000 + self.lsn, file))
+        self.mirror.publish_head(Head(min(kept), max(kept), self.lsn, self.watermark + self.lsn, file))
+
+    @property
+    def watermark(self) -> int:
+        """The upstream's clock, nanoseconds."""
+        return int(self.now.timestamp()) * 10**9
 
     def sweep(self, rule: Retention, needed: list[int]) -> Swept:
-        with patch.object(retention, "needed_points", lambda *_: needed):
+        head = Head(None, None, self.lsn, self.watermark + self.lsn)
+        with (
+            patch.object(retention, "needed_points", lambda *_: needed),
+            patch.object(self.history, "head", lambda: head),
+        ):
             swept = retention.sweep(
                 self.history,
                 self.ledger,
                 self.quarantine,
                 self.mirror,
                 rule,
-                self.now.timestamp(),
+                0.0,
                 confirm=lambda: None,
             )
         for lsn in self.contents.keys() - {point.lsn for point in self.history.global_points()}:
@@ -245,11 +254,11 @@ def point(lsn: int) -> GlobalPoint:
 def test_retention_keeps_the_newest_point_that_shows_a_table_which_is_behind() -> None:
     points = [point(lsn) for lsn in range(10)]
     rule = Retention(points=2)
-    assert rule.oldest_kept(points, 0.0) == 8
+    assert rule.oldest_kept(points, 0) == 8
     assert (
         rule.oldest_kept(
-            points, 0.0, [LaggingTable("db", "t", 5), LaggingTable("db", "u", 9), LaggingTable("db", "new", None)]
+            points, 0, [LaggingTable("db", "t", 5), LaggingTable("db", "u", 9), LaggingTable("db", "new", None)]
         )
         == 5
     )
-    assert Retention().oldest_kept(points, 0.0, [LaggingTable("db", "t", 5)]) is None
+    assert Retention().oldest_kept(points, 0, [LaggingTable("db", "t", 5)]) is None
