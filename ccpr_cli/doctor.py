@@ -24,7 +24,6 @@ from replication.service.doctor import (
     upstream_of,
 )
 from replication.service.workspace import Workspace
-from replication.state.subscription import Subscription
 
 _STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red", Verdict.SKIPPED: "dim"}
 
@@ -58,7 +57,7 @@ def doctor(
             modes = check_mirror_modes(workspace, row)
             _show([] if modes is None else [modes], checks, as_json=as_json)
             _show(
-                check_upstream(upstream_of(workspace, Subscription.from_row(row)), workspace.clock),
+                check_upstream(upstream_of(workspace, row), workspace.clock),
                 checks,
                 as_json=as_json,
             )

@@ -198,6 +198,8 @@ def _in_full(status: SubscriptionStatus) -> Group:
         details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock (UTC)")
     if status.clock_skew_seconds is not None:
         details.add("clock skew", f"{status.clock_skew_seconds:+.1f} s (ours less the upstream's)")
+    if status.capabilities is not None:
+        details.add("upstream can", ", ".join(status.capabilities.describe()))
     for snapshot, role in status.snapshots.items():
         details.add("upstream holds", f"{snapshot} ({'to drop' if role == 'orphan' else role})")
     for table in status.quarantined:

@@ -28,7 +28,7 @@ from emulator.replay.recording import Recording, open_recording
 from emulator.replay.state import ReplayState
 from wire.backing import Snapshot
 from wire.serving import Served
-from wire.upstream import CHUNK_BYTES, Upstream
+from wire.upstream import CHUNK_BYTES, Release, Upstream
 
 
 class RecordedUpstream(Served):
@@ -43,6 +43,7 @@ class RecordedUpstream(Served):
     flush_after : seconds after which a snapshot's rows are on storage without a request; None = only on request.
     may_flush : False refuses mo_ctl, as for a role without the privilege.
     strict_publication : only the recorded publication name exists.
+    release : which MatrixOne's statements it answers.
     tls : a server-side context, to offer TLS.
 
     Raises
@@ -61,11 +62,14 @@ class RecordedUpstream(Served):
         flush_after: float | None = None,
         may_flush: bool = True,
         strict_publication: bool = False,
+        release: Release = "4.1",
         tls: ssl.SSLContext | None = None,
     ) -> None:
         opened = recording if isinstance(recording, Recording) else open_recording(recording)
         self._state = ReplayState(opened, flush_after=flush_after, strict_publication=strict_publication)
-        super().__init__(Upstream(self._state, chunk_bytes, may_flush), port=port, password=password, tls=tls)
+        super().__init__(
+            Upstream(self._state, chunk_bytes, may_flush, release=release), port=port, password=password, tls=tls
+        )
 
     @property
     def recording(self) -> Recording:

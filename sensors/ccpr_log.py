@@ -20,7 +20,7 @@ from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTI
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
-from matrixone.upstream.errors import NotFlushedYet
+from matrixone.upstream.errors import NotFlushedYet, StaleRead
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import (
     StateUnavailable,
@@ -42,7 +42,8 @@ from resources.replication import Replication
 RUNS_PER_TICK = 8
 # Of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top.
 TICK_SECONDS = 20.0
-SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY)  # the next attempt is another tick's
+# The next attempt is another tick's; a stale read is asked again by a run, which has the time for it.
+SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY, stale_read=None)
 _SHOWN_NAMES = 5
 _NAMED_AT_ONCE = 500  # iterations in one query
 _IN_FLIGHT = [
@@ -206,7 +207,7 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
         for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
             try:
                 step()
-            except NotFlushedYet:
+            except (NotFlushedYet, StaleRead):
                 return None
             if time.monotonic() >= end:
                 return None

@@ -11,7 +11,7 @@ from wire.faults import Fault
 from wire.server import Server
 from wire.session import Logins
 from wire.status import Logged, Status
-from wire.upstream import Upstream
+from wire.upstream import Release, Upstream
 
 
 class Served:
@@ -75,6 +75,11 @@ class Served:
 
     def clear_faults(self) -> None:
         self._upstream.faults.clear()
+
+    def upgrade(self, release: Release) -> None:
+        """Answer like this release from now on. Connections break, as a restart breaks them."""
+        self._upstream.release = release
+        self.disconnect_all()
 
     def disconnect_all(self) -> int:
         """Break every open connection; returns how many. New connections are served."""

@@ -82,6 +82,7 @@ PUBLICATION_COLUMNS: Final = {
     "comments": BLOB_TEXT,
 }
 _BAD_NAME = re.compile(r"[\s'\"`]")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class UpstreamSession:
@@ -132,6 +133,8 @@ class UpstreamSession:
         kind = command[0] if command is not None else known or _kind(statement)
         self._count(kind, text)
         failures = self._faults_before(kind)
+        if self.upstream.release == "3.0":
+            _refuse_unknown_to_3_0(command, statement)
         if command is not None:
             answer = internal.answer(self.upstream, self.login, self.number, *command)
         else:
@@ -249,6 +252,8 @@ class UpstreamSession:
             cell = VARIABLES[value.name]
         elif value.name == "mo_ctl":
             cell = self._mo_ctl([str(argument) for argument in value.arguments])
+        elif value.name == "cast":
+            cell = self._cast(*map(str, value.arguments))
         else:
             calls: dict[str, Cell] = {
                 "version": SERVER_VERSION,
@@ -271,6 +276,14 @@ class UpstreamSession:
             cell = calls[value.name]
         kind, charset = (BIGINT, catalog.BINARY) if isinstance(cell, int) else (VAR_STRING, catalog.UTF8)
         return ResultColumn(value.shown_as, kind, charset), cell
+
+    def _cast(self, literal: str, kind: str) -> str:
+        """CAST of a date; the zero date is one since 4.2.0."""
+        if kind != "date" or not _DATE.fullmatch(literal):
+            raise StatementError(20102, f"not supported: the emulator casts dates only, not to {kind}")
+        if literal.startswith("0000-") and (literal != "0000-00-00" or self.upstream.release != "4.2"):
+            raise StatementError(20203, f"invalid argument parsedate, bad value {literal}")
+        return literal
 
     def _mo_ctl(self, arguments: list[str]) -> str:
         """mo_ctl('dn', …), one JSON text (docs/upstream.md 5.6 and "Checked on live clusters"). Only for account sys
@@ -422,6 +435,14 @@ class Logins:
 
 def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> ResultSet:
     return ResultSet(tuple(ResultColumn(name, VAR_STRING, catalog.UTF8) for name in names), rows)
+
+
+def _refuse_unknown_to_3_0(command: tuple[str, list[str]] | None, statement: Statement | None) -> None:
+    """Internal commands, snapshots of publications and `rel_logical_id` came with 4.0.0-rc1."""
+    if command is not None or (isinstance(statement, CreateSnapshot | DropSnapshot) and statement.publisher):
+        raise StatementError(1064, "SQL parser error: You have an error in your SQL syntax", "42000")
+    if isinstance(statement, Select) and any(column == "rel_logical_id" for column, _ in statement.columns):
+        raise StatementError(20301, "invalid input: column rel_logical_id does not exist")
 
 
 def _kind(statement: Statement | None) -> str:

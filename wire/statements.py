@@ -265,6 +265,13 @@ def _value(tokens: "Tokens") -> Value:
         return Value("literal", "", (None,), _alias(tokens) or "NULL")
     name = tokens.name().lower()
     tokens.expect("(")
+    if name == "cast":
+        cast = tokens.text()
+        tokens.expect("as")
+        kind = tokens.name().lower()
+        tokens.expect(")")
+        shown = tokens.source(begin)
+        return Value("call", name, (cast, kind), _alias(tokens) or shown)
     arguments: list[Literal_] = []
     while not tokens.accept(")"):
         if arguments:

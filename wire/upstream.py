@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from wire.access import Login
 from wire.backing import Backing
@@ -12,6 +12,8 @@ from wire.statements import Select
 from wire.status import Counters, Status
 
 CHUNK_BYTES = 104_857_600
+# Of which a release answers like: 3.0 lacks the replication interface, 4.2 knows zero dates (docs/upstream.md).
+Release: TypeAlias = Literal["3.0", "4.1", "4.2"]
 
 
 class UserSql(Protocol):
@@ -35,7 +37,7 @@ class UserSql(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Upstream:
     """An upstream that is served.
 
@@ -43,6 +45,7 @@ class Upstream:
     ----------
     chunk_bytes : of get_object; 100 MiB in MatrixOne.
     may_flush : whether mo_ctl is permitted.
+    release : which MatrixOne's statements it answers; may change between two statements, as by an upgrade in place.
     sql : opens what answers a login's statements on user tables; None if user tables are not served.
     on_crash : called when the fault `Crash` strikes.
     """
@@ -51,6 +54,7 @@ class Upstream:
     chunk_bytes: int = CHUNK_BYTES
     may_flush: bool = True
     sql: Callable[[Login], UserSql] | None = None
+    release: Release = "4.1"
     faults: FaultBox = field(default_factory=FaultBox)
     counters: Counters = field(default_factory=Counters)
     on_crash: list[Callable[[], object]] = field(default_factory=list)

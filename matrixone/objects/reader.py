@@ -133,6 +133,11 @@ class ObjectFile:
         aborted = None if abort is None else self._aborted(block, abort)
         return aborted if aborted is not None and aborted.any() else None
 
+    @property
+    def has_abort_column(self) -> bool:
+        """Whether it says which rows are of aborted transactions."""
+        return any(self._special(block.number)[1] is not None for block in self.blocks)
+
     def _special(self, block: int) -> tuple[int | None, int | None]:
         """Places of the commit times and of the abort flags (5.1): at the end, with a rowid column between them or
         not. By types and not by `max_seqnum`: backups of 4.1 count the commit time among the ordinary columns, and no

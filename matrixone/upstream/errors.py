@@ -332,6 +332,19 @@ class StatementUnknown(UpstreamError, Terminal):
     default_remedy = "Check that the URI leads to a MatrixOne with cross-cluster publications: SELECT version()."
 
 
+class UpstreamTooOld(UpstreamError, Terminal):
+    """The upstream is a MatrixOne without the replication interface: 3.0 or older, or not a MatrixOne at all. It is
+    found by statements that every release with the interface answers, and not by the text of the version."""
+
+    code = "UPSTREAM_TOO_OLD"
+    about = "upstream"
+    meaning = "this MatrixOne lacks the replication interface"
+    default_remedy = (
+        "Use MatrixOne 4.0.0-rc1 or later: releases 4.1.0 and 4.2.0 work. 3.0 and older cannot be replicated from; "
+        "upgrade it, or check that the URI leads to the right server."
+    )
+
+
 class StatementFailed(UpstreamError, Terminal):
     """The upstream answered with an error that this program does not know; its number and text are in the message."""
 

@@ -19,6 +19,7 @@ from matrixone.upstream.errors import (
     ConnectionLost,
     NotFlushedYet,
     SnapshotOutcomeUnknown,
+    StaleRead,
     UpstreamBusy,
     UpstreamUnreachable,
 )
@@ -67,6 +68,9 @@ RULES: Rules = (
     (SnapshotOutcomeUnknown, Retry()),  # only for statements with IF [NOT] EXISTS on a recorded name
     (NotFlushedYet, NO_RETRY),  # `snapshots.wait_until_flushed` has waited already
 )
+# Between two checkpoints, 5 minutes apart since 4.2.0, a server may not reach back to a snapshot that it can answer for
+# some seconds later. Five pauses of 30 s in all, and only then the base of a difference counts as lost.
+STALE_READ_RULES: Rules = ((StaleRead, Retry(attempts=6, first_pause=2.0, longest_pause=8.0)),)
 DEFAULT_RETRY: Policy = RULES
 BACK_OFF = BackOff()
 

@@ -227,6 +227,22 @@ def current_role() -> str:
     return "SELECT current_role_name()"
 
 
+# -- probes: what the answer, or the error, says of the upstream
+
+
+def probe_logical_id() -> str:
+    return "SELECT rel_logical_id FROM mo_catalog.mo_tables LIMIT 1"
+
+
+def probe_zero_date() -> str:
+    return "SELECT CAST('0000-00-00' AS DATE)"
+
+
+def probe_flush() -> str:
+    """An error in any case: there is no table of that name."""
+    return "SELECT mo_ctl('dn','flush','ccpr')"
+
+
 # -- for messages: what an admin of the publishing account has to run; never sent
 
 

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 import structlog
 
 from matrixone.errors import CcprError, Terminal, Transient
+from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream import snapshots
+from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
@@ -52,6 +54,7 @@ from replication.state.context import Context
 from replication.state.lease import Lease
 from replication.state.subscription import Subscription
 
+_OBSERVED = 3  # new objects that are looked at until one says what the upstream can do
 _logger = structlog.get_logger(__name__)
 
 
@@ -115,11 +118,37 @@ class Iteration:
                 f"snapshot {found.name} is of {found.at}, before the replica's watermark {self.watermark}",
                 subject=self._subject,
             )
-        self._context = replace(self._context, open=found)
+        self._context = replace(self._context, open=found, capabilities=self._probed())
         self._lag.since(self.subscription.task_id, found)
         self._log.remember(self._lease.claim, self._context)
         self._sweep(found)
         return found
+
+    def _probed(self) -> Capabilities:
+        """What the upstream can do, asked in every iteration: it may have been upgraded in place since the last one."""
+        known = self._context.capabilities
+        found = probe(self._session, known)
+        if known is not None and found != known:
+            _logger.warning("the upstream has changed", subscription=self.subscription.name, now=found.describe())
+        return found
+
+    def _observe(self, listed: Listed, report: CopyReport) -> None:
+        """What a new object says of the upstream. It is remembered with the commit."""
+        known = self._context.capabilities or Capabilities()
+        if known.abort_column and known.early_creates:
+            return  # no release goes back
+        rows = listed.wanted
+        rows = rows.filter(pc.and_(rows.column("appendable"), pc.invert(rows.column("is_tombstone"))))
+        rows = rows.filter(pc.is_in(rows.column("name"), report.rows.column("name")))
+        rows = rows.sort_by([("create_physical", "descending")]).slice(0, _OBSERVED)
+        columns = (rows.column(name).to_pylist() for name in ("name", "create_physical", "create_logical"))
+        for name, *created in zip(*columns, strict=True):
+            try:
+                known = known.seen_in(self.mirror.open_object(name), Timestamp(*created))
+            except CcprError:
+                continue  # damaged: its table's readers report that
+            self._context = replace(self._context, capabilities=known)
+            return
 
     def _sweep(self, ref: SnapshotRef) -> None:
         """Remove what interrupted runs left in the mirror: half-written files, results of earlier iterations' steps."""
@@ -237,6 +266,7 @@ class Iteration:
             self._last.behind.keys(),
             self.mirror,
             self._committer.ledger,
+            self._options.timeouts.stale_read,
         )
         return listing.diff(ref, self._context.current, resync)
 
@@ -313,6 +343,7 @@ class Iteration:
         report = self._results(ref).copied()
         if report is None:
             raise StepMissing("copied_objects has not run for this iteration", subject=self._subject)
+        self._observe(self._allowed(), report)
         return self._end(ref, self._builder(ref).result(self._allowed(), report))
 
     def apply_if_idle(self) -> Outcome | None:

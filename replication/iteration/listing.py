@@ -11,7 +11,7 @@ from matrixone.upstream import snapshots
 from matrixone.upstream.errors import SnapshotGone, StaleRead
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
-from matrixone.upstream.retry import with_retry
+from matrixone.upstream.retry import NO_RETRY, STALE_READ_RULES, Policy, with_retry
 from matrixone.upstream.session import Session
 from replication.errors import BadObjectList, MirrorDamaged
 from replication.failure import Failure
@@ -49,6 +49,7 @@ class Listing:
     before : the tables as their last points have them, by id.
     behind : ids of tables that have not reached the last point: a difference to it says nothing of them
         (docs/architecture.md, "One commit").
+    stale_read : see `replication.iteration.options.Timeouts`.
     """
 
     session: Session
@@ -58,12 +59,13 @@ class Listing:
     behind: Collection[int]
     mirror: Mirror
     ledger: Ledger
+    stale_read: Policy | None = STALE_READ_RULES
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
 
-        Raises BadObjectList and MirrorDamaged, which in isolated mode become the failure of their table where they are
-        one table's.
+        Raises StaleRead if `stale_read` is None; BadObjectList and MirrorDamaged, which in isolated mode become the
+        failure of their table where they are one table's.
         """
         tables = self.catalog.tables.keys() - self.catalog.failures.keys()
         found = self._found(ref, base, tables, resync)
@@ -89,8 +91,10 @@ class Listing:
         if base is None or complete == tables:
             return self._compare(ref, None, tables, resync)
         try:
-            found = self._compare(ref, base, tables - complete, resync)
+            found = self._compare_patiently(ref, base, tables - complete, resync)
         except (SnapshotGone, StaleRead) as error:
+            if isinstance(error, StaleRead) and self.stale_read is None:
+                raise
             snapshots.snapshot_timestamp(
                 self.session, ref.name, self.subscription.publication
             )  # raises if our own snapshot is gone
@@ -98,6 +102,13 @@ class Listing:
             found.base_lost = f"the upstream no longer has snapshot {base.name} of the last point ({error.code})"
             return found
         return found.joined(self._compare(ref, None, complete, resync)) if complete else found
+
+    def _compare_patiently(
+        self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
+    ) -> "_Found":
+        """`_compare`; while the upstream answers with a stale read, it is asked again."""
+        policy = NO_RETRY if self.stale_read is None else self.stale_read
+        return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=(StaleRead,))
 
     def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
         """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing

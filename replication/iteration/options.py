@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from matrixone.upstream.retry import DEFAULT_RETRY, Policy
+from matrixone.upstream.retry import DEFAULT_RETRY, STALE_READ_RULES, Policy
 from matrixone.upstream.session import READ_SECONDS
 from replication.progress import SILENT, Progress
 
@@ -11,12 +11,19 @@ FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream t
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence (`Session.connect`)."""
+    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence (`Session.connect`).
+
+    Attributes
+    ----------
+    stale_read : how often a difference is asked for until the upstream is taken to have lost its base; None never asks
+        again and draws no conclusion: StaleRead is raised.
+    """
 
     connect: float = 10.0
     read: float = READ_SECONDS
     flush: float = FLUSH_TIMEOUT_SECONDS
     retry: Policy = DEFAULT_RETRY
+    stale_read: Policy | None = STALE_READ_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
 from matrixone.errors import CcprError
 from matrixone.upstream import snapshots
+from matrixone.upstream.capabilities import Capabilities, check_interface, probe
 from matrixone.upstream.endpoint import SYS_ACCOUNT, Endpoint
 from matrixone.upstream.errors import NotPermitted, PartitionedTable
 from matrixone.upstream.inspection import current_role, read_clock, read_tables, server_version
@@ -79,6 +80,7 @@ class Upstream:
     publication: str | None = None
     publisher: str | None = None
     flush_on_demand: bool = True
+    known: Capabilities | None = None  # by earlier iterations
 
 
 # ---- here
@@ -225,7 +227,9 @@ def connect_once(endpoint: Endpoint, password: str) -> Session:
     )
 
 
-def upstream_of(workspace: Workspace, subscription: Subscription) -> Upstream:
+def upstream_of(workspace: Workspace, row: LogRow) -> Upstream:
+    subscription, known = Subscription.from_row(row), Context.from_text(row.context).capabilities
+
     def connect() -> Session:
         return connect_once(
             subscription.endpoint, workspace.vault.open(subscription.sealed_password, subscription.endpoint)
@@ -233,7 +237,7 @@ def upstream_of(workspace: Workspace, subscription: Subscription) -> Upstream:
 
     publication, on_demand = subscription.publication, subscription.settings.flush == "on_demand"
     scope = (subscription.database, subscription.table)
-    return Upstream(subscription.endpoint, connect, *scope, publication.name, publication.publisher, on_demand)
+    return Upstream(subscription.endpoint, connect, *scope, publication.name, publication.publisher, on_demand, known)
 
 
 def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[Check]:
@@ -245,9 +249,17 @@ def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[C
         return
     with session:
         yield Check("upstream", "login", Verdict.OK, f"{upstream.endpoint.login} at {upstream.endpoint.address}")
+        try:
+            check_interface(session)
+        except CcprError as error:
+            yield _failed("upstream", "interface", error)
+            yield Check("upstream", "all else", Verdict.SKIPPED, "it needs the interface")
+            return
+        yield Check("upstream", "interface", Verdict.OK, "it has the commands and columns that replication needs")
         checks: dict[str, Callable[[], Iterator[Check]]] = {
             "encryption": partial(_encryption, session, upstream),
             "version": partial(_version, session),
+            "capabilities": partial(_capabilities, session, upstream),
             "role": partial(_role, session),
             "clock": partial(_clock, session, clock),
             "publication": partial(_scope, session, upstream),
@@ -288,6 +300,11 @@ def _version(session: Session) -> Iterator[Check]:
         text = "the server does not say" if found is None else f"{found}: this does not name MatrixOne"
         remedy = "Check that the URI leads to a MatrixOne: SELECT version()."
         yield Check("upstream", "version", Verdict.WARNING, text, remedy)
+
+
+def _capabilities(session: Session, upstream: Upstream) -> Iterator[Check]:
+    found = replace(upstream.known or Capabilities(), flush=None)  # the role may have changed: ask again
+    yield Check("upstream", "capabilities", Verdict.OK, ", ".join(probe(session, found).describe()))
 
 
 def _role(session: Session) -> Iterator[Check]:

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from matrixone.errors import CcprError, Terminal
 from matrixone.schema import Kind
+from matrixone.upstream.capabilities import Capabilities
 from replication.errors import StateUnreadable
 from replication.failure import Failure
 from replication.iteration.due import due_at
@@ -127,6 +128,7 @@ class SubscriptionStatus:
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
     owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nobody runs it.
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
+    capabilities : what was found out about the upstream; None if nothing was.
     warnings : what a person has to know to understand the rest.
     """
 
@@ -152,6 +154,7 @@ class SubscriptionStatus:
     last_error: LastError | None
     next_attempt: float | None
     updated_at: str
+    capabilities: Capabilities | None = None
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -229,6 +232,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         last_error=read.last_error,
         next_attempt=next_attempt(row, workspace.clock(), held=held),
         updated_at=f"{row.updated_at.isoformat()}Z",
+        capabilities=read.context.capabilities,
         warnings=(*lag.warnings(), *work.warnings),
     )
 

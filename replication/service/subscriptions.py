@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from matrixone.schema import InvalidText, ZeroDates
 from matrixone.upstream import snapshots
+from matrixone.upstream.capabilities import check_interface, probe
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri, SnapshotGone
 from matrixone.upstream.publications import Publication, check_admission, choose_publication
@@ -93,7 +94,7 @@ class SettingsChange:
 
 def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap,
-    and what `choose_publication` and `check_admission` raise.
+    UpstreamTooOld, and what `choose_publication` and `check_admission` raise.
     """
     check_subscription_name(wanted.name)
     check_settings(wanted.settings)
@@ -106,8 +107,10 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     check_place(workspace, wanted.name, settings, rows)
     check_empty(workspace, wanted.name, settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
+        check_interface(session)
         publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
         check_admission(session, publication, wanted.database, wanted.table, listed=wanted.publication is not None)
+        capabilities = probe(session)
     subscription = Subscription.new(
         wanted.name,
         wanted.endpoint,
@@ -124,7 +127,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
         if not wanted.allow_overlap:
             _check_overlap(subscription, others)
 
-    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC)), check)
+    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC), capabilities), check)
     return subscription
 
 
@@ -227,6 +230,7 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Settings
         endpoint, sealed = change.endpoint, workspace.vault.seal(password, change.endpoint)
     known = subscription.publication
     with Session.connect(endpoint, password) as session:
+        check_interface(session)
         publication = choose_publication(
             session, subscription.database, subscription.table, change.publication or known.name, known.publisher
         )

@@ -6,13 +6,14 @@ import secrets
 from dataclasses import asdict, dataclass, replace
 
 from matrixone.schema import integer_of, text_of
+from matrixone.upstream.capabilities import Capabilities
 from replication.errors import BAD_ROW_REMEDY, StateUnreadable
 from replication.snapshot_ref import SnapshotRef
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The snapshots that a subscription has upstream.
+    """The snapshots that a subscription has upstream, and what that upstream can do.
 
     Attributes
     ----------
@@ -20,6 +21,7 @@ class Context:
     current, previous : those of the last two iterations, kept upstream (O6).
     to_drop : names that are no longer needed and have not been dropped yet; nothing else is ever dropped.
     attempts : how many names the present lsn has used.
+    capabilities : what was found out about the upstream; None in a row that 0.1.0 wrote, until the next iteration.
     """
 
     open: SnapshotRef | None = None
@@ -27,6 +29,7 @@ class Context:
     previous: SnapshotRef | None = None
     to_drop: tuple[str, ...] = ()
     attempts: int = 0
+    capabilities: Capabilities | None = None
 
     def opened(self, uid: str, lsn: int) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
@@ -69,10 +72,12 @@ class Context:
             if not isinstance(value, dict):
                 raise TypeError("it is not a JSON object")
             refs = {key: _ref(value[key]) for key in ("open", "current", "previous") if value.get(key)}
+            known = value.get("capabilities")
             return cls(
                 **refs,
                 to_drop=tuple(map(text_of, value.get("to_drop", ()))),
                 attempts=integer_of(value.get("attempts", 0)),
+                capabilities=None if known is None else Capabilities.from_json(known),
             )
         except (TypeError, ValueError, KeyError, RecursionError) as error:
             raise StateUnreadable(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from matrixone.schema import Kind, Table
+from matrixone.upstream.capabilities import Capabilities
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri
 from matrixone.upstream.publications import Publication
@@ -105,7 +106,7 @@ class Subscription:
             settings,
         )
 
-    def to_row(self, now: datetime) -> LogRow:
+    def to_row(self, now: datetime, capabilities: Capabilities | None = None) -> LogRow:
         """The row of a new subscription: no iteration yet, no owner."""
         stamp = stored_time(now)
         return LogRow(
@@ -122,7 +123,7 @@ class Subscription:
             iteration_state=IterationState.COMPLETE,
             iteration_lsn=0,
             watermark=0,
-            context=Context().to_text(),
+            context=Context(capabilities=capabilities).to_text(),
             cn_uuid=None,
             error_message=None,
             created_at=stamp,

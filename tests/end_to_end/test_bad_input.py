@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.replica import Replica, replaying
+from tests.end_to_end.replica import NAME, Replica, replaying
 from wire.faults import (
     CutObject,
     CutObjectList,
     DamagedByte,
-    FailStatement,
     MissingObject,
+    StaleRead,
     WrongChunkLength,
     WrongTotalSize,
 )
@@ -134,6 +134,15 @@ def test_a_connection_that_is_always_cut_ends_in_an_error_and_the_next_run_resum
     at_first_point.assert_equal_to_source(2)
 
 
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses between attempts from a second on: they are noted and not waited for."""
+    found: list[float] = []
+    really = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: found.append(seconds) if seconds >= 1 else really(seconds))
+    return found
+
+
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -141,11 +150,11 @@ def test_a_connection_that_is_always_cut_ends_in_an_error_and_the_next_run_resum
         (WrongChunkLength(difference=-1), "OBJECT_SIZE_MISMATCH"),
         (WrongChunkLength(difference=5), "OBJECT_SIZE_MISMATCH"),
         (DamagedByte(offset=0), "OBJECT_DAMAGED"),
-        (FailStatement("object_list", number=22101, text="stale read, min TS is 1, receive 0"), "BASE_SNAPSHOT_LOST"),
+        (StaleRead(times=0), "BASE_SNAPSHOT_LOST"),
     ],
 )
 def test_a_terminal_fault_leaves_the_point_and_the_next_run_takes_a_new_snapshot(
-    fault, code: str, at_first_point: Replica
+    fault, code: str, at_first_point: Replica, pauses: list[float]
 ) -> None:
     replica = at_first_point
     replica.emulator.inject(fault)
@@ -158,6 +167,32 @@ def test_a_terminal_fault_leaves_the_point_and_the_next_run_takes_a_new_snapshot
     replica.assert_equal_to_source(2)  # from the second snapshot on, the emulator shows the recording's last state
     assert replica.command("subscriptions")[0]["error"] is None
     assert len(replica.emulator.status().snapshots) <= 2
+
+
+def differences(replica: Replica) -> int:
+    """How many object lists against an older snapshot were asked for."""
+    lists = [one.text.split() for one in replica.emulator.log() if one.kind == "object_list"]
+    return sum(words[2] != "-" for words in lists)
+
+
+def test_a_stale_read_is_asked_again_for_half_a_minute(at_first_point: Replica, pauses: list[float]) -> None:
+    """The upstream answers 22101 for a moment: the base is not lost, and a difference is enough."""
+    replica = at_first_point
+    replica.emulator.inject(StaleRead(times=5))
+    assert replica.run()["lsn"] == 1
+    assert replica.unspent_faults() == []
+    assert differences(replica) == 6
+    assert 28 <= sum(pauses) <= 35, "by the clock of the pauses, none of which is waited for here"
+    assert replica.command("status", NAME)["last_error"] is None
+    replica.assert_equal_to_source(2)
+
+
+def test_a_base_is_lost_only_after_the_last_stale_read(at_first_point: Replica, pauses: list[float]) -> None:
+    replica = at_first_point
+    replica.emulator.inject(StaleRead(times=0))
+    assert replica.run(code=1)["error"]["code"] == "BASE_SNAPSHOT_LOST"
+    assert differences(replica) == 6
+    assert len(pauses) == 5
 
 
 def test_the_error_names_an_object_that_was_garbage_collected(at_first_point: Replica) -> None:

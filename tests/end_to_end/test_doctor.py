@@ -51,7 +51,9 @@ def test_before_the_first_subscription_all_checks_pass_and_nothing_is_created(re
     assert results(document) == {
         "login": "ok",
         "encryption": "ok",
+        "interface": "ok",
         "version": "ok",
+        "capabilities": "ok",
         "role": "ok",
         "clock": "skipped",  # the emulator has no utc_timestamp
         "publication": "ok",

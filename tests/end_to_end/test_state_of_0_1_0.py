@@ -20,6 +20,7 @@ import pytest
 
 from emulator.recorded_upstream import RecordedUpstream
 from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream.capabilities import Capabilities
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
 from replication.iteration.results import Listed, StepResults
@@ -315,6 +316,8 @@ SINCE_0_1_0 = {
     "mirror.json": {"format task_id subscription epoch digest"},
     "points": {f"{(_POINT_2 := _POINT.replace('base', 'complete earlier'))}", f"{_POINT_2} behind"},
     "manifests": {"stats create_physical create_logical is_tombstone sha256"},
+    "context": {"open current previous to_drop attempts capabilities"},
+    "context: capabilities": {"version zero_dates flush early_creates abort_column"},
     "sync_config": {
         "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit "
         "shared invalid_text zero_dates"
@@ -369,6 +372,8 @@ def keys_in_catalog(catalog: Path, found: Found) -> None:
             value = json.loads(context)
             add(found, "context", value)
             add(found, "sync_config", json.loads(config))
+            if value.get("capabilities") is not None:
+                add(found, "context: capabilities", value["capabilities"])
             for ref in filter(None, (value[role] for role in ("open", "current", "previous"))):
                 add(found, "context: snapshots", ref)
         for (text,) in database.execute("SELECT table_schema FROM ccpr_table_points"):
@@ -402,7 +407,7 @@ def write_everything(folder: Path) -> None:
 
     engine = open_database(f"sqlite:///{folder / 'catalog.db'}")
     row = a_subscription().to_row(now)
-    context = Context(snapshot, snapshot, snapshot, ("xr_a_9_0",), 1)
+    context = Context(snapshot, snapshot, snapshot, ("xr_a_9_0",), 1, Capabilities("8.0.30-MatrixOne", zero_dates=True))
     CcprLog(engine).insert(replace(row, context=context.to_text()))
     with transaction(engine) as connection:
         brought = GlobalPoint(0, Timestamp(7), snapshot.name, now, "", 1, 0, 0)

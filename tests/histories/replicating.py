@@ -44,7 +44,8 @@ from wire.faults import (
 NAME = "history"
 ITERATIONS, STEPS = 4, 9
 ORDINARY = Timeouts(flush=60.0)  # nothing here takes that long: a history that would wait for ever soon fails
-TEST_TIMEOUTS = Timeouts(flush=1.0, retry=Retry(attempts=2, first_pause=0.0, jitter=0.0))
+AT_ONCE = Retry(attempts=2, first_pause=0.0, jitter=0.0)
+TEST_TIMEOUTS = Timeouts(flush=1.0, retry=AT_ONCE, stale_read=AT_ONCE)
 KINDS = (
     "create_snapshot",
     "get_snapshot_ts",
@@ -154,8 +155,8 @@ class Replica:
                 # A byte of the header: within values, nothing in the format shows the damage.
                 DamagedByte(rng.choice((0, 12)), times=1),
                 MissingObject("", times=1),
-                StaleRead(),
-                SnapshotCollected(rng.choice(held)) if held else StaleRead(),
+                StaleRead(),  # asked again
+                SnapshotCollected(rng.choice(held)) if held else StaleRead(times=2),  # lost
                 Crash(kind, after_effect=rng.random() < 0.5),
                 None,
             )

@@ -23,7 +23,7 @@ from replication.state.states import State
 from sensors import ccpr_log
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
-from wire.faults import CutObjectList
+from wire.faults import CutObjectList, StaleRead
 
 pytestmark = pytest.mark.recordings
 APPLIED = dg.AssetKey("applied_tables")
@@ -223,6 +223,21 @@ def test_a_snapshot_that_is_not_flushed_in_time_is_left_to_a_run(
         assert created(replica) == 2
         assert row().error_message is None
         replica.assert_equal_to_source(2)
+
+
+def test_a_stale_read_is_left_to_a_run_which_asks_again(
+    replica: Replica, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.tick_and_run()
+    until_due(clock)
+    replica.emulator.inject(StaleRead(times=1))
+    data, (result,) = daemon.tick_and_run()
+    assert data.skip_message is None
+    assert result.success
+    assert row().error_message is None
+    lists = [one.text.split() for one in replica.emulator.log() if one.kind == "object_list"]
+    assert sum(words[2] != "-" for words in lists) == 2, "the tick's, and the run's"
+    replica.assert_equal_to_source(2)
 
 
 def test_a_tick_that_runs_out_of_time_leaves_the_iteration_to_a_run(
