@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -27,10 +27,16 @@ from replication.iteration.options import IterationOptions
 from replication.maintenance.adopt import adopt
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
+from replication.schema.policy import DdlPolicy
+from replication.service.target_sync import TargetOutcome, sync_targets
+from replication.service.targets import add
 from replication.service.workspace import Workspace
 from replication.state.subscription import Subscription
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
+from tests.histories.target_histories import assert_target_equal
+from tests.replication.targets.target_database import new_database
+from tests.support.mariadb import MariaDb
 
 STEPS: tuple[Callable[[Iteration], object], ...] = (
     Iteration.take_snapshot,
@@ -53,7 +59,9 @@ class Overtaken(Exception):
 
 
 class Disasters(RuleBasedStateMachine):
-    """One history, replicated into a folder of its own."""
+    """One history, replicated into a folder of its own, and into a database of `server`."""
+
+    server: MariaDb
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +69,7 @@ class Disasters(RuleBasedStateMachine):
         self.databases: list[Path] = []
         self.mirrors: list[Path] = []
         self.disagreement: MirrorDisagrees | None = None
+        self.cleared = ExitStack()
 
     @initialize(seed=st.integers(1, 10**6))
     def begin(self, seed: int) -> None:
@@ -68,12 +77,15 @@ class Disasters(RuleBasedStateMachine):
         self.emulator = SimulatedUpstream(self.history.storage)
         self.emulator.start()
         publisher = (self.history.account, self.history.storage.accounts[self.history.account])
-        subscribed(self.emulator.port, self.folder, DATABASE, publisher=publisher).close()
+        self.target = self.cleared.enter_context(new_database(self.server))
+        with closing(subscribed(self.emulator.port, self.folder, DATABASE, publisher=publisher)) as workspace:
+            add(workspace, NAME, "db", self.target.address, self.server.password, DdlPolicy.FULL)
         self.place = self.folder / "home" / "mirrors" / NAME
 
     def teardown(self) -> None:
         if hasattr(self, "emulator"):
             self.emulator.stop()
+        self.cleared.close()
         shutil.rmtree(self.folder)
 
     # ---- what the upstream does
@@ -128,6 +140,31 @@ class Disasters(RuleBasedStateMachine):
                     step(old)
                 raise AssertionError("it could go on after its successor")
             raise Overtaken
+
+    # ---- the target
+
+    @rule()
+    def sync_target(self) -> None:
+        """It has the rows of the newest point afterwards, or an error says that it is of another history. Then its
+        tables are loaded again, as the remedy says."""
+        with self.way_out(), closing(self.workspace()) as workspace:
+            self.run(workspace)
+            self.disagreement = None
+            outcome = self.synced(workspace)
+            if outcome.failure is not None or (outcome.result is not None and outcome.result.behind):
+                codes = {entry.failure.code for entry in (outcome.result.behind if outcome.result else ())}
+                codes |= {outcome.failure.code} if outcome.failure else set()
+                assert codes <= {"TARGET_AHEAD", "TARGET_POINT_GONE", "POINT_GONE"}, codes
+                return
+            if outcome.result is None:
+                return  # nothing was new
+            newest = workspace.mirror(NAME).point()
+            assert_target_equal(workspace, self.target, self.history, newest.at)
+
+    def synced(self, workspace: Workspace) -> TargetOutcome:
+        with workspace.iteration(NAME) as iteration:
+            (outcome,) = sync_targets(workspace, iteration) or [TargetOutcome("db", None, None, 0.0)]
+            return outcome
 
     # ---- copies
 

@@ -44,7 +44,7 @@ def sync_target(seed: int, folder: Path, server: MariaDb) -> None:
                 with workspace.iteration(NAME) as iteration:
                     (synced,) = sync_targets(workspace, iteration)
                 _assert_synced(synced)
-                _assert_equal(workspace, place, history, outcome.at)
+                assert_target_equal(workspace, place, history, outcome.at)
     except Exception as error:
         error.add_note("\n  ".join((f"history of seed {seed}:", *history.done)))
         raise
@@ -57,7 +57,7 @@ def _assert_synced(outcome: TargetOutcome) -> None:
         assert sum(table.missing for table in outcome.result.tables) == 0, "a key to be deleted was not there"
 
 
-def _assert_equal(workspace: Workspace, place: Place, history: History, at: Timestamp) -> None:
+def assert_target_equal(workspace: Workspace, place: Place, history: History, at: Timestamp) -> None:
     row = workspace.log.row(NAME)
     tables = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
     columns = {point.table.name: point.table.user_columns for point in tables if point.table.kind is Kind.TABLE}

@@ -7,13 +7,17 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.histories.disasters import Disasters
 from tests.support.ci import UNDER_CI
+from tests.support.mariadb import MariaDb
 
 COUNT = int(os.environ.get("DISASTERS") or (100 if UNDER_CI else 20))
 
 
-def test_each_read_equals_the_source_or_an_error_says_what_to_do() -> None:
+def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaDb) -> None:
+    class WithTarget(Disasters):
+        server = mariadb
+
     run_state_machine_as_test(
-        Disasters,
+        WithTarget,
         settings=settings(
             max_examples=COUNT, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
         ),
