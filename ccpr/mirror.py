@@ -4,6 +4,7 @@ import os
 
 from ccpr.table import Table
 from ccpr.values import At, Location, Point, TableInfo, house_at, point_of
+from matrixone.objects.types import unreadable_columns
 from matrixone.schema import DEFAULT_READING, Reading
 from replication.mirror import mirror as house
 from replication.mirror.errors import MirrorNotFound
@@ -121,7 +122,7 @@ class Mirror:
         return Table(self._mirror, name, self._reading)
 
     def _info(self, ref: TableRef) -> TableInfo:
-        columns = tuple(column.name for column in self._mirror.manifest(ref).table.user_columns)
-        return TableInfo(
-            ref.qualified_name, ref.table_id, ref.kind.value, columns, ref.rows, ref.bytes, ref.objects, ref.lsn
-        )
+        columns = self._mirror.manifest(ref).table.user_columns
+        names, numbers = tuple(column.name for column in columns), (ref.rows, ref.bytes, ref.objects, ref.lsn)
+        unreadable = unreadable_columns(columns)
+        return TableInfo(ref.qualified_name, ref.table_id, ref.kind.value, names, *numbers, unreadable)

@@ -1,6 +1,7 @@
 """What the functions of this package take and give, as plain values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from typing import TypeAlias, Union
@@ -51,6 +52,8 @@ class TableInfo:
     bytes : of the table's files as they are stored, compressed.
     objects : how many files these are.
     lsn : the point at which the table changed last.
+    unreadable : columns that this release cannot read, with the reason: they are of a type, or stored in a form, that
+        it does not know. The others can be read, and a release that knows it reads all of them from the same mirror.
     """
 
     name: str
@@ -61,6 +64,7 @@ class TableInfo:
     bytes: int
     objects: int
     lsn: int
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 def point_of(point: points.Point) -> Point:

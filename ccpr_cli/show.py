@@ -14,7 +14,7 @@ from replication.failure import Failure
 from replication.iteration.lag import LagMeter
 from replication.mirror.points import LaggingTable, parse_at
 from replication.service.last_error import LastError
-from replication.service.status import UNREADABLE, ReadRow, next_attempt
+from replication.service.status import UNREADABLE, ReadRow, next_attempt, unreadable_tables
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.log_rows import LogRow
@@ -82,13 +82,23 @@ def tables(
     """List the tables of a point: the newest one, or that of --at."""
     with handle_errors(as_json=as_json), Workspace() as workspace:
         point = workspace.mirror(name).point(at_option(at))
+        history = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+        unreadable = unreadable_tables(history.tables(point.lsn).values())
     refs = sorted(point.tables.values(), key=lambda ref: ref.qualified_name)
     if as_json:
         show_json(
             {
                 "lsn": point.lsn,
                 "snapshot_ts": point.at.physical,
-                "tables": [{"table_id": ref.table_id, "table": ref.qualified_name, **ref.to_json()} for ref in refs],
+                "tables": [
+                    {
+                        "table_id": ref.table_id,
+                        "table": ref.qualified_name,
+                        **ref.to_json(),
+                        "unreadable": unreadable.get(ref.qualified_name, {}),
+                    }
+                    for ref in refs
+                ],
                 "consistent": point.consistent,
                 "behind": _behind(point.behind),
             }
@@ -107,6 +117,9 @@ def tables(
     for late in _behind(point.behind):
         where = "has no point yet" if late["lsn"] is None else f"is at lsn {late['lsn']}"
         out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
+    for table, columns in unreadable.items():
+        for column, reason in columns.items():
+            out.print(f"cannot be read: column {column} of {table}: {reason}", style="yellow", markup=False)
 
 
 def points(name: Name, as_json: AsJson = False) -> None:

@@ -206,6 +206,9 @@ def _in_full(status: SubscriptionStatus) -> Group:
         since = f"{table.table} since {time_text(table.since)}"
         details.add("quarantined", f"{since}, {table.attempts} attempts: {table.code}: {table.message}")
         details.add("", f"remedy: {table.remedy}")
+    for table, columns in status.unreadable_columns.items():
+        for column, reason in columns.items():
+            details.add("cannot be read", Text(printable(f"column {column} of {table}: {reason}"), style="yellow"))
     for target in status.targets:
         _add_target(details, target)
     if status.last_error is not None:

@@ -18,13 +18,14 @@ class ObjectDamaged(Terminal):
 
 
 class ObjectUnsupported(Terminal):
-    """The object's bytes are well-formed, but of a version, type or size that this release does not read."""
+    """The object's bytes are well-formed, but of a version, type or size that this release does not read. It is copied
+    all the same; a release that knows the format reads it from the same mirror."""
 
     code: ClassVar[str] = "OBJECT_UNSUPPORTED"
     about: ClassVar[str] = "object"
     default_remedy: ClassVar[str] = (
-        "`ccpr alter NAME --consistency isolated` lets the other tables go on without this one; or use a release that "
-        "knows this format."
+        "Read the other columns (`ccpr tables NAME` says which ones can be read), or use a release that knows this one: "
+        "it reads it from the same mirror."
     )
 
 

@@ -166,7 +166,8 @@ class ObjectFile:
 
         Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged` or `ObjectUnsupported`. The format
         has no checksums: a flipped bit inside a value can go unnoticed. Rows may share their bytes, so a small file can
-        hold very long values: columns beyond a budget of decoded bytes are inflated and parsed, but not decoded.
+        hold very long values: columns beyond a budget of decoded bytes are inflated and parsed, but not decoded. A
+        column of a type that is not known is no error here: the table's schema says which columns cannot be read.
         """
         if stats is not None:
             self._check_stats(stats)
@@ -206,7 +207,11 @@ class ObjectFile:
                 )
 
     def _check_column(self, block: int, seqnum: int, oid: int, scratch: Scratch, *, decode: bool) -> int:
-        """Inflate and parse a column, and decode it with `decode`; returns the number of decoded bytes."""
+        """Inflate and parse a column, and decode it with `decode`; returns the number of decoded bytes. One of a type
+        that is not known is inflated only."""
+        if oid not in SLOT_SIZES:
+            inflate_column(self._content, self.blocks[block], seqnum, _VARLENA_LIMIT, self._subject, scratch)
+            return 0
         vector = self._vector(block, seqnum, oid, scratch)
         if vector is None or not decode:
             return 0

@@ -3,12 +3,12 @@
 The reader returns only `string`, `binary` and `list` with 32-bit offsets, since Spark accepts no others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from matrixone.objects.errors import ObjectUnsupported
-from matrixone.schema import Column
+from matrixone.schema import Column, Table
 
 BOOL, BIT = 10, 11
 INT8, INT16, INT32, INT64 = 20, 21, 22, 23
@@ -111,11 +111,30 @@ def arrow_type(column: Column) -> pa.DataType:
     if oid in MAX_PRECISION:
         precision, scale = column.type.width, column.type.scale
         if not (0 < precision <= MAX_PRECISION[oid] and 0 <= scale <= precision):
-            raise ObjectUnsupported(f"decimal({precision},{scale}) of type {oid}", subject=f"column {column.name}")
+            message = f"decimal({precision},{scale}) of type {oid} is not known to this release"
+            raise ObjectUnsupported(message, subject=f"column {column.name}")
         return pa.string() if is_decimal_text(column) else pa.decimal128(decimal_digits(column), scale)
     if oid not in _ARROW:
-        raise ObjectUnsupported(f"column type {oid}", subject=f"column {column.name}")
+        raise ObjectUnsupported(f"type {oid} is not known to this release", subject=f"column {column.name}")
     return _ARROW[oid]
+
+
+def unreadable_columns(columns: Iterable[Column]) -> dict[str, str]:
+    """Names of the columns that this release cannot read because of their types, with the reason. They are copied
+    like others: a release that knows the type reads them from the same mirror."""
+    found = {}
+    for column in columns:
+        try:
+            arrow_type(column)
+        except ObjectUnsupported as error:
+            found[column.name] = error.message
+    return found
+
+
+def check_readable(table: Table, columns: Iterable[Column]) -> None:
+    """Raises `ObjectUnsupported`, which names column and table, if one of some columns of a table cannot be read."""
+    for name, reason in unreadable_columns(columns).items():
+        raise ObjectUnsupported(reason, subject=f"column {name} of table {table.qualified_name}")
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from matrixone.objects.identifiers import rowid_order
-from matrixone.objects.types import arrow_type
+from matrixone.objects.types import arrow_type, check_readable
 from matrixone.objects.visibility import ListedObject, tombstones_of
 from matrixone.schema import Kind, Table
 from replication.delta.delta import SPLIT_ROWS, Delta, TableAt, table_delta
@@ -137,7 +137,9 @@ def _check_key(former: DeltaShape, later: DeltaShape) -> None:
 
 def _shape(table: Table) -> DeltaShape:
     key = row_key(table)
-    return DeltaShape(table.qualified_name, table.user_columns + (key.columns if key.hidden else ()), key)
+    columns = table.user_columns + (key.columns if key.hidden else ())
+    check_readable(table, columns)
+    return DeltaShape(table.qualified_name, columns, key)
 
 
 def _runs(objects: list[ListedObject], split_rows: int) -> Iterator[list[ListedObject]]:

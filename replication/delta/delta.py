@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from matrixone.objects.identifiers import OBJECT_ID_SIZE, object_name, rowid_order
 from matrixone.objects.stats import stats_columns
 from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import check_readable
 from matrixone.objects.visibility import ListedObject, count_deletions, not_after, open_listed, tombstones_of
 from matrixone.schema import Table
 from replication.delta.duplicates import find_duplicates
@@ -96,7 +97,7 @@ def table_delta(
 
     Reads the manifests, and tombstones and commit times of what changed; the splits read the rest. `split_rows` is
     roughly how many rows a split reads. Raises TableWithoutKey, DdlUnreadable, MirrorDamaged, ObjectDamaged,
-    ObjectMismatch; ValueError for two different tables.
+    ObjectMismatch, ObjectUnsupported; ValueError for two different tables.
     """
     if before is not None and before.ref.table_id != after.ref.table_id:
         raise ValueError(f"table {before.ref.table_id} is not table {after.ref.table_id}")
@@ -139,6 +140,7 @@ class _Plan:
         table = self.now.table
         key = row_key(table)
         columns = table.user_columns + (key.columns if key.hidden else ())
+        check_readable(table, columns)
         known = {(column.seqnum, column.type) for column in self.then.table.columns}
         # An old row that was left out is new where it counts now.
         dated = not self.left_out_then and all((column.seqnum, column.type) in known for column in columns)

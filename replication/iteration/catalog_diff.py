@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from matrixone.objects.errors import ObjectUnsupported
-from matrixone.objects.types import arrow_schema
 from matrixone.schema import Table
 from matrixone.upstream.catalog import Catalog
 from replication.failure import Failure
@@ -28,12 +26,3 @@ class CatalogDiff:
     changes: tuple[TableChange, ...]
     unreplicated: tuple[tuple[str, str], ...]
     failures: Mapping[int, Failure] = field(default_factory=dict)
-
-
-def check_schema(table: Table) -> None:
-    """That each column has a type which can be read. Raises ObjectUnsupported: rows that nobody can read are no
-    replica."""
-    try:
-        arrow_schema(table.columns)
-    except ObjectUnsupported as error:
-        raise ObjectUnsupported(error.message, subject=f"table {table.qualified_name}, {error.subject}") from error

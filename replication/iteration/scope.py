@@ -5,7 +5,6 @@
 from collections.abc import Mapping
 from functools import partial
 
-from matrixone.objects.errors import ObjectUnsupported
 from matrixone.schema import Kind, Table
 from matrixone.upstream.catalog import Catalog, index_tables, read_catalog
 from matrixone.upstream.errors import NotCovered, PartitionedTable
@@ -13,7 +12,7 @@ from matrixone.upstream.publications import Offer, not_covered, read_offer
 from matrixone.upstream.session import Session
 from replication.errors import ScopeConflict
 from replication.iteration.building import or_fail
-from replication.iteration.catalog_diff import CatalogDiff, check_schema
+from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.listing import TableFailures
 from replication.schema.table_changes import diff_catalogs
 from replication.snapshot_ref import SnapshotRef
@@ -28,9 +27,9 @@ def diff_scope(
 ) -> CatalogDiff:
     """Read the catalog at a snapshot and compare it with the tables of the last point, by id.
 
-    Raises PartitionedTable; PublicationMissing; NotCovered; ScopeConflict if the one table that is asked for was never
-    there; ObjectUnsupported for columns that cannot be read. What concerns one of several tables is in isolated mode
-    that table's failure alone.
+    Columns of types that are not known yet are replicated like others. Raises PartitionedTable; PublicationMissing;
+    NotCovered; ScopeConflict if the one table that is asked for was never there. What concerns one of several tables is
+    in isolated mode that table's failure alone.
     """
     catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
     if catalog.partitioned:
@@ -41,18 +40,8 @@ def diff_scope(
     scope = _Scope(session, subscription, ref, catalog, before)
     tables = scope.tables()
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
-    failures = scope.failures
-    for table in tables.values():
-        if subscription.copies(table):
-            or_fail(
-                table.id,
-                failures,
-                (ObjectUnsupported,),
-                partial(check_schema, table),
-                isolated=subscription.settings.isolated,
-            )
     unreplicated = tuple(sorted((*catalog.unreplicated, *((name, UNPUBLISHED) for name in scope.unpublished))))
-    return CatalogDiff(catalog, tables, changes, unreplicated, failures)
+    return CatalogDiff(catalog, tables, changes, unreplicated, scope.failures)
 
 
 class _Scope:

@@ -2,12 +2,14 @@
 
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import unreadable_columns
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import TableRef
 
 
 class DecodedObjects:
-    """Reads tables and throws the rows away; each object once, as long as the columns of its table stay the same."""
+    """Reads tables and throws the rows away; each object once, as long as the columns of its table stay the same.
+    Columns of types that this release does not know are left out."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -18,10 +20,12 @@ class DecodedObjects:
         try:
             manifest = self._mirror.manifest(ref)
             table = manifest.table
+            unknown = unreadable_columns(table.columns)
+            columns = [column for column in table.columns if column.name not in unknown]
             seen = self._seen.setdefault((table.id, str([column.to_json() for column in table.columns])), set())
             names = [one.stats.name for one in manifest.listed_objects() if not one.tombstone]
             names = [name for name in names if name not in seen]
-            for _ in self._mirror.rows(manifest, table.columns, at, names=names):
+            for _ in self._mirror.rows(manifest, columns, at, names=names):
                 pass
             seen.update(names)
         except CcprError as error:

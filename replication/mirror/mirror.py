@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats, stats_columns
 from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import arrow_schema
+from matrixone.objects.types import arrow_schema, check_readable
 from matrixone.objects.visibility import ListedObject, visible_batches
 from matrixone.schema import Column, Table
 from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
@@ -317,13 +317,15 @@ def files_of(qualified_name: str) -> Iterator[None]:
 
 def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = False) -> tuple[Column, ...]:
     """The table's columns in declared order, or the named ones in the order given. Hidden ones on request or by name.
-    Raises TableMissingInMirror."""
+    Raises TableMissingInMirror; ObjectUnsupported if this release cannot read one of them."""
     if names is None:
-        return table.columns if hidden else table.user_columns
+        names = [column.name for column in (table.columns if hidden else table.user_columns)]
     by_name = {column.name: column for column in table.columns}
     missing = [name for name in names if name not in by_name]
     if missing:
         raise TableMissingInMirror(
             f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling."
         )
-    return tuple(by_name[name] for name in names)
+    chosen = tuple(by_name[name] for name in names)
+    check_readable(table, chosen)
+    return chosen

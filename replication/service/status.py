@@ -1,11 +1,13 @@
 """The status of a subscription as a value, read from its row, the catalog database and the files of its mirror."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.errors import CcprError, Terminal
+from matrixone.objects.types import unreadable_columns
 from matrixone.schema import Kind
 from matrixone.upstream.capabilities import Capabilities
 from replication.errors import StateUnreadable
@@ -20,7 +22,7 @@ from replication.service.last_error import LastError
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
-from replication.state.history import GlobalPoint, PointHistory
+from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine, QuarantineEntry
 from replication.state.states import IterationState, State
@@ -130,6 +132,7 @@ class SubscriptionStatus:
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
     capabilities : what was found out about the upstream; None if nothing was.
     warnings : what a person has to know to understand the rest.
+    unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the same.
     """
 
     name: str
@@ -156,6 +159,7 @@ class SubscriptionStatus:
     updated_at: str
     capabilities: Capabilities | None = None
     warnings: tuple[str, ...] = field(default=())
+    unreadable_columns: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -208,7 +212,8 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
     so. Raises StateUnreadable."""
     read = ReadRow.of(row)
     engine, lag, work = workspace.log.engine, meter.read(row.task_id, read.context), _open_work(workspace, read)
-    newest, held = PointHistory(engine, row.task_id).newest(), workspace.log.is_held(row)
+    history, held = PointHistory(engine, row.task_id), workspace.log.is_held(row)
+    newest = history.newest()
     return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
@@ -234,7 +239,14 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         updated_at=f"{row.updated_at.isoformat()}Z",
         capabilities=read.context.capabilities,
         warnings=(*lag.warnings(), *work.warnings),
+        unreadable_columns={} if newest is None else unreadable_tables(history.tables(newest.lsn).values()),
     )
+
+
+def unreadable_tables(points: Iterable[TablePoint]) -> dict[str, dict[str, str]]:
+    """Names of the tables that have columns which this release cannot read; which ones, and why."""
+    found = {point.table.qualified_name: unreadable_columns(point.table.user_columns) for point in points}
+    return {name: columns for name, columns in sorted(found.items()) if columns}
 
 
 def read_all(workspace: Workspace, meter: LagMeter) -> list[SubscriptionStatus]:

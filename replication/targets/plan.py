@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from matrixone.ddl.definition import CreateTable, format_create_table
 from matrixone.ddl.parser import create_table_of, parse_create_table
+from matrixone.objects.types import unreadable_columns
 from matrixone.schema import Kind, Table
 from matrixone.sql.errors import DdlUnreadable
 from replication.errors import DdlWaits, NameTaken
@@ -296,6 +297,9 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
 
 def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
     """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
+    for name, reason in unreadable_columns(table.columns).items():
+        remedy = "Use a release that knows the type. The mirror has the table, and the other tables are still synced."
+        raise TargetUnfit(reason, subject=f"column {name} of table {table.qualified_name}", remedy=remedy)
     return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from matrixone.objects.errors import ObjectUnsupported
 from matrixone.schema import SqlType, Table
 from matrixone.upstream.catalog import Catalog
 from replication.checkpoint.checkpoint import Checkpoint
@@ -310,7 +311,7 @@ def test_invalid_rows_of_an_object_list_fail_only_their_table(
         replica.assert_equal_to_source(2)
 
 
-def test_an_unknown_column_type_fails_only_its_table(
+def test_an_unknown_column_type_fails_no_table_and_is_an_error_to_who_reads_it(
     recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with isolated(recordings, "many_tables", home) as replica:
@@ -325,11 +326,17 @@ def test_an_unknown_column_type_fails_only_its_table(
 
         with monkeypatch.context() as patched:
             patched.setattr(scope_module, "read_catalog", odd)
-            assert replica.run()["quarantined"] == [table]
-            assert_others_equal(replica, 2, behind=table)
-            assert [entry[1] for entry in quarantined()] == ["OBJECT_UNSUPPORTED"]
+            assert replica.run()["quarantined"] == []
+            assert quarantined() == []
+            assert list(replica.command("status", NAME)["unreadable_columns"]) == [table]
+            for other, file in replica.about.expected(2).items():
+                if other != table:
+                    assert_rows_equal(replica.export(other), pq.read_table(file))
+            mirror = Workspace().mirror(NAME)
+            with pytest.raises(ObjectUnsupported, match="type 99"):
+                mirror.read(mirror.point(), table)
             plan = replica.command("plan", NAME)
-            assert list(plan["failures"]) == [table]
+            assert list(plan["failures"]) == []
         replica.run()  # the planned iteration: its steps' results are kept
         replica.run()
         replica.assert_equal_to_source(2)

@@ -197,3 +197,18 @@ def test_a_table_whose_definition_cannot_be_read_does_not_stop_others():
     plan = plan_target(FULL, {}, [unreadable, table(2, "b")])
     assert codes(plan) == {1: "DDL_UNREADABLE"}
     assert [step.table.name for step in plan.of(Build)] == ["b"]
+
+
+def test_a_table_with_a_column_of_an_unknown_type_waits_alone_and_says_which() -> None:
+    fresh, other = table(1, "a"), table(2, "b")
+    key, value = fresh.columns
+    odd = replace(fresh, columns=(key, replace(value, type=SqlType(230))))
+    plan = plan_target(FULL, {}, [odd, other])
+    assert codes(plan) == {1: "TARGET_UNFIT"}
+    (failure,) = (step.failure for step in plan.behind.values())
+    assert failure is not None
+    assert (failure.subject, failure.message) == ("column v of table d.a", "type 230 is not known to this release")
+    assert [step.table.id for step in plan.of(Build)] == [2]
+    altered = plan_target(FULL, registered(fresh, other), [odd, other])
+    assert codes(altered) == {1: "TARGET_UNFIT"}
+    assert [step.table for step in altered.steps] == [odd]

@@ -1,0 +1,19 @@
+"""`python -m tests.support.older_release OID,… ARGUMENTS…`: ccpr as of a release that does not know some column types."""
+
+import sys
+from collections.abc import Iterable
+
+from ccpr_cli.main import app
+from matrixone.objects import types
+
+
+def forget(oids: Iterable[int]) -> None:
+    """From here on this process does not know these types."""
+    for oid in oids:
+        types._ARROW.pop(oid, None)
+        types.SLOT_SIZES.pop(oid, None)
+
+
+if __name__ == "__main__":
+    forget(map(int, sys.argv[1].split(",")))
+    app(sys.argv[2:])
