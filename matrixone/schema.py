@@ -3,7 +3,7 @@
 Source: docs/format/object-file.md 3.1, 4 and 5; docs/upstream.md 5.4.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -91,6 +91,15 @@ DEFAULT_READING = Reading()
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Why values of a column could not be read in a file that was copied all the same, and the release of this program
+    that says so. A later one may know how to read them."""
+
+    reason: str
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One stored column of a table.
 
@@ -104,8 +113,11 @@ class Column:
         set.
     nullable : false if declared NOT NULL.
     digits : of a decimal: how many digits its longest stored value has; 0 where that is not known. It can be more than
-        declared, because MatrixOne checks literals and texts, not integers. No part of the definition, so it does not
-        count when columns are compared.
+        declared, because MatrixOne checks literals and texts, not integers.
+    unread : set if one of its files has a form that is not known.
+
+    `digits` and `unread` were found in the files. They are no part of the definition, so they do not count when columns
+    are compared.
     """
 
     name: str
@@ -115,6 +127,7 @@ class Column:
     labels: tuple[str, ...] = ()
     nullable: bool = True
     digits: int = field(default=0, compare=False)
+    unread: Unread | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -125,6 +138,7 @@ class Column:
             "labels": list(self.labels),
             "nullable": self.nullable,
             **({"digits": self.digits} if self.digits else {}),
+            **({"unread": asdict(self.unread)} if self.unread else {}),
         }
 
     @classmethod
@@ -132,6 +146,7 @@ class Column:
         """The column of a `to_json`. Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
         kind = SqlType(*map(integer_of, value["type"]))
         labels = tuple(map(text_of, value["labels"]))
+        unread = value.get("unread")
         return cls(
             text_of(value["name"]),
             integer_of(value["seqnum"]),
@@ -140,6 +155,7 @@ class Column:
             labels,
             _flag_of(value["nullable"]),
             integer_of(value.get("digits", 0)),
+            None if unread is None else Unread(text_of(unread["reason"]), text_of(unread["release"])),
         )
 
 

@@ -3,7 +3,7 @@ bad input gets"."""
 
 from typing import ClassVar
 
-from matrixone.errors import Terminal
+from matrixone.errors import CcprError, Terminal
 
 
 class ObjectDamaged(Terminal):
@@ -24,9 +24,19 @@ class ObjectUnsupported(Terminal):
     code: ClassVar[str] = "OBJECT_UNSUPPORTED"
     about: ClassVar[str] = "object"
     default_remedy: ClassVar[str] = (
-        "Read the other columns (`ccpr tables NAME` says which ones can be read), or use a release that knows this one: "
-        "it reads it from the same mirror."
+        "Read the other columns (`ccpr tables NAME` names those that cannot be read), or use a release that knows this "
+        "one: it reads it from the same mirror."
     )
+
+
+_NEXT = 8  # numbers of a form that later releases may have
+
+
+def unknown_form(what: str, number: int, newest: int, *, subject: str) -> CcprError:
+    """The error for the number of a form (a version, an algorithm) that is not known. Forms are numbered one after the
+    other: the next ones are a later MatrixOne's; what is far from them is damage."""
+    kind = ObjectUnsupported if newest < number <= newest + _NEXT else ObjectDamaged
+    return kind(f"{what} {number} is not known to this release", subject=subject)
 
 
 class ValueRefused(Terminal):

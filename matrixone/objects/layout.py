@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from matrixone.objects.content import Content
-from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported, unknown_form
 from matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
 
 MAGIC = bytes.fromhex("ffffffff00000000")
@@ -105,7 +105,7 @@ def read_header(content: Content, subject: str) -> Header:
         raise ObjectDamaged("the file does not start with the magic number of an object", subject=subject)
     version = int.from_bytes(raw[8:10], "little")
     if version != FORMAT_VERSION:
-        raise ObjectUnsupported(f"format version {version}", subject=subject)
+        raise unknown_form("format version", version, FORMAT_VERSION, subject=subject)
     meta = Extent.parse(raw, 10)
     if meta.offset < HEADER_SIZE or meta.end + FOOTER_SIZE != content.size:
         raise ObjectDamaged(
@@ -175,7 +175,7 @@ def _inflate(
             raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
         return stored
     if algorithm != _COMPRESSED:
-        raise ObjectUnsupported(f"compression algorithm {algorithm}", subject=subject)
+        raise unknown_form("compression algorithm", algorithm, _COMPRESSED, subject=subject)
     if origin == 0 or origin > _LZ4_BEST_RATIO * length:
         raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
     inflated = pa.allocate_buffer(origin) if scratch is None else scratch.take(origin)
@@ -196,7 +196,7 @@ def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:
     if kind != META_ENTRY:
         raise ObjectDamaged(f"entry type {kind} where the metadata should be", subject=subject)
     if version not in META_VERSIONS:
-        raise ObjectUnsupported(f"metadata version {version}", subject=subject)
+        raise unknown_form("metadata version", version, max(META_VERSIONS), subject=subject)
     start, expected = _ENTRY.size, None
     if version > 1:
         _check_there(area, start, _OBJECT_META_SIZE, subject)

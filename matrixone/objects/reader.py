@@ -95,7 +95,10 @@ class ObjectFile:
         """
         # Rowids and commit times are stored after the largest ordinary number. A column that was added in place later
         # can have the same number.
-        vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
+        try:
+            vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
+        except ObjectUnsupported as error:
+            raise ObjectUnsupported(error.message, subject=f"column {column.name}, {error.subject}") from error
         if vector is None:
             return pa.nulls(self.blocks[block].rows if rows is None else len(rows), arrow_type(column))
         if rows is None:
@@ -105,15 +108,15 @@ class ObjectFile:
         except (ObjectDamaged, ValueRefused):
             return to_arrow(vector.select(rows, SLOT_SIZES[column.type.oid]), column, self._subject)
 
-    def digits(self, column: Column) -> int:
-        """How many digits the longest value of a decimal column has, in all rows, visible or not; 0 if there is none,
-        or if zone maps do not say it."""
-        if column.seqnum > min(self.max_seqnum, len(self.columns) - 1):
-            return 0
-        zone = parse_zonemap(self.columns["zonemap"][column.seqnum].tobytes())
-        if zone is None or zone.oid != column.type.oid:
-            return 0
-        return len(str(max(abs(zone.minimum), abs(zone.maximum))))
+    def digits(self) -> dict[int, int]:
+        """Of the decimal columns, by seqnum: how many digits the longest value has, in all rows, visible or not.
+        Without those that have no value, and decimal256: zone maps do not say it, and it is read as text."""
+        found = {}
+        for seqnum in range(min(self.max_seqnum + 1, len(self.columns))):
+            zone = parse_zonemap(self.columns["zonemap"][seqnum].tobytes())
+            if zone is not None and zone.oid in types.MOST_DIGITS:
+                found[seqnum] = len(str(max(abs(zone.minimum), abs(zone.maximum))))
+        return found
 
     def commit_timestamps(self, block: int) -> np.ndarray | None:
         """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They have no meaning in an object
@@ -160,24 +163,30 @@ class ObjectFile:
         """The rowids that a block of a tombstone object deletes, ROWID_DTYPE (6)."""
         return self._without_nulls(block, _ROWID_SEQNUM, types.ROWID).fixed(ROWID_DTYPE)
 
-    def check(self, stats: ObjectStats | None = None, *, inflate: bool = False, deep: bool = False) -> None:
+    def check(self, stats: ObjectStats | None = None, *, inflate: bool = False, deep: bool = False) -> dict[int, str]:
         """Compare the object with its stats, and every extent with the file. `inflate` also decompresses every column
-        of every block and compares its row count with the block's; `deep` decodes them as well.
+        of every block and compares its row count with the block's; `deep` decodes them as well. Returns the columns of
+        a form that is not known, by seqnum, with the reason: that is no damage.
 
-        Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged` or `ObjectUnsupported`. The format
+        Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged`. The format
         has no checksums: a flipped bit inside a value can go unnoticed. Rows may share their bytes, so a small file can
         hold very long values: columns beyond a budget of decoded bytes are inflated and parsed, but not decoded. A
-        column of a type that is not known is no error here: the table's schema says which columns cannot be read.
+        column of a type that is not known is not returned either: the table's schema says of which type it is.
         """
         if stats is not None:
             self._check_stats(stats)
         self._check_extents()
+        unread: dict[int, str] = {}
         if not (inflate or deep):
-            return
+            return unread
         budget, scratch = _DEEP_BASE + _DEEP_PER_BYTE * self.size, Scratch()
         for block in self.blocks:
             for seqnum, oid, _, _ in stored_columns(block):
-                budget -= self._check_column(block.number, seqnum, oid, scratch, decode=deep and budget > 0)
+                try:
+                    budget -= self._check_column(block.number, seqnum, oid, scratch, decode=deep and budget > 0)
+                except ObjectUnsupported as error:
+                    unread.setdefault(seqnum, error.message)
+        return unread
 
     def _check_extents(self) -> None:
         total = 0

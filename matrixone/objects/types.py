@@ -4,6 +4,7 @@ The reader returns only `string`, `binary` and `list` with 32-bit offsets, since
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -120,10 +121,13 @@ def arrow_type(column: Column) -> pa.DataType:
 
 
 def unreadable_columns(columns: Iterable[Column]) -> dict[str, str]:
-    """Names of the columns that this release cannot read because of their types, with the reason. They are copied
-    like others: a release that knows the type reads them from the same mirror."""
+    """Names of the columns that this release cannot read because of their types, with the reason; and of those of which
+    a file has a form that was not known when it was copied. They are copied like others: a release that knows type or
+    form reads them from the same mirror."""
     found = {}
     for column in columns:
+        if column.unread is not None:
+            found[column.name] = f"{column.unread.reason} ({column.unread.release}), in some of its files"
         try:
             arrow_type(column)
         except ObjectUnsupported as error:
@@ -133,7 +137,7 @@ def unreadable_columns(columns: Iterable[Column]) -> dict[str, str]:
 
 def check_readable(table: Table, columns: Iterable[Column]) -> None:
     """Raises `ObjectUnsupported`, which names column and table, if one of some columns of a table cannot be read."""
-    for name, reason in unreadable_columns(columns).items():
+    for name, reason in unreadable_columns(replace(column, unread=None) for column in columns).items():
         raise ObjectUnsupported(reason, subject=f"column {name} of table {table.qualified_name}")
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported, unknown_form
 from matrixone.objects.identifiers import fixed_offsets
 
 COLUMN_ENTRY = 2
@@ -88,9 +88,9 @@ def parse_vector(entry: pa.Buffer, oid: int, slot_size: int, rows: int, subject:
     if kind != COLUMN_ENTRY:
         raise ObjectDamaged(f"entry type {kind} where a column should be", subject=subject)
     if version not in _NULLS:
-        raise ObjectUnsupported(f"column version {version}", subject=subject)
+        raise unknown_form("column version", version, max(_NULLS), subject=subject)
     if vector_class not in (_FLAT, _CONSTANT):
-        raise ObjectUnsupported(f"vector class {vector_class}", subject=subject)
+        raise unknown_form("vector class", vector_class, _CONSTANT, subject=subject)
     if file_oid != oid or file_slot_size != slot_size:
         raise ObjectDamaged(
             f"type {file_oid} with slots of {file_slot_size} bytes, announced as type {oid} ({slot_size})",

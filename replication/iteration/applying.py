@@ -2,19 +2,21 @@
 (docs/architecture.md, "One commit").
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from matrixone.objects.errors import ObjectUnsupported
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import DECIMAL64, DECIMAL128
 from matrixone.objects.visibility import not_after
-from matrixone.schema import Column, Table
+from matrixone.schema import Table
+from replication.iteration.findings import Findings, is_measured, with_findings
+from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror, files_of
 from replication.mirror.object_rows import (
     CHECKSUM,
@@ -45,7 +47,7 @@ def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Ti
         return False
     with files_of(point.ref.qualified_name):
         appendable = (listed.stats for listed in mirror.manifest(point.ref).listed_objects() if listed.stats.appendable)
-        return any(_commits_between(mirror.open_object(stats.name), last, now) for stats in appendable)
+        return any(_may_have_commits(mirror, stats, last, now) for stats in appendable)
 
 
 def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff: ObjectDiff) -> pa.Table:
@@ -60,36 +62,41 @@ def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff:
     return pa.concat_tables([without_objects(kept, rows_of(diff.removed, [table_id])), added])
 
 
-def with_digits(mirror: Mirror, table: Table, before: TablePoint | None, added: pa.Table, objects: pa.Table) -> Table:
-    """The table, its decimal columns with as many digits as their values in the files (`matrixone.schema.Column`).
+def with_found(
+    mirror: Mirror,
+    table: Table,
+    before: TablePoint | None,
+    added: pa.Table,
+    objects: pa.Table,
+    found: Mapping[str, str | None],
+) -> Table:
+    """The table with what its files say of its columns (`matrixone.schema.Column`): how many digits decimals have, and
+    which columns have a form that is not known.
 
     MatrixOne stores 100.00 in a decimal(4,2), so a column is as wide at a point as what is stored. It does not get
-    narrower while the table keeps its id: who reads one point after the other would see the type come and go. Only
-    metadata is decoded: of the objects that came since `before` (LISTED_SCHEMA), or of all where the digits are not
-    known, as in what releases before 0.2 wrote.
+    narrower while the table keeps its id: who reads one point after the other would see the type come and go.
+
+    Parameters
+    ----------
+    added, objects : the objects that came since `before`, and all (LISTED_SCHEMA). All of them count where `before` was
+        not measured by this release.
+    found : JSON of `Findings` by object name, where the copying looked. Other objects are opened.
     """
-    known = {} if before is None else {column.seqnum: column.digits for column in before.table.columns}
-    decimals = _decimals(table)
-    if not decimals:
-        return table
-    digits = {column.seqnum: known.get(column.seqnum, 0) for column in decimals}
-    rows = added if all(digits.values()) else objects
-    digits = {seqnum: max(1, found) for seqnum, found in digits.items()}
+    known = {} if before is None else {column.seqnum: column for column in before.table.columns}
+    had_unread = any(column.unread for column in known.values())
+    if before is not None and not is_measured(before.table):
+        known = {seqnum: replace(column, unread=None) for seqnum, column in known.items()}
+        added = objects
+    rows = added.filter(pc.invert(added.column("is_tombstone"))).column("stats").to_pylist()
     with files_of(table.qualified_name):
-        for stats in rows.filter(pc.invert(rows.column("is_tombstone"))).column("stats").to_pylist():
-            file = mirror.open_object(ObjectStats.parse(stats).name)
-            for column in decimals:
-                digits[column.seqnum] = max(digits[column.seqnum], file.digits(column))
-    return replace(table, columns=tuple(replace(one, digits=digits.get(one.seqnum, 0)) for one in table.columns))
+        files = (_found_in(mirror, ObjectStats.parse(cell), found, inflate=had_unread) for cell in rows)
+        return with_findings(table, known, files)
 
 
-def lacks_digits(point: TablePoint) -> bool:
-    """Whether a table point was made without `with_digits`, by a release before 0.2, though it has decimals."""
-    return point.ref is not None and any(column.digits == 0 for column in _decimals(point.table))
-
-
-def _decimals(table: Table) -> list[Column]:
-    return [column for column in table.columns if column.type.oid in (DECIMAL64, DECIMAL128)]
+def _found_in(mirror: Mirror, stats: ObjectStats, found: Mapping[str, str | None], *, inflate: bool) -> Findings:
+    if stats.name in found:
+        return Findings.from_text(found[stats.name])
+    return Findings.of(mirror.store.read(object_path(stats.name)), stats, inflate=inflate)
 
 
 def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:
@@ -103,6 +110,14 @@ def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.
     ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *numbers)
     mirror.store.sync(name.rpartition("/")[0])
     return TablePoint(table, ref, lsn, _total(objects, "appendable"))
+
+
+def _may_have_commits(mirror: Mirror, stats: ObjectStats, last: Timestamp, now: Timestamp) -> bool:
+    """What cannot be read may have them: to a release that can, a point that was left out would lack rows."""
+    try:
+        return _commits_between(mirror.open_object(stats.name), last, now)
+    except ObjectUnsupported:
+        return True
 
 
 def _commits_between(file: ObjectFile, last: Timestamp, now: Timestamp) -> bool:

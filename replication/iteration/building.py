@@ -16,10 +16,11 @@ from matrixone.objects.errors import ObjectDamaged
 from matrixone.objects.timestamp import Timestamp
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
-from replication.iteration.applying import holds_later_rows, lacks_digits, live_objects, with_digits, write_table
+from replication.iteration.applying import holds_later_rows, live_objects, with_found, write_table
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.committing import IterationResult, Last
 from replication.iteration.copying import CopyReport
+from replication.iteration.findings import is_measured
 from replication.iteration.listing import TableFailures
 from replication.iteration.results import Listed
 from replication.iteration.steps import Step
@@ -109,28 +110,32 @@ class PointBuilder:
     def _write(self, listed: Listed, report: CopyReport, failures: TableFailures) -> list[TablePoint]:
         """The manifest of each table that has changed; one whose own files are damaged fails."""
         points, diff = [], ObjectDiff(with_checksums(listed.diff.added, report.rows), listed.diff.removed)
+        found = report.found
         for table_id in sorted(self._to_write(listed)):
             before = None if table_id in listed.rebuilt else self.last.tables.get(table_id)
-            written = self._or_fail(table_id, failures, partial(self._write_table, table_id, before, diff))
+            written = self._or_fail(table_id, failures, partial(self._write_table, table_id, before, diff, found))
             if written is not None:
                 points.append(written)
         return points
 
-    def _write_table(self, table_id: int, before: TablePoint | None, diff: ObjectDiff) -> TablePoint:
+    def _write_table(
+        self, table_id: int, before: TablePoint | None, diff: ObjectDiff, found: Mapping[str, str | None]
+    ) -> TablePoint:
         objects = live_objects(self.mirror, before, table_id, diff)
-        added = rows_of(diff.added, [table_id])
-        table = with_digits(self.mirror, self.catalog.tables[table_id], before, added, objects)
+        table = self.catalog.tables[table_id]
+        if self.subscription.copies(table):
+            table = with_found(self.mirror, table, before, rows_of(diff.added, [table_id]), objects, found)
         return write_table(self.mirror, self.lsn, self.fence, table, objects)
 
     def _to_write(self, listed: Listed) -> set[int]:
-        """Tables that differ from what the last point shows, tables that it does not show, and those whose decimals
-        were not measured; without those that failed."""
+        """Tables that differ from what the last point shows, tables that it does not show, and those whose files
+        this release has not looked at (`is_measured`); without those that failed."""
         changed = {change.table.id for change in self.catalog.changes if change.kind is not ChangeKind.DROPPED}
         behind = self.last.behind.keys() & self.catalog.tables.keys()
         unmeasured = {
             table_id
             for table_id in self.last.tables.keys() & self.kept - self.last.behind.keys()
-            if lacks_digits(self.last.tables[table_id])
+            if not is_measured(self.last.tables[table_id].table)
         }
         return (listed.diff.table_ids | changed | listed.repaired | behind | unmeasured) - listed.failures.keys()
 

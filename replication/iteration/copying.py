@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from matrixone.errors import Terminal
 from matrixone.objects.content import Content
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
-from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import STATS_SIZE, ObjectStats
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import ObjectGone, ObjectSizeMismatch
@@ -33,6 +32,7 @@ from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.failure import Failure
+from replication.iteration.findings import Findings
 from replication.iteration.write_queue import WriteQueue
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.open_store import open_store
@@ -55,6 +55,7 @@ COPY_OUTPUT = pa.schema(
         pa.field("sha256", pa.binary(32)),
         pa.field("fetched", pa.bool_(), nullable=False),
         pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
+        pa.field("found", pa.string()),  # of `Findings`
     ]
 )
 # Failures of one object alone.
@@ -139,6 +140,12 @@ class CopyReport:
         return {name: Failure.from_text(text) for name, text in zip(names, texts, strict=True)}
 
     @property
+    def found(self) -> dict[str, str | None]:
+        """JSON of `Findings` by object name, of those that are there."""
+        names, texts = (self.rows.column(column).to_pylist() for column in ("name", "found"))
+        return dict(zip(names, texts, strict=True))
+
+    @property
     def ledger(self) -> pa.Table:
         return self.rows.select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA)
 
@@ -191,22 +198,22 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         report_at = 0.0
         # A loop over objects, not rows.
         for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):
-            path = object_path(stats.name)
+            path, found = object_path(stats.name), _Found()
             size = store.size(path)
-            fetch = size != stats.size or not _is_sound(store, stats)
+            fetch = size != stats.size or not _is_sound(store, stats, found)
             if fetch:
                 if size is not None:
                     store.delete(path)  # it is not the object, and nothing is written over a file
                 session = session or held.enter_context(job.connect())
                 chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
                 try:
-                    stored = queue.put(path, stats.size, chunks, partial(_check, stats))
+                    stored = queue.put(path, stats.size, chunks, partial(_check, stats, found))
                 except OBJECT_FAILURES as error:
                     stored = Future()
                     stored.set_exception(error)
             else:
                 stored = queue.run(partial(_hash, store, stats))
-            under_way.append(_UnderWay(stats, stored, fetch))
+            under_way.append(_UnderWay(stats, stored, fetch, found))
             if time.monotonic() >= report_at and under_way[0].stored.done():
                 report_at = time.monotonic() + _REPORT_SECONDS
                 yield _report(under_way, collect_failures=job.collect_failures)
@@ -271,18 +278,22 @@ def copy_known(
 
     What lies there with another checksum was damaged, however sound it looks, and is fetched again. What comes from
     the upstream with another is not the object that the points are made of: ObjectMismatch, and nothing is left under
-    its name.
+    its name. An object of a form that is not known, as no other one is, may have been damaged on its way: it is fetched
+    a second time, and has to be the same (ObjectDamaged).
     """
     report = copy(job, objects, engine)
-    damaged = _differing(report.rows, known)
+    doubtful = _doubtful(report.rows, known)
+    damaged = [*_differing(report.rows, known), *doubtful]
     if not damaged:
         return report
     for name in damaged:
         store.delete(object_path(name))
     again = copy(job, objects.filter(_named(objects, damaged)), engine)
-    others = _differing(again.rows, known)
+    others = _differing(again.rows, {**known, **doubtful})
     failures = [
-        ObjectMismatch(
+        ObjectDamaged("it came twice, with other bytes each time", subject=f"object {name}")
+        if name in doubtful
+        else ObjectMismatch(
             "the upstream has other bytes under this name than the mirror's points are made of",
             subject=f"object {name}",
         )
@@ -297,6 +308,7 @@ def copy_known(
         "sha256": [None] * len(others),
         "fetched": [False] * len(others),
         "failure": [Failure.of(f).to_text() for f in failures],
+        "found": [None] * len(others),
     }
     for name, values in columns.items():
         wrong = wrong.set_column(
@@ -323,11 +335,30 @@ def _differing(rows: pa.Table, known: Mapping[str, bytes]) -> list[str]:
     ]
 
 
+def _doubtful(rows: pa.Table, known: Collection[str]) -> dict[str, bytes]:
+    """The objects (COPY_OUTPUT) of a form that is not known, as no other of them is; with their checksums. Those whose
+    checksum was known are left out."""
+    reasons: dict[tuple[str, ...], list[str]] = {}
+    for name, text in zip(rows.column("name").to_pylist(), rows.column("found").to_pylist(), strict=True):
+        if text is not None and name not in known and (unread := Findings.from_text(text).unread):
+            reasons.setdefault(tuple(unread.values()), []).append(name)
+    alone = rows.filter(_named(rows, [names[0] for names in reasons.values() if len(names) == 1]))
+    return dict(zip(alone.column("name").to_pylist(), alone.column("sha256").to_pylist(), strict=True))
+
+
+@dataclass(slots=True)
+class _Found:
+    """Where the check of an object, on another thread, leaves what it found."""
+
+    findings: Findings = field(default_factory=Findings)
+
+
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
     stats: ObjectStats
     stored: Future[StoredFile]
     fetched: bool
+    found: _Found
 
 
 def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.RecordBatch:
@@ -338,19 +369,20 @@ def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.Record
         entry = under_way.popleft()
         try:
             stored = entry.stored.result()
-            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None))
+            found = entry.found.findings.to_text()
+            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None, found))
         except OBJECT_FAILURES as error:
             if not collect_failures:
                 raise
-            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text()))
+            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text(), None))
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
 
 
-def _is_sound(store: Store, stats: ObjectStats) -> bool:
+def _is_sound(store: Store, stats: ObjectStats, found: _Found) -> bool:
     """Whether what an earlier, interrupted run or another table brought is the object. What is not is fetched again."""
     try:
-        _check(stats, store.read(object_path(stats.name)))
+        _check(stats, found, store.read(object_path(stats.name)))
     except Terminal:
         return False
     return True
@@ -361,7 +393,6 @@ def _hash(store: Store, stats: ObjectStats) -> StoredFile:
     return StoredFile(stats.size, hashlib.sha256(store.read(object_path(stats.name))).digest())
 
 
-def _check(stats: ObjectStats, content: Content) -> None:
+def _check(stats: ObjectStats, found: _Found, content: Content) -> None:
     """What this release does not read yet is copied as it is: a later one reads it from the same mirror."""
-    with suppress(ObjectUnsupported):
-        ObjectFile(content, subject=f"object {stats.name}").check(stats, inflate=True)
+    found.findings = Findings.of(content, stats)

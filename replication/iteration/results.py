@@ -16,6 +16,7 @@ from matrixone.schema import integer_of, text_of
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
+from replication.iteration.findings import Findings
 from replication.iteration.options import Resync
 from replication.iteration.steps import COPIED, LISTED
 from replication.mirror.arrow_files import arrow_file
@@ -122,13 +123,21 @@ class StepResults:
         if self._mirror.store.size(name) is None:
             return None
         try:
-            report = CopyReport.of(self._mirror.files.read_arrow(name, COPY_OUTPUT))
-            _ = report.failures  # a file that is not as it was written becomes an error with its name here
+            report = CopyReport.of(self._read_copied(name))
+            # A file that is not as it was written becomes an error with its name here.
+            _ = report.failures, [Findings.from_text(text) for text in report.found.values()]
             return report
         except ValueError as error:
             raise MirrorDamaged(
                 f"a failure in it cannot be read: {error}", subject=f"{self._mirror.store.url}/{name}"
             ) from error
+
+    def _read_copied(self, name: str) -> pa.Table:
+        try:
+            return self._mirror.files.read_arrow(name, COPY_OUTPUT)
+        except MirrorDamaged:  # or written by 0.1.0, which left out the last column: then objects are opened for it
+            rows = self._mirror.files.read_arrow(name, COPY_OUTPUT.remove(len(COPY_OUTPUT) - 1))
+            return rows.append_column(COPY_OUTPUT[-1], pa.nulls(rows.num_rows, pa.string()))
 
     def keep_copied(self, report: CopyReport) -> None:
         self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))

@@ -1,6 +1,7 @@
 """Whether the rows of a mirror's tables can be read with the types that their columns have: what no checksum says."""
 
 from matrixone.errors import CcprError
+from matrixone.objects.errors import ObjectUnsupported
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import unreadable_columns
 from replication.mirror.mirror import Mirror
@@ -17,6 +18,7 @@ class DecodedObjects:
 
     def problem_of(self, ref: TableRef, at: Timestamp) -> str | None:
         """Why the rows that a table has at a time cannot be read; None if they can. Memory: one block."""
+        unknown = {}
         try:
             manifest = self._mirror.manifest(ref)
             table = manifest.table
@@ -29,5 +31,7 @@ class DecodedObjects:
                 pass
             seen.update(names)
         except CcprError as error:
+            if isinstance(error, ObjectUnsupported) and unknown:  # which is reported as such, and is no damage
+                return None
             return f"its rows cannot be read: {error.message} ({error.subject})"
         return None

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from matrixone.errors import CcprError
 from matrixone.objects.content import Content
+from matrixone.objects.errors import ObjectUnsupported
 from matrixone.objects.reader import ObjectFile
 from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
@@ -87,6 +88,8 @@ def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> st
             ObjectFile(content, subject=f"object {stored.name}").check(deep=True)
     except MirrorDamaged:
         return "it is missing"
+    except ObjectUnsupported:  # that it is what was written is all that can be said
+        return None
     except CcprError as error:
         return error.message
     return None

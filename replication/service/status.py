@@ -132,7 +132,8 @@ class SubscriptionStatus:
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
     capabilities : what was found out about the upstream; None if nothing was.
     warnings : what a person has to know to understand the rest.
-    unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the same.
+    unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the
+        same.
     """
 
     name: str

@@ -32,6 +32,7 @@ _COPY_ROWS = pa.schema(
         pa.field("sha256", pa.binary()),
         pa.field("fetched", pa.bool_()),
         pa.field("failure", pa.string()),
+        pa.field("found", pa.string()),
         pa.field("raised", pa.binary()),
     ]
 )

@@ -297,7 +297,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
 
 def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
     """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
-    for name, reason in unreadable_columns(table.columns).items():
+    for name, reason in unreadable_columns(replace(column, unread=None) for column in table.columns).items():
         remedy = "Use a release that knows the type. The mirror has the table, and the other tables are still synced."
         raise TargetUnfit(reason, subject=f"column {name} of table {table.qualified_name}", remedy=remedy)
     return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))

@@ -322,6 +322,7 @@ SINCE_0_1_0 = {
         "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit "
         "shared invalid_text zero_dates"
     },
+    "work/copied.arrow": {"name size sha256 fetched failure found"},
 }
 Found = defaultdict[str, set[str]]
 

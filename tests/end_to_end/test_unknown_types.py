@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import typer.testing
 
@@ -16,7 +17,9 @@ import ccpr
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects import types
+from matrixone.objects import reader, types, vectors
+from matrixone.objects.errors import unknown_form
+from replication.iteration import findings
 
 NAME, DATABASE, TABLE = "unknown", "d", "d.t"
 REASON = f"type {types.VECUINT8} is not known to this release"
@@ -133,3 +136,33 @@ def test_spark_reads_the_other_columns(unknown: Upstream) -> None:
     with pytest.raises(ccpr.ObjectUnsupported, match=REASON):
         MatrixOneDataSource(options)
     assert MatrixOneDataSource({**options, "columns": "id,s"}).schema().names == ["id", "s"]
+
+
+def parse_before(entry: pa.Buffer, oid: int, *others: Any) -> vectors.Vector:
+    """Of a release that does not know the form in which integers are stored."""
+    if oid == types.INT32:
+        raise unknown_form("vector class", 2, 1, subject="object of this test")
+    return vectors.parse_vector(entry, oid, *others)
+
+
+def test_a_form_that_is_not_known_is_reported_until_a_release_can_read_it(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.insert(ROWS[2:])
+    table = ccpr.open_mirror(upstream.mirror).table(TABLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "parse_vector", parse_before)
+        assert upstream.after("run", NAME)["point"]
+        reason = f"vector class 2 is not known to this release ({findings.RELEASE}), in some of its files"
+        assert upstream.after("status", NAME)["unreadable_columns"] == {TABLE: {"id": reason}}
+        (damage,) = upstream.after("verify", NAME, "--deep", code=1)["damages"]
+        assert list(damage["points"]) == ["0"]  # made by a release that could read it
+        with pytest.raises(ccpr.ObjectUnsupported, match="vector class 2") as raised:
+            table.to_arrow()
+        assert raised.value.subject == "column id, object of this test"
+        assert sorted(row["s"] or "" for row in table.to_arrow(columns=["s"]).to_pylist()) == ["", "a", "b"]
+    assert table.to_arrow(at=1).sort_by("id").to_pylist() == ROWS
+    monkeypatch.setattr(findings, "RELEASE", "later")
+    assert upstream.after("run", NAME)["point"]
+    assert upstream.after("status", NAME)["unreadable_columns"] == {}
+    assert table.to_arrow().sort_by("id").to_pylist() == ROWS

@@ -1,4 +1,4 @@
-"""`python -m tests.support.older_release OID,… ARGUMENTS…`: ccpr as of a release that does not know some column types."""
+"""`python -m tests.support.older_release OID,… ARGUMENTS…`: ccpr of a release that does not know some column types."""
 
 import sys
 from collections.abc import Iterable

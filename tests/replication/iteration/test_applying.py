@@ -12,10 +12,30 @@ from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_p
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import as_listed, with_checksums
+from replication.state.history import TablePoint
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.replication.values import a_table
 
 LAST, NOW = Timestamp(100), Timestamp(200)
+
+
+def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> TablePoint:
+    """A table with an appendable object of two rows, the last of which was committed at a time."""
+    times = [Timestamp(1), committed]
+    raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
+    columns = {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))}
+    file = object_file([(2, columns)], appendable=True, **options)
+    stats = stats_bytes(file, rows=2, blocks=1, flags=0x01)
+    mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
+    rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
+    listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
+    return write_table(mirror, 0, 1, a_table(1, "t"), with_checksums(listed, LEDGER_SCHEMA.empty_table()))
+
+
+def test_what_cannot_be_read_may_hold_later_rows(tmp_path: Path) -> None:
+    """A point that is left out would lack rows to a release that can read them."""
+    mirror = Mirror(LocalStore(tmp_path))
+    assert holds_later_rows(mirror, appendable_table(mirror, NOW, meta_version=4), Timestamp(300), Timestamp(400))
 
 
 @pytest.mark.parametrize(
@@ -31,15 +51,4 @@ LAST, NOW = Timestamp(100), Timestamp(200)
 )
 def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: bool, tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
-    times = [Timestamp(1), committed]
-    raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
-    file = object_file(
-        [(2, {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))})], appendable=True
-    )
-    stats = stats_bytes(file, rows=2, blocks=1, flags=0x01)
-    mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
-    rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
-    table = a_table(1, "t")
-    listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
-    point = write_table(mirror, 0, 1, table, with_checksums(listed, LEDGER_SCHEMA.empty_table()))
-    assert holds_later_rows(mirror, point, LAST, NOW) is later
+    assert holds_later_rows(mirror, appendable_table(mirror, committed), LAST, NOW) is later

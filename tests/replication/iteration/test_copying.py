@@ -15,6 +15,7 @@ from matrixone.objects.errors import ObjectDamaged, ObjectMismatch
 from matrixone.objects.stats import ObjectStats
 from replication.iteration import copying
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process, copy_known, copy_objects
+from replication.iteration.findings import Findings
 from replication.mirror.layout import object_path
 from replication.mirror.local_store import LocalStore
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
@@ -48,6 +49,7 @@ class Engine:
                     "sha256": hashlib.sha256(content).digest(),
                     "fetched": fetch,
                     "failure": None,
+                    "found": None,
                 }
             )
         yield pa.RecordBatch.from_pylist(rows, schema=COPY_OUTPUT)
@@ -115,11 +117,11 @@ STATS = stats_bytes(FILE, rows=2000, blocks=1)
 NAME = ObjectStats.parse(STATS).name
 
 
-def _copied(monkeypatch: pytest.MonkeyPatch, store: LocalStore, sent: bytes) -> list[dict]:
+def _copied(monkeypatch: pytest.MonkeyPatch, store: LocalStore, sent: bytes, stats: bytes = STATS) -> list[dict]:
     """The rows of copying one object from an upstream that sends these bytes for it."""
     monkeypatch.setattr(copying, "get_object", lambda *_: iter([memoryview(sent[:100]), memoryview(sent[100:])]))
     monkeypatch.setattr(CopyJob, "connect", lambda _: nullcontext())
-    batch = pa.RecordBatch.from_pylist([{"name": NAME, "size": len(FILE), "stats": STATS}], schema=COPY_INPUT)
+    batch = pa.RecordBatch.from_pylist([{"name": NAME, "size": len(sent), "stats": stats}], schema=COPY_INPUT)
     return [row for done in copy_objects(CopyJob.of(a_subscription(), store.url), [batch]) for row in done.to_pylist()]
 
 
@@ -137,6 +139,77 @@ def test_an_object_whose_columns_do_not_inflate_never_gets_its_name(
     monkeypatch: pytest.MonkeyPatch, store: LocalStore
 ) -> None:
     damaged = FILE[:64] + bytes(200) + FILE[264:]
+    assert len(damaged) == len(FILE)
     with pytest.raises(ObjectDamaged):
         _copied(monkeypatch, store, damaged)
     assert store.size(object_path(NAME)) is None
+
+
+ENTRY = column_entry(22, bytes(4), 1)
+# Files with a part that is not known, and what is said of it.
+UNKNOWN = {
+    "a column type": (object_file([(1, {0: (230, ENTRY), 1: (22, ENTRY)})]), {}),
+    "a column version": (
+        object_file([(1, {0: (22, ENTRY), 1: (22, b"\2\0\3\0" + ENTRY[4:])})]),
+        {1: "column version 3"},
+    ),
+    "a vector class": (object_file([(1, {0: (22, ENTRY[:4] + b"\2" + ENTRY[5:])})]), {0: "vector class 2"}),
+    "a metadata version": (object_file([(1, {0: (22, ENTRY)})], meta_version=4), {-1: "metadata version 4"}),
+    "a format version": (FILE[:8] + b"\2" + FILE[9:], {-1: "format version 2"}),
+}
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
+def test_an_object_with_a_part_that_is_not_known_is_copied_as_it_is(
+    unknown: str, monkeypatch: pytest.MonkeyPatch, store: LocalStore
+) -> None:
+    sent, reasons = UNKNOWN[unknown]
+    rows = 2000 if sent[64:] == FILE[64:] else 1
+    for fetched in (True, False):
+        (row,) = _copied(monkeypatch, store, sent, stats_bytes(sent, rows=rows, blocks=1))
+        assert (row["fetched"], row["sha256"], row["failure"]) == (fetched, hashlib.sha256(sent).digest(), None)
+        found = Findings.from_text(row["found"])
+        assert found.unread == {seqnum: f"{reason} is not known to this release" for seqnum, reason in reasons.items()}
+    assert store.read(object_path(NAME)).to_pybytes() == sent
+
+
+def test_a_part_that_is_far_from_what_is_known_is_damage(monkeypatch: pytest.MonkeyPatch, store: LocalStore) -> None:
+    sent = object_file([(1, {0: (22, ENTRY[:4] + b"\xff" + ENTRY[5:])})])
+    with pytest.raises(ObjectDamaged, match="vector class 255"):
+        _copied(monkeypatch, store, sent, stats_bytes(sent, rows=1, blocks=1))
+    assert store.size(object_path(NAME)) is None
+
+
+def test_damage_behind_a_part_that_is_not_known_is_found(monkeypatch: pytest.MonkeyPatch, store: LocalStore) -> None:
+    damaged = column_entry(22, bytes(8), 2)  # of two rows in a block of one
+    sent = object_file([(1, {0: (22, ENTRY[:4] + b"\2" + ENTRY[5:]), 1: (22, damaged)})])
+    with pytest.raises(ObjectDamaged, match="2 rows in a block of 1"):
+        _copied(monkeypatch, store, sent, stats_bytes(sent, rows=1, blocks=1))
+
+
+@pytest.mark.parametrize(("forms", "fetched"), [({0: 2}, 5), ({0: 2, 1: 3}, 6), ({0: 2, 1: 2, 2: 2}, 4)])
+def test_an_object_of_a_form_that_no_other_has_is_fetched_twice(
+    forms: dict[int, int], fetched: int, store: LocalStore
+) -> None:
+    """It may have been damaged on its way. `forms`: what is said of which objects."""
+    texts = {NAMES[number]: Findings(unread={0: f"vector class {form}"}).to_text() for number, form in forms.items()}
+
+    class Odd(Engine):
+        def __call__(self, job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
+            for batch in super().__call__(job, objects):
+                rows = [{**row, "found": texts.get(row["name"])} for row in batch.to_pylist()]
+                yield pa.RecordBatch.from_pylist(rows, schema=COPY_OUTPUT)
+
+    engine, job = Odd(store), CopyJob.of(a_subscription(), store.url)
+    report = copy_known(job, OBJECTS, engine, {}, store)
+    assert len(engine.fetched) == fetched
+    assert {row["name"]: row["sha256"] for row in report.rows.to_pylist()} == TRUE
+    assert {name: text for name, text in report.found.items() if text} == texts
+    if len(forms) < 3:
+        for name in NAMES:
+            store.delete(object_path(name))
+        store.put(object_path(NAMES[0]), [b"\0" + UPSTREAM[NAMES[0]][1:]])
+        with pytest.raises(ObjectDamaged, match="came twice"):
+            copy_known(job, OBJECTS, engine, {}, store)
+        assert store.size(object_path(NAMES[0])) is None
+        assert copy_known(job, OBJECTS, engine, TRUE, store).failed.num_rows == 0

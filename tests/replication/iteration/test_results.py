@@ -9,6 +9,7 @@ import pytest
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
+from replication.iteration.findings import Findings
 from replication.iteration.options import Resync
 from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.steps import Step, step_under_way
@@ -61,18 +62,20 @@ def test_results_of_another_question_are_not_taken(ref: SnapshotRef, resync: Res
 
 def test_what_was_copied_is_void_with_the_list_that_it_was_copied_for(mirror: Mirror) -> None:
     work = StepResults(mirror, REF, None)
-    values = [("a", 5, bytes(32), True, None), ("b", 6, None, False, FAILURE.to_text())]
+    found = Findings({2: 5}, {-1: "metadata version 4"})
+    values = [("a", 5, bytes(32), True, None, found.to_text()), ("b", 6, None, False, FAILURE.to_text(), None)]
     columns = [
         pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), COPY_OUTPUT, strict=True)
     ]
     report = CopyReport.of(pa.Table.from_arrays(columns, schema=COPY_OUTPUT))
     work.keep_listed(LISTED)
     work.keep_copied(report)
-    found = work.copied()
-    assert found is not None
-    assert found.rows.column("name").to_pylist() == ["a"]
-    assert found.failures == {"b": FAILURE}
-    assert (found.objects_fetched, found.bytes_fetched) == (1, 5)
+    copied = work.copied()
+    assert copied is not None
+    assert copied.rows.column("name").to_pylist() == ["a"]
+    assert copied.failures == {"b": FAILURE}
+    assert (copied.objects_fetched, copied.bytes_fetched) == (1, 5)
+    assert Findings.from_text(copied.found["a"]) == found
     assert step_under_way(REF, mirror.store) is Step.APPLY
     work.keep_listed(LISTED)
     assert work.copied() is None
