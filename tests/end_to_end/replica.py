@@ -9,22 +9,24 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import typer.testing
 
 from ccpr_cli.exit_codes import BEHIND
 from ccpr_cli.main import app
 from emulator.recorded_upstream import RecordedUpstream
 from tests.support.expected import assert_rows_equal
-from tests.support.recordings_location import recordings_folder
+from tests.support.recordings_location import scenarios
 from wire.faults import Fault
 
 NAME = "replica"
-FOLDER = recordings_folder()
-SCENARIOS = (
-    sorted(path.parent.name for path in FOLDER.glob("*/about.json") if path.parent.name != "partitioned")
-    if FOLDER
-    else []
-)
+# Transactions that were open while a snapshot was taken: a difference does not show their objects (issue 12, item 3).
+LATE = pytest.mark.xfail(reason="objects created before their base and committed after it", strict=False)
+SCENARIOS = [  # of both releases
+    pytest.param(path, id=name, marks=LATE if name.endswith("/long_transactions") else ())
+    for name, path in scenarios().items()
+]
+OLDER = [path for name, path in scenarios().items() if name == path]
 
 
 @dataclass(frozen=True)

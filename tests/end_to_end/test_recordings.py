@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.end_to_end.replica import SCENARIOS, replaying
+from tests.support.recordings_location import scenarios
 
 pytestmark = pytest.mark.recordings
 
@@ -16,7 +18,7 @@ def test_there_are_recordings(recordings: Path) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_table_equals_the_source_at_every_point(scenario: str, recordings: Path, home: Path) -> None:
     with replaying(recordings / scenario, home) as replica:
-        replica.subscribe()
+        replica.subscribe(*(("--zero-dates", "keep") if scenario.endswith("/zero_dates") else ()))
         assert replica.emulator.status().statements.get("create_snapshot", 0) == 0, "subscribing takes no snapshot"
         last = replica.about.snapshots
         for snapshot in range(1, last + 1):
@@ -92,3 +94,15 @@ def test_objects_of_index_tables_are_copied_on_request_only(recordings: Path, ho
             table["table"] for table in replica.command("tables", "replica")["tables"] if table["kind"] == "index"
         )
         assert replica.export(index).num_rows > 0
+
+
+def test_zero_dates_are_null_to_readers_unless_they_are_kept(recordings: Path, home: Path) -> None:
+    newer = next((path for path in scenarios().values() if path.endswith("/zero_dates")), None)
+    if newer is None:
+        pytest.skip("no recordings of 4.2.0")
+    with replaying(recordings / newer, home) as replica:
+        replica.subscribe()
+        replica.run()
+        expected = pq.read_table(replica.in_scope(1)["gd_zero.z"])
+        zero = sum(cell == b"0000-00-00" or cell is None for cell in expected.column("d").to_pylist())
+        assert zero == replica.export("gd_zero.z").column("d").null_count > 0

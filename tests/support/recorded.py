@@ -18,6 +18,7 @@ from matrixone.objects.visibility import ListedObject, visible_batches
 from matrixone.schema import Column, Table
 from matrixone.upstream.catalog import tables_from_rows
 from matrixone.upstream.session import Answer
+from tests.support.recordings_location import folder_of_4_2
 
 
 def cell(value: Any) -> bytes | None:
@@ -93,6 +94,13 @@ class Snapshot:
         columns = self.tables[table].user_columns if columns is None else columns
         batches = visible_batches(self.objects.get(table, []), self.open_object, columns, self.at)
         return pa.Table.from_batches(batches, schema=arrow_schema(columns))
+
+
+def every_snapshot(recordings: Path) -> Iterator[Snapshot]:
+    """Every snapshot of every recording of both releases."""
+    yield from snapshots(recordings)
+    if (newer := folder_of_4_2(recordings)) is not None:
+        yield from snapshots(newer)
 
 
 def snapshots(recordings: Path) -> Iterator[Snapshot]:

@@ -29,7 +29,7 @@ from matrixone.sql import lexer
 from matrixone.sql.errors import DdlUnreadable
 from matrixone.sql.lexer import Token
 from tests.matrixone.ddl.strategies import TEXT, create_tables
-from tests.support.recorded import snapshots
+from tests.support.recorded import every_snapshot
 
 INT = ColumnType("int")
 
@@ -37,7 +37,7 @@ INT = ColumnType("int")
 @pytest.mark.recordings
 def test_every_recorded_text_comes_out_as_it_went_in_and_agrees_with_the_catalog(recordings: Path):
     read = 0
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         for table in snapshot.tables.values():
             if table.ddl:
                 created = create_table_of(table)

@@ -11,7 +11,7 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes, varlena_entry
-from tests.support.recorded import snapshots
+from tests.support.recorded import every_snapshot
 
 INT, TEXT = SqlType(22, 32, -1), SqlType(61, 20, 0)
 
@@ -157,7 +157,7 @@ def test_columns_and_blocks_may_not_overlap() -> None:
 @pytest.mark.recordings
 def test_every_recorded_object_agrees_with_its_stats_and_decodes(recordings: Path) -> None:
     checked: set[str] = set()
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         if not snapshot.listed:
             continue
         for listed in (entry for entries in snapshot.objects.values() for entry in entries):

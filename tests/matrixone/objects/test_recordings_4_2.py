@@ -7,14 +7,10 @@ import pytest
 from tests.support.ci import UNDER_CI
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import snapshots
-from tests.support.recordings_location import recordings_folder
+from tests.support.recordings_location import folder_of_4_2, recordings_folder
 
-_OLDER = recordings_folder()
-FOLDER = None if _OLDER is None else _OLDER.parent / "recordings-4.2"
-if FOLDER is not None and not FOLDER.is_dir():
-    FOLDER = None
+FOLDER = folder_of_4_2(recordings_folder())
 SNAPSHOTS = [] if FOLDER is None else [shown for shown in snapshots(FOLDER) if shown.listed]
-NOT_YET = ("geometry",)
 
 
 def test_the_recordings_are_there_under_ci() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.zonemap import parse_zonemap, rowid_range
-from tests.support.recorded import snapshots
+from tests.support.recorded import every_snapshot
 
 
 def zonemap(oid: int, low: bytes, high: bytes, *, flags: int = 0x80, high_flags: int = 0) -> bytes:
@@ -61,7 +61,7 @@ def test_any_bytes_are_a_zone_map_or_none(raw: bytes) -> None:
 @pytest.mark.recordings
 def test_recorded_tombstones_lie_inside_their_zone_maps(recordings: Path) -> None:
     seen = 0
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         for listed in (
             entry
             for entries in (snapshot.objects.values() if snapshot.listed else ())

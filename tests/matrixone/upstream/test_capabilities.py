@@ -12,6 +12,7 @@ from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import UpstreamTooOld
 from matrixone.upstream.session import Session
 from tests.support.recorded import snapshots
+from tests.support.recordings_location import folder_of_4_2
 from wire.faults import FailStatement
 
 
@@ -77,11 +78,14 @@ def test_a_refused_flush_is_known(recordings: Path) -> None:
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize(("folder", "early"), [("recordings", False), ("recordings-4.2", True)])
-def test_an_object_says_whether_it_was_created_before_its_commits(folder: str, early: bool, recordings: Path) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_an_object_says_whether_it_was_created_before_its_commits(early: bool, recordings: Path) -> None:
     """Every appendable data object of both recorded releases says the same."""
+    folder = folder_of_4_2(recordings) if early else recordings
+    if folder is None:
+        pytest.skip("no recordings of 4.2.0")
     seen = set()
-    for snapshot in snapshots(recordings.parent / folder):
+    for snapshot in snapshots(folder):
         for objects in snapshot.objects.values() if snapshot.listed else ():
             for listed in objects:
                 file = snapshot.open_object(listed.stats.name)

@@ -18,7 +18,7 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session
 from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
 from tests.matrixone.upstream.conftest import AT_ONCE, PASSWORD, folder_of
-from tests.support.recorded import Snapshot, snapshots
+from tests.support.recorded import Snapshot, every_snapshot
 from wire.faults import FailStatement
 
 AT = Timestamp(1)
@@ -36,7 +36,7 @@ def _snapshot(recordings: Path, name: str) -> Snapshot:
 
 def test_every_recorded_catalog_is_read_whole(recordings: Path):
     read = 0
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         catalog = _catalog(snapshot)
         listed = list(snapshot.answer("mo_tables").select("rel_id", "relname"))
         assert sorted((table.id, table.name) for table in catalog.tables) == sorted(
@@ -48,7 +48,7 @@ def test_every_recorded_catalog_is_read_whole(recordings: Path):
 
 
 def test_ddl_and_columns_of_every_recorded_table_name_the_same_columns(recordings: Path):
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         given = {
             int(number or b""): (ddl or b"").decode()
             for number, ddl in snapshot.answer("ddl").select("tableid", "tablesql")
@@ -66,14 +66,14 @@ def test_ddl_and_columns_of_every_recorded_table_name_the_same_columns(recording
 
 
 def test_expected_rows_of_every_recorded_table_have_the_catalogs_columns(recordings: Path):
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         tables = {table.name: table for table in _catalog(snapshot).tables}
         for name in snapshot.expected_tables():
             assert snapshot.expected(name).column_names == [column.name for column in tables[name].user_columns]
 
 
 def test_stored_columns_are_numbered_without_gaps_and_hidden_ones_come_last(recordings: Path):
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         for table in _catalog(snapshot).tables:
             assert ROWID not in [column.name for column in table.columns]
             hidden = [column.hidden for column in table.columns]
@@ -278,7 +278,7 @@ def test_a_table_whose_ddl_the_server_cannot_write_has_the_text_of_its_create_st
 @pytest.mark.recordings
 def test_every_recorded_ddl_text_but_for_its_indexes_follows_from_the_create_statement(recordings: Path):
     derived, refused = 0, []
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         created = {
             int(number or b""): (statement or b"").decode()
             for number, statement in snapshot.answer("mo_tables").select("rel_id", "rel_createsql")

@@ -28,7 +28,7 @@ from replication.schema.sync_mark import for_sync, release, restore
 from replication.schema.types import TargetUnfit
 from tests.matrixone.ddl.strategies import create_tables
 from tests.support.mariadb import MariaDb
-from tests.support.recorded import Snapshot, snapshots
+from tests.support.recorded import Snapshot, every_snapshot
 
 # One column of every type that MatrixOne has.
 EVERY_TYPE = """CREATE TABLE `d`.`every` (
@@ -322,7 +322,7 @@ def columns_of(cursor: Cursor, create: CreateTable) -> None:
 @pytest.mark.recordings
 def test_every_recorded_table_is_made_in_mariadb_and_shown_as_it_was_asked_for(recordings: Path, cursor: Cursor):
     made = set()
-    for snapshot in snapshots(recordings):
+    for snapshot in every_snapshot(recordings):
         for table in snapshot.tables.values():
             if not table.ddl:
                 continue
