@@ -52,8 +52,8 @@ bench: $(INSTALLED) ## measure decoding, encoding, serving, copying, and an iter
 fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=1000000 SEED=… for more
 	$(BIN)/python -m tests.hostile.fuzz --cases $(or $(N),100000) $(if $(SEED),--seed $(SEED))
 
-histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others
-	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories
+histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others; CREATE_AT=commit or prepare (as MatrixOne 4.2) for one kind
+	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(if $(CREATE_AT),CREATE_AT=$(CREATE_AT)) $(BIN)/python -m pytest -q tests/histories
 
 disasters: $(INSTALLED) ## random sequences of restores, kills and iterations, each read compared; N=2000 for more
 	DISASTERS=$(or $(N),2000) $(BIN)/python -m pytest -q --timeout 0 tests/histories/test_disasters.py

@@ -29,7 +29,7 @@ from emulator.engine.entries import TableEntry
 from emulator.engine.object_files import OBJECT_ROWS
 from emulator.engine.stored_table import ALIVE, MergeConflict, StoredObject
 from emulator.engine.tables import SYS, Tables
-from emulator.engine.transaction import Transaction
+from emulator.engine.transaction import CreateAt, Transaction
 from matrixone.objects.timestamp import Timestamp
 from wire.backing import internal
 from wire.server import StatementError
@@ -82,6 +82,9 @@ class Storage(Tables):
     flush_rows : a table with at least so many rows and deletes in memory is flushed after a commit.
     flush_after : seconds (of `now`) after which `flush_due` flushes what is in memory; None = only on request.
     object_rows : the most rows of one object of a merge.
+    create_at : when an appendable object is created: at the commit of its first row, or as in MatrixOne 4.2 when the
+        first transaction that writes into it is prepared (`Transaction.prepare`): before that, and also if it is
+        rolled back.
     """
 
     def __init__(
@@ -93,8 +96,10 @@ class Storage(Tables):
         flush_rows: int = 100_000,
         flush_after: float | None = None,
         object_rows: int = OBJECT_ROWS,
+        create_at: CreateAt = "commit",
     ) -> None:
         super().__init__(now, seed, cn_rows, object_rows)
+        self.create_at: CreateAt = create_at
         self.flush_rows, self.flush_after = flush_rows, flush_after
         self.snapshots: dict[tuple[str, str], TakenSnapshot] = {}
         self.snapshots_created = 0
@@ -144,6 +149,12 @@ class Storage(Tables):
         with self.lock:
             self.flush_ids([entry.id for entry in self.tables])
             self.checkpointed = self.clock.next()
+
+    def replay_wal(self) -> None:
+        """What a restart of the upstream leaves of the times at which appendable objects were created (4.2)."""
+        with self.lock:
+            for entry in self.tables:
+                entry.stored.replay_wal(self.checkpointed)
 
     def flush_due(self) -> None:
         """Flush what has been in memory for `flush_after` seconds."""

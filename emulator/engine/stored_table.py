@@ -7,8 +7,10 @@ merges move rows to other places and change neither values nor ticks.
 The life of an object, as in recordings of an upstream (docs/format/object-file.md 5, 6, 9): rows are in memory, in
 objects of one block that have an id already. A flush writes each as an appendable object, created at its oldest commit
 and deleted at the flush, and all rows that are alive into merged objects, created at the flush. Deletes are written in
-the same way as tombstone objects. Larger inserts and deletes are written by the compute node at their commit. Merges of
-data do not change tombstones; merges of tombstones leave out those whose object is gone.
+the same way as tombstone objects. Since MatrixOne 4.2 (`StoredTable.prepare`) an appendable object is created when a
+transaction is prepared, before the commit of its first row, and stays if that transaction is rolled back. Larger
+inserts and deletes are written by the compute node at their commit. Merges of data do not change tombstones; merges of
+tombstones leave out those whose object is gone.
 """
 
 from collections.abc import Callable, Sequence
@@ -95,10 +97,12 @@ class StoredObject:
 
 @dataclass(slots=True, eq=False)
 class _Growing:
-    """An object in memory. It receives rows until its block is full or the table's columns change."""
+    """An object in memory, created at a tick. It receives rows until its block is full or the table's columns
+    change."""
 
     place: int
     columns: tuple[Column, ...]
+    created: int
     parts: list[np.ndarray] = field(default_factory=list)
     count: int = 0
 
@@ -119,6 +123,8 @@ class StoredTable:
         self.objects: list[StoredObject] = []
         self._growing: list[_Growing] = []
         self._deletes: list[Tombstones] = []
+        self._deletes_created: int | None = None  # of the tombstone object in memory; None: at its first commit
+        self._prepared: int | None = None
 
     # ---- reading
 
@@ -159,7 +165,7 @@ class StoredTable:
 
     def oldest_in_memory(self) -> int:
         """The tick of the oldest commit that is not in an object yet; `ALIVE` if there is none."""
-        ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing] + [
+        ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing if part.count] + [
             int(part.ticks[0]) for part in self._deletes
         ]
         return min(ticks, default=ALIVE)
@@ -168,6 +174,26 @@ class StoredTable:
         return [entry for entry in self.objects if entry.created <= tick < entry.deleted]
 
     # ---- commits
+
+    def prepare(self, definition: Definition, tick: int, *, inserts: bool, deletes: bool) -> None:
+        """As MatrixOne does since 4.2, create the objects that a transaction's rows will be in: at `tick`, before its
+        commit. They stay, empty, if it does not commit."""
+        self._prepared = tick
+        if inserts:
+            self._last_growing(definition, tick)
+        if deletes and self._deletes_created is None:
+            self._deletes_created = tick
+
+    def replay_wal(self, checkpointed: int) -> None:
+        """What the replay of the write-ahead log leaves after a restart: objects without rows are gone, and those that
+        no checkpoint has were created at their first commit."""
+        self._growing = [part for part in self._growing if part.count]
+        for part in self._growing:
+            part.created = int(self._state["born"][part.parts[0][0]])
+        self._deletes_created = int(self._deletes[0].ticks[0]) if self._deletes else None
+        for entry in self.objects:
+            if entry.appendable and entry.deleted > checkpointed and entry.ticks is not None:
+                entry.created = int(entry.ticks.min())
 
     def insert(self, definition: Definition, rows: pa.Table, tick: int, *, by_cn: bool) -> np.ndarray:
         """Add rows (the definition's columns) as committed at a tick; returns their numbers."""
@@ -207,15 +233,20 @@ class StoredTable:
 
     def _keep_in_memory(self, definition: Definition, rows: np.ndarray) -> None:
         while len(rows):
-            last = self._growing[-1] if self._growing else None
-            if last is None or last.count == BLOCK_ROWS or last.columns != definition.columns:
-                last = _Growing(self._new_place(self._files.new_ids(1)[0]), definition.columns)
-                self._growing.append(last)
+            tick = int(self._state["born"][rows[0]])
+            last = self._last_growing(definition, tick if self._prepared is None else self._prepared)
             part, rows = rows[: BLOCK_ROWS - last.count], rows[BLOCK_ROWS - last.count :]
             self._state["place"][part] = last.place
             self._state["position"][part] = last.count + np.arange(len(part))
             last.parts.append(part)
             last.count += len(part)
+
+    def _last_growing(self, definition: Definition, created: int) -> _Growing:
+        last = self._growing[-1] if self._growing else None
+        if last is None or last.count == BLOCK_ROWS or last.columns != definition.columns:
+            last = _Growing(self._new_place(self._files.new_ids(1)[0]), definition.columns, created)
+            self._growing.append(last)
+        return last
 
     def _new_place(self, object_id: bytes) -> int:
         self._places.append(object_id)
@@ -224,9 +255,10 @@ class StoredTable:
     # ---- flush and merge
 
     def flush(self, definition: Definition, tick: int) -> bool:
-        """Write what is in memory into objects; False if there is nothing."""
-        growing, self._growing = self._growing, []
+        """Write what is in memory into objects; False if there is nothing. An object without rows leaves no file."""
+        growing, self._growing = [part for part in self._growing if part.count], []
         deletes, self._deletes = self._deletes, []
+        first_delete, self._deletes_created = self._deletes_created, None
         for part in growing:
             ticks = self._state["born"][part.rows]
             written = self._files.write_rows(
@@ -236,7 +268,7 @@ class StoredTable:
                 ticks,
                 appendable=True,
             )
-            self.objects.append(StoredObject(written, int(ticks[0]), tick, part.place, part.rows, ticks))
+            self.objects.append(StoredObject(written, part.created, tick, part.place, part.rows, ticks))
         if growing:
             rows = np.concatenate([part.rows for part in growing])
             rows = rows[self.is_alive(rows)]
@@ -245,9 +277,8 @@ class StoredTable:
             tombstones = Tombstones.joined(deletes)
             for start in range(0, len(tombstones.ticks), BLOCK_ROWS):
                 part = tombstones.take(np.arange(start, min(start + BLOCK_ROWS, len(tombstones.ticks))))
-                entry = self._write_tombstones(
-                    definition, part, int(part.ticks[0]), with_ticks=True, appendable=True, by_cn=False
-                )
+                created = first_delete if first_delete is not None and not start else int(part.ticks[0])
+                entry = self._write_tombstones(definition, part, created, with_ticks=True, appendable=True, by_cn=False)
                 entry.deleted = tick
             self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
         return bool(growing or deletes)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from matrixone.schema import FAKE_KEY, Column
 from wire.server import StatementError
 
 Expression: TypeAlias = Any  # of pyarrow.compute
+CreateAt: TypeAlias = Literal["commit", "prepare"]
 Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -68,11 +69,13 @@ class TransactionTables(Protocol):
     Attributes
     ----------
     cn_rows : a transaction that inserts or deletes at least so many rows writes them as objects of a compute node.
+    create_at : see `emulator.engine.storage.Storage`.
     """
 
     clock: Clock
     lock: threading.RLock
     cn_rows: int
+    create_at: CreateAt
 
     def table(self, database: str, table: str, *, account: str) -> TableEntry: ...
 
@@ -89,7 +92,7 @@ class Transaction:
         self._account = account
         self.started = tables.clock.last
         self._workspaces: dict[TableEntry, _Workspace] = {}
-        self.open = True
+        self.open, self.prepared = True, False
 
     def __enter__(self) -> "Transaction":
         return self
@@ -160,11 +163,11 @@ class Transaction:
     def commit(self) -> int:
         """Make all changes visible at one tick, which is returned (0 if there are none). Raises WriteConflict; then no
         change is made."""
+        if self._tables.create_at == "prepare" and not self.prepared:
+            self.prepare()
         self._end()
         with self._tables.lock:
-            changed = {
-                entry: space for entry, space in self._workspaces.items() if space.kept.any() or len(space.deleted)
-            }
+            changed = self._changed()
             for entry, workspace in changed.items():
                 self._check_conflicts(entry, workspace)
             if not changed:
@@ -180,6 +183,24 @@ class Transaction:
             self._tables.flush_full(changed)
             return tick
 
+    def prepare(self) -> None:
+        """The first half of a commit of MatrixOne since 4.2 (`create_at` "prepare"): create the objects in memory that
+        the rows will be in. What follows is `commit` or `rollback`, at any later time."""
+        if not self.open:
+            raise StatementError(20101, "internal error: the transaction has ended")
+        with self._tables.lock:
+            self.prepared = True
+            tick, limit = self._tables.clock.next(), self._tables.cn_rows
+            for entry, workspace in self._changed().items():
+                if entry.dropped != ALIVE or entry.definition is not workspace.definition:
+                    continue  # the commit will fail
+                inserts, deletes = (0 < count < limit for count in (workspace.kept.sum(), len(workspace.deleted)))
+                for part in (entry, *entry.indexes.values()):
+                    part.stored.prepare(part.definition, tick, inserts=inserts, deletes=deletes)
+
+    def _changed(self) -> dict[TableEntry, _Workspace]:
+        return {entry: space for entry, space in self._workspaces.items() if space.kept.any() or len(space.deleted)}
+
     def rollback(self) -> None:
         self._end()
         self._workspaces.clear()
@@ -190,7 +211,7 @@ class Transaction:
         self.open = False
 
     def _of(self, database: str, table: str) -> tuple[TableEntry, _Workspace]:
-        if not self.open:
+        if not self.open or self.prepared:
             raise StatementError(20101, "internal error: the transaction has ended")
         entry = self._tables.table(database, table, account=self._account)
         workspace = self._workspaces.setdefault(entry, _Workspace(entry.definition))

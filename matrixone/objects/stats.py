@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from matrixone.objects.errors import BadObjectName, ObjectDamaged
 from matrixone.objects.identifiers import NAME_SIZE, fixed_text_array, name_text, object_name
@@ -206,6 +207,16 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
         "name_agrees": pa.array((names == plain[:, 18:60]).all(axis=1)),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def are_appendable(stats: pa.BinaryArray) -> pa.BooleanArray:
+    """For each value whether it describes an appendable object, without decoding the rest; true for what has another
+    length and describes none, so that it is not left out before it is checked."""
+    flags = pc.binary_slice(stats, STATS_SIZE - 1, STATS_SIZE)
+    return pc.or_(
+        pc.not_equal(pc.binary_length(stats), STATS_SIZE),
+        pc.is_in(flags, pa.array([bytes([value]) for value in range(256) if value & _APPENDABLE], pa.binary())),
+    ).fill_null(True)
 
 
 def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:

@@ -119,12 +119,20 @@ class Listing:
         }
         for table in catalog.catalog.tables:
             names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
-        against, subject = base.name if base else None, f"snapshot {ref.name}"
+        subject = f"snapshot {ref.name}"
 
-        def read() -> pa.Table:
+        def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
             limit, publication = list_limit(), self.subscription.publication
             batches = object_list(self.session, ref.name, publication, against=against, longest=limit.bytes)
-            return read_list(batches, names, subject, limit.rows)
+            return read_list(batches, names, subject, limit.rows, appendable=appendable)
+
+        def read() -> pa.Table:
+            if base is None:
+                return read_against(None)
+            # A difference omits an appendable object that was created before the base and written after it (decision
+            # created-before-its-rows).
+            difference, appendable = read_against(base.name), read_against(None, appendable=True)
+            return pa.concat_tables([difference, without_objects(appendable, difference)])
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.objects.stats import STATS_SIZE, are_sound, stats_columns
+from matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream.errors import ObjectListTooLong
 from matrixone.upstream.limits import ListLimit
@@ -22,14 +22,18 @@ from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_sta
 if TYPE_CHECKING:
     from pandera.polars import DataFrameSchema
 
+_CREATE_TIME = ("create_physical", "create_logical")
+
 
 def read_list(
     batches: Iterable[pa.RecordBatch],
     table_ids: Mapping[str, Mapping[str, int | None]],
     subject: str,
     most_rows: int = ListLimit().rows,
+    *,
+    appendable: bool = False,
 ) -> pa.Table:
-    """The list (OBJECT_LIST_SCHEMA batches) as LISTED_SCHEMA.
+    """The list (OBJECT_LIST_SCHEMA batches) as LISTED_SCHEMA; with `appendable` only the rows of appendable objects.
 
     `table_ids` maps database and table name to the id at the snapshot, None for a table that is out of scope; a name
     that is in neither is an error: list and catalog are of the same snapshot. Raises ObjectListTooLong as soon as more
@@ -39,6 +43,8 @@ def read_list(
     for batch in batches:
         in_scope, ids = _join_ids(batch, table_ids, subject)
         batch = batch.append_column("table_id", ids).filter(in_scope)
+        if appendable:
+            batch = batch.filter(are_appendable(batch.column("stats").cast(pa.binary())))
         kept += batch.num_rows
         if kept > most_rows:
             raise ObjectListTooLong(f"the object list has more than {most_rows} rows", subject=subject)
@@ -47,17 +53,19 @@ def read_list(
 
 
 def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
-    """One row an object and table; where a list has several, a delete wins. Conflicting stats or flags are an error."""
+    """One row an object and table; where a list has several, a delete wins. Conflicting stats or flags are an error;
+    so are create times, but for those of appendable objects, which may change (`_lasting_times`)."""
     if not listed.num_rows:
         return listed
     keys = ["table_id", "name"]
     unique = listed.group_by(keys).aggregate([]).num_rows
     if unique == listed.num_rows:
         return listed
-    facts = ["stats", "is_tombstone", "create_physical", "create_logical"]
-    if listed.group_by(keys + facts).aggregate([]).num_rows != unique:
+    facts = ["stats", "is_tombstone", *_CREATE_TIME]
+    lasting = _lasting_times(listed)
+    if lasting.group_by(keys + facts).aggregate([]).num_rows != unique:
         counts = (
-            listed.select(keys + facts)
+            lasting.select(keys + facts)
             .group_by(keys + facts)
             .aggregate([])
             .group_by(keys)
@@ -69,6 +77,7 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
         ("table_id", "ascending", "at_end"),
         ("name", "ascending", "at_end"),
         ("delete_physical", "ascending", "at_end"),
+        *((name, "ascending", "at_end") for name in _CREATE_TIME),
     ]
     ranked = listed.take(pc.sort_indices(listed, sort_keys=order))
     first = _first_of_each(ranked, keys)
@@ -76,12 +85,12 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
 
 
 def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
-    """An object is never written over: what a list says of one that a manifest has must be what the manifest says.
-    Raises BadObjectList."""
-    facts = ["size", "rows", "is_tombstone", "create_physical", "create_logical"]
+    """An object is never written over: what a list says of one that a manifest has must be what the manifest says, but
+    for the create time of an appendable object (`_lasting_times`). Raises BadObjectList."""
+    facts = ["size", "rows", "is_tombstone", *_CREATE_TIME]
     keys = ["table_id", "name"]
-    ours = known.select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
-    both = listed.select(keys + facts).join(ours, keys, join_type="inner")
+    ours = _lasting_times(known).select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
+    both = _lasting_times(listed).select(keys + facts).join(ours, keys, join_type="inner")
     for name in facts:
         differ = both.filter(pc.not_equal(both.column(name), both.column(f"known_{name}")))
         if differ.num_rows:
@@ -215,6 +224,16 @@ def _join_ids(
         )
     ids = pa.array([table_ids[database][table] for database, table in names], pa.int64()).take(codes.indices)
     return pc.is_valid(ids), ids
+
+
+def _lasting_times(rows: pa.Table) -> pa.Table:
+    """Rows without the create times that may change: since 4.2 the replay of the write-ahead log moves the create time
+    of an appendable object from its preparation to its first commit (docs/upstream.md 5.7)."""
+    for name in _CREATE_TIME:
+        place = rows.schema.get_field_index(name)
+        times = pc.if_else(rows.column("appendable"), pa.scalar(0, pa.int64()), rows.column(name))
+        rows = rows.set_column(place, rows.schema.field(place), times)
+    return rows
 
 
 def _first_of_each(ranked: pa.Table, keys: list[str]) -> pa.Array:

@@ -1,4 +1,5 @@
-"""Steps of a history other than rows and merges: modified columns, indexes, checkpoints, snapshots of others."""
+"""Steps of a history other than rows and merges: modified columns, indexes, checkpoints, snapshots of others, halves of
+commits."""
 
 import re
 from typing import TYPE_CHECKING
@@ -86,3 +87,27 @@ def expire(history: "History") -> None:
         if (history.account, name) in history.storage.snapshots:  # else a fault dropped it
             history.storage.drop_snapshot(name, account=history.account)
         history.note(f"drop snapshot {name}")
+
+
+def prepare(history: "History") -> None:
+    """The first half of a commit: the objects of its rows are created. The other half comes any number of snapshots
+    later."""
+    waiting = [transaction for transaction in history.open if transaction.open and not transaction.prepared]
+    if waiting:
+        history.rng.choice(waiting).prepare()
+        history.note("prepare")
+
+
+def roll_back_prepared(history: "History") -> None:
+    """Leaves an object without rows, which those of later transactions will be in."""
+    prepared = [transaction for transaction in history.open if transaction.open and transaction.prepared]
+    if prepared:
+        transaction = history.rng.choice(prepared)
+        history.open.remove(transaction)
+        transaction.rollback()
+        history.note("roll back what was prepared")
+
+
+def replay_wal(history: "History") -> None:
+    history.storage.replay_wal()
+    history.note("the write-ahead log is replayed")

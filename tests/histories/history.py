@@ -13,7 +13,7 @@ from emulator.engine.definitions import Definition
 from emulator.engine.entries import TableEntry
 from emulator.engine.storage import SYS, Merge, Storage
 from emulator.engine.stored_table import MergeConflict
-from emulator.engine.transaction import DuplicateEntry, Transaction, WriteConflict
+from emulator.engine.transaction import CreateAt, DuplicateEntry, Transaction, WriteConflict
 from tests.histories import events
 from tests.histories.values import DATABASE, KEYS, TYPES, Maker
 
@@ -67,10 +67,15 @@ PLAIN = Circumstances(SYS, one_table=False, with_indexes=False, isolated=False, 
 
 @dataclass
 class History:
-    """Call `step` for the next event; `done` lists the events so far, for the report of a failure."""
+    """Call `step` for the next event; `done` lists the events so far, for the report of a failure.
+
+    With `create_at` "prepare" the upstream is a MatrixOne 4.2: transactions stay open between their two halves, are
+    rolled back after the first, and the write-ahead log is replayed.
+    """
 
     seed: int
     circumstances: Circumstances = PLAIN
+    create_at: CreateAt = "commit"
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -81,6 +86,7 @@ class History:
             cn_rows=CN_ROWS,
             flush_rows=self.rng.choice((40, 150, 100_000)),
             object_rows=self.rng.choice((8192, 8192 * 2, 8192 * 128)),
+            create_at=self.create_at,
         )
         self.makers: dict[str, dict[str, Maker]] = {}  # by table, by column
         self.names = 0
@@ -106,7 +112,14 @@ class History:
         step()
 
     def _weighted_steps(self) -> list[tuple[int, Callable[[], None]]]:
+        of_4_2: list[tuple[int, Callable[[], None]]] = [
+            (8, self._begin),
+            (12, partial(events.prepare, self)),
+            (5, partial(events.roll_back_prepared, self)),
+            (3, partial(events.replay_wal, self)),
+        ]
         return [
+            *(of_4_2 if self.create_at == "prepare" else ()),
             (30, self._transaction),
             (6, self._begin),
             (8, self._end),
@@ -240,7 +253,7 @@ class History:
     def _end(self) -> None:
         if self.open:
             transaction = self.open.pop(self.rng.randrange(len(self.open)))
-            if transaction.open:
+            if transaction.open and not transaction.prepared:
                 self._work(transaction, 1)
             if transaction.open:
                 self._finish(transaction)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from emulator.engine.transaction import CreateAt
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
@@ -209,12 +210,14 @@ class Replica:
             )
 
 
-def replicate(seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror,)) -> None:
+def replicate(
+    seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror,), create_at: CreateAt = "commit"
+) -> None:
     """Compare a history with its replica after each iteration, and all points once more at the end. Raises
     AssertionError or the product's own error, with the history as a note.
     """
     circumstances = Circumstances.of(seed)
-    history = History(seed, circumstances)
+    history = History(seed, circumstances, create_at)
     settings = Settings(
         with_indexes=circumstances.with_indexes, consistency="isolated" if circumstances.isolated else "together"
     )
@@ -245,7 +248,7 @@ def replicate(seed: int, folder: Path, reads: Iterable[ReadTable] = (read_mirror
                 for outcome in points:
                     replica.assert_equal(outcome.lsn, outcome.at, read)
     except Exception as error:
-        error.add_note("\n  ".join((f"history of seed {seed}, {circumstances}:", *history.done)))
+        error.add_note("\n  ".join((f"history of seed {seed}, create_at={create_at}, {circumstances}:", *history.done)))
         raise
 
 

@@ -1,6 +1,9 @@
 """Random histories of an upstream are replicated over the wire; after each iteration the mirror at its point equals the
 engine's rows. `HISTORIES` of them (300 under CI), from seed `SEED` on. The seeds of `seeds.txt`, which failed once, run
-first."""
+first.
+
+As many are of a MatrixOne 4.2, which creates objects before their rows are committed; `CREATE_AT` (commit, prepare)
+chooses one kind."""
 
 import logging
 import multiprocessing
@@ -14,6 +17,7 @@ import pyarrow as pa
 import pytest
 import structlog
 
+from emulator.engine.transaction import CreateAt
 from replication.mirror.points import Point
 from replication.service.workspace import Workspace
 from replication.spark.read import read_table
@@ -24,12 +28,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND = [
-    int(line.split()[0])
+    (int(seed), kind)
     for line in Path(__file__).with_name("seeds.txt").read_text().splitlines()
     if line and line[0] != "#"
+    for seed, kind in (line.split()[:2],)
 ]
 FIRST = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("HISTORIES") or (300 if UNDER_CI else 40))
+KINDS: tuple[CreateAt, ...] = ("commit", "prepare")
+CHOSEN = [kind for kind in KINDS if kind == os.environ.get("CREATE_AT", kind)]
 SPARK_COUNT = 10
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -37,14 +44,19 @@ PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") els
 @pytest.fixture(scope="module")
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[int, Future[None]]]:
-    """All histories that the session runs, by seed, in a process for each core; a test waits for its own only."""
+) -> Iterator[dict[tuple[int, CreateAt], Future[None]]]:
+    """All histories that the session runs, in a process for each core; a test waits for its own only."""
     name = test_the_mirror_equals_the_upstream_at_every_point.__name__
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == name]
-    seeds: list[int] = [item.callspec.params["seed"] for item in items]  # pyright: ignore[reportAssignmentType]
+    wanted: list[tuple[int, CreateAt]] = [
+        (item.callspec.params["seed"], item.callspec.params["create_at"])  # pyright: ignore[reportAssignmentType]
+        for item in items
+    ]
     folder = tmp_path_factory.mktemp("histories")
     pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"), _silence)
-    yield {seed: pool.submit(replicate, seed, folder / str(seed)) for seed in seeds}
+    yield {
+        (seed, kind): pool.submit(replicate, seed, folder / f"{seed}-{kind}", create_at=kind) for seed, kind in wanted
+    }
     pool.shutdown(cancel_futures=True)
 
 
@@ -54,9 +66,14 @@ def _silence() -> None:
     logging.disable(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("seed", dict.fromkeys([*FOUND, *range(FIRST, FIRST + COUNT)]))
-def test_the_mirror_equals_the_upstream_at_every_point(seed: int, running: dict[int, Future[None]]) -> None:
-    running[seed].result()
+@pytest.mark.parametrize(
+    ("seed", "create_at"),
+    dict.fromkeys([*FOUND, *((seed, kind) for kind in CHOSEN for seed in range(FIRST, FIRST + COUNT))]),
+)
+def test_the_mirror_equals_the_upstream_at_every_point(
+    seed: int, create_at: CreateAt, running: dict[tuple[int, CreateAt], Future[None]]
+) -> None:
+    running[seed, create_at].result()
 
 
 @pytest.mark.spark

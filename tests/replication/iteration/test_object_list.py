@@ -215,6 +215,22 @@ def test_a_list_that_gives_a_known_object_otherwise_is_refused() -> None:
             check_known(listed([live(1), other]), known, "a test")
 
 
+def test_the_create_time_of_an_appendable_object_may_change() -> None:
+    known = listed([live(1, appendable=True)])
+    check_known(listed([live(1, create=11, appendable=True)]), known, "a test")
+    one = listed([live(1, create=11, appendable=True), live(1, create=9, appendable=True)])
+    assert one.column("create_physical").to_pylist() == [9]
+    with pytest.raises(BadObjectList, match="contradicts itself"):
+        listed([live(1, create=11), live(1, create=9)])
+
+
+def test_of_a_full_list_only_appendable_objects_are_kept_and_rows_that_show_nothing() -> None:
+    rows = [live(1), live(2, appendable=True), live(3), ("db", "t", b"short", 10, None, False)]
+    found = read_list(a_list(rows), NAMES, "a test", most_rows=2, appendable=True)
+    assert found.column("stats_bytes").to_pylist() == [154, 5]
+    assert found.column("appendable").to_pylist() == [True, None]
+
+
 def test_a_difference_without_a_table_and_with_another() -> None:
     diff = ObjectDiff(listed([live(1), live(2, table="u")]), listed([live(3), live(4, table="u")]))
     rest = diff.without({1})

@@ -1,0 +1,84 @@
+"""What the list of appendable objects costs that an iteration reads besides the difference (decision
+created-before-its-rows): seconds and bytes by the number of the database's objects. `--json` prints one JSON object.
+
+The upstream is the simulated one, whose list is made up here: N merged objects of one table and 3 appendable ones.
+`difference` is an empty difference; `appendable` and `full` read the same answer, and keep 3 rows or all.
+"""
+
+import argparse
+import json
+import struct
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."
+
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import EngineBacking, SimulatedUpstream
+from matrixone.objects.stats import STATS_SIZE
+from matrixone.upstream.endpoint import parse_uri
+from matrixone.upstream.objects import object_list
+from matrixone.upstream.publications import Publication
+from matrixone.upstream.session import Session
+from replication.iteration.object_list import read_list
+from wire.server import Cell
+
+OBJECTS, APPENDABLE = (1_000, 10_000, 100_000, 1_000_000), 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--objects", type=int, nargs="+", default=OBJECTS)
+    arguments = parser.parse_args()
+    figures = {count: _measure(count) for count in arguments.objects}
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for count, found in figures.items():
+        print(f"{count:>9} objects", " ".join(f"{name}={value}" for name, value in found.items()))
+
+
+def _measure(count: int) -> dict[str, float]:
+    storage = Storage()
+    storage.create_database("d")
+    storage.create_table("d", "t", {"id": "bigint"}, primary_key=["id"])
+    storage.create_publication("p", "d")
+    for name in ("base", "now"):
+        storage.create_snapshot(name, "database", "d")
+    rows = [_row(number, appendable=number < APPENDABLE) for number in range(count)]
+    EngineBacking.object_list = lambda self, account, target, base: [] if base else rows  # pyright: ignore[reportAttributeAccessIssue]
+    with SimulatedUpstream(storage) as emulator:
+        endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
+        with Session.connect(endpoint, "111") as session:
+            list_bytes = sum(len(cell) for row in rows for cell in row if isinstance(cell, bytes | str))
+            return {
+                "list_mb": round(list_bytes / 1e6, 1),
+                "difference_ms": _read(session, "base"),
+                "appendable_ms": _read(session, None, appendable=True),
+                "full_ms": _read(session, None),
+            }
+
+
+def _read(session: Session, against: str | None, *, appendable: bool = False) -> float:
+    started = time.perf_counter()
+    batches = object_list(session, "now", Publication("p", "sys", 0), against=against)
+    found: pa.Table = read_list(batches, {"d": {"t": 1}}, "benchmark", appendable=appendable)
+    assert not appendable or found.num_rows == APPENDABLE
+    return round(1000 * (time.perf_counter() - started), 1)
+
+
+def _row(number: int, *, appendable: bool) -> Sequence[Cell]:
+    id_ = uuid.UUID(int=number << 64)
+    stats = id_.bytes + bytes(2) + f"{id_}_00000".encode() + struct.pack("<BIIIII", 1, 1000, 100, 200, 8192, 1)
+    stats += bytes(64) + struct.pack("<IIB", 1164, 5000, appendable)
+    assert len(stats) == STATS_SIZE
+    return "d", "t", stats, "1780000000000000000-1", "0-0", 0
+
+
+if __name__ == "__main__":
+    main()
