@@ -23,6 +23,7 @@ MAX_DAYS = 3_652_058  # 9999-12-31, counted in the same way
 DAY_US = 86_400_000_000
 ZERO_DATE = -1  # what is stored for `0000-00-00`, in days or in microseconds
 UNIX_EPOCH_US = UNIX_EPOCH_DAYS * DAY_US
+_SET_BITS = 64
 END_US = (MAX_DAYS + 1) * DAY_US - 1  # the last microsecond of 9999-12-31
 
 # Built once: parsing the text costs as much as a conversion.
@@ -170,27 +171,37 @@ def _uuid(vector: Vector, column: Column, subject: str) -> pa.Array:
 
 
 def _enum(vector: Vector, column: Column, subject: str) -> pa.Array:
-    """The label; empty text for 0, the number that MySQL stores for a value that was not a member."""
+    """The label; empty text for 0, the number that MySQL stores for a value that was not a member. A number that has no
+    label is `#` and the number: so different numbers stay different."""
     _check_labels(column, subject)
     numbers = vector.fixed("<u2")
     null = vector.null_mask()
     if null is not None:
         numbers[null] = 0
-    _check_range(numbers, 0, len(column.labels), vector, column, subject)
-    return pa.array(["", *column.labels], pa.string()).take(pa.array(numbers, mask=null))
+    texts, known = ["", *column.labels], len(column.labels)
+    beyond = np.unique(numbers[numbers > known])
+    if beyond.size:
+        texts += [_without_label(number) for number in beyond.tolist()]
+        places = known + 1 + np.searchsorted(beyond, numbers)
+        numbers = np.where(numbers > known, places, numbers)
+    return pa.array(texts, pa.string()).take(pa.array(numbers, mask=null))
+
+
+def _without_label(number: int) -> str:
+    return f"#{number}"
 
 
 def _set(vector: Vector, column: Column, subject: str) -> pa.Array:
-    """Members joined by commas, in the order of the labels."""
+    """Members joined by commas, in the order of the labels. One that has no label is `#` and its number, from 1."""
     masks = vector.fixed(_U8)
     null = vector.null_mask()
     if null is not None:
         masks[null] = 0
-    _check_range(masks, 0, (1 << len(column.labels)) - 1, vector, column, subject)
+    texts = [*column.labels, *map(_without_label, range(len(column.labels) + 1, _SET_BITS + 1))]
     rows, members = np.nonzero(np.unpackbits(masks.view(np.uint8).reshape(vector.rows, 8), axis=1, bitorder="little"))
     offsets = np.zeros(vector.rows + 1, np.int32)
     np.cumsum(np.bincount(rows, minlength=vector.rows), out=offsets[1:])
-    labels = pa.array(column.labels, pa.string()).take(pa.array(members))
+    labels = pa.array(texts, pa.string()).take(pa.array(members))
     sets = pa.ListArray.from_arrays(pa.array(offsets), labels, mask=None if null is None else pa.array(null))
     return pc.binary_join(sets, ",")
 
@@ -267,13 +278,14 @@ def _check_range(values: np.ndarray, low: int, high: int, vector: Vector, column
 
 
 def _refuse(bad: np.ndarray, vector: Vector, column: Column, subject: str) -> None:
+    """A server can compute such a date and store it. Neither Python nor the targets have it, so it is an error to who
+    reads the column, and no damage."""
     null = vector.null_mask()
     if null is not None:
         bad = bad & ~null
     if bad.any():
-        raise ObjectDamaged(
-            f"row {int(bad.argmax())} of column {column.name} is outside the range of its type", subject=subject
-        )
+        message = f"row {int(bad.argmax())} is outside the years 1 to 9999"
+        raise ValueRefused(message, subject=f"column {column.name}, {subject}", remedy="Read the other columns.")
 
 
 _CONVERTERS: dict[int, Converter] = {

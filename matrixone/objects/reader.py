@@ -234,7 +234,10 @@ class ObjectFile:
         kind = SqlType(types.VARBINARY if oid in TEXT_TYPES else oid, width, vector.scale)
         column = Column(f"#{seqnum}", seqnum, kind, labels=labels, digits=types.MOST_DIGITS.get(oid, 0))
         arrow_type(column)
-        return to_arrow(vector, column, self._subject).nbytes
+        try:
+            return to_arrow(vector, column, self._subject).nbytes
+        except ValueRefused:  # a value that readers do not have, and no damage
+            return 0
 
     def _without_nulls(self, block: int, seqnum: int, oid: int) -> Vector:
         vector = self._vector(block, seqnum, oid)
