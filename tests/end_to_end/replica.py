@@ -20,7 +20,7 @@ from tests.support.recordings_location import scenarios
 from wire.faults import Fault
 
 NAME = "replica"
-# Of both releases, but for the one whose iterations make no point while a transaction is open: test_long_transactions.py.
+# Of both releases, but for one whose iterations make no point while a transaction is open (test_long_transactions.py).
 SCENARIOS = [pytest.param(path, id=name) for name, path in scenarios().items() if name != "4.2.0/long_transactions"]
 OLDER = [path for name, path in scenarios().items() if name == path]
 # Without zero dates and vectors, for which a driver has no Python value, and without iterations that make no point.
