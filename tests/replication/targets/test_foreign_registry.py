@@ -151,7 +151,7 @@ def _registered(place: Place, column: str, value: str) -> None:
     place.query("COMMIT")
 
 
-@pytest.mark.parametrize("name", ["precious", "u"])
+@pytest.mark.parametrize("name", ["precious", "nobody_has_it"])
 def test_a_name_in_the_registry_that_no_point_of_ours_has_is_not_touched(
     place: Place, live: DatabaseTarget, name: str
 ) -> None:
