@@ -41,8 +41,9 @@ from replication.delta.delta import TableAt, table_delta
 from replication.delta.split import run_split
 from replication.schema.dialects import Dialect
 from replication.targets.base import LoadPart
+from replication.targets.database import DatabaseTarget
 from replication.targets.encoding import FORMAT, encode, load_columns, load_statement
-from replication.targets.own_tables import target_of
+from replication.targets.own_tables import OwnTables, target_of
 from replication.targets.sync import LOAD_ROWS
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb, find_program, running
@@ -116,7 +117,13 @@ def _measure(server: MariaDb, scratch: Path, arguments: argparse.Namespace) -> d
     for _ in range(arguments.rounds):
         with new_database(server) as place:
             times["bare"].append(_bare(place, source, files))
-        with new_database(server) as place, place.target(connections=arguments.connections) as target:
+        own = OwnTables(lambda: [source])
+        with (
+            new_database(server) as place,
+            DatabaseTarget(
+                place.address, server.password, "task", own=own, connections=arguments.connections
+            ) as target,
+        ):
             table = target_of(source, target.dialect, place.database)
             start = time.monotonic()
             load = table_delta(mirror.mirror, None, TableAt.of(first, ref.table_id), split_rows=LOAD_ROWS)
