@@ -139,7 +139,10 @@ def _renamed(content: bytes, stats: ObjectStats, number: int) -> tuple[bytes, by
 def _job(port: int, name: str, work: Path) -> CopyJob:
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
     return CopyJob(
-        endpoint, Vault(work / "key").seal("111"), Publication(f"pub_{name}", "sys", 0), (work / "mirror").as_uri()
+        endpoint,
+        Vault(work / "key").seal("111", endpoint),
+        Publication(f"pub_{name}", "sys", 0),
+        (work / "mirror").as_uri(),
     )
 
 

@@ -92,10 +92,10 @@ def _subscribe(workspace: Workspace, count: int) -> list[str]:
     with socket.socket() as probe:  # a port that refuses connections
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    sealed = workspace.vault.seal("111")
+    endpoint, publication = Endpoint("127.0.0.1", port, "sys", "dump"), Publication("pub", "sys", 0)
+    sealed = workspace.vault.seal("111", endpoint)
     names = [f"subscription_{number:04}" for number in range(count)]
     for name in names:
-        endpoint, publication = Endpoint("127.0.0.1", port, "sys", "dump"), Publication("pub", "sys", 0)
         new = Subscription.new(
             name, endpoint, "", workspace.vault, publication, f"db_{name}", None, Settings(sync_interval=_DAY)
         )
