@@ -3,6 +3,7 @@
 Source: docs/format/object-file.md 3.1, 4 and 5; docs/upstream.md 5.4.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -115,9 +116,13 @@ class Column:
     digits : of a decimal: how many digits its longest stored value has; 0 where that is not known. It can be more than
         declared, because MatrixOne checks literals and texts, not integers.
     unread : set if one of its files has a form that is not known.
+    zero_dates : of a date, datetime or timestamp: how many stored values are the zero value, those of deleted rows
+        included that have not been merged away; None where that was not counted.
+    default_text : what the DEFAULT of a text column is, unquoted; None if it has none, or that is not known. The DDL
+        text has it too, and may have its quotes doubled.
 
-    `digits` and `unread` were found in the files. They are no part of the definition, so they do not count when columns
-    are compared.
+    `digits`, `unread` and `zero_dates` were found in the files and are no part of the definition; tables of 0.1 have no
+    `default_text`. So these do not count when columns are compared.
     """
 
     name: str
@@ -128,6 +133,8 @@ class Column:
     nullable: bool = True
     digits: int = field(default=0, compare=False)
     unread: Unread | None = field(default=None, compare=False)
+    zero_dates: int | None = field(default=None, compare=False)
+    default_text: str | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -139,6 +146,8 @@ class Column:
             "nullable": self.nullable,
             **({"digits": self.digits} if self.digits else {}),
             **({"unread": asdict(self.unread)} if self.unread else {}),
+            **({} if self.zero_dates is None else {"zero_dates": self.zero_dates}),
+            **({} if self.default_text is None else {"default_text": self.default_text}),
         }
 
     @classmethod
@@ -146,7 +155,7 @@ class Column:
         """The column of a `to_json`. Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
         kind = SqlType(*map(integer_of, value["type"]))
         labels = tuple(map(text_of, value["labels"]))
-        unread = value.get("unread")
+        unread, zero_dates, default = value.get("unread"), value.get("zero_dates"), value.get("default_text")
         return cls(
             text_of(value["name"]),
             integer_of(value["seqnum"]),
@@ -156,6 +165,8 @@ class Column:
             _flag_of(value["nullable"]),
             integer_of(value.get("digits", 0)),
             None if unread is None else Unread(text_of(unread["reason"]), text_of(unread["release"])),
+            None if zero_dates is None else integer_of(zero_dates),
+            None if default is None else text_of(default),
         )
 
 
@@ -173,6 +184,8 @@ class Table:
         stored.
     ddl : the statement that `get_ddl` returned; empty where it returns none (index tables).
     comment : the table's comment.
+    indexes : the rows of `get_mo_indexes`: name, algo_table_type and hidden table of each indexed column. None where
+        they were not asked for. Not part of the definition.
     """
 
     id: int
@@ -183,6 +196,7 @@ class Table:
     columns: tuple[Column, ...]
     ddl: str = ""
     comment: str = ""
+    indexes: tuple[tuple[str, str, str], ...] | None = field(default=None, compare=False)
 
     @property
     def qualified_name(self) -> str:
@@ -202,6 +216,7 @@ class Table:
             "columns": [column.to_json() for column in self.columns],
             "ddl": self.ddl,
             "comment": self.comment,
+            **({} if self.indexes is None else {"indexes": [list(row) for row in self.indexes]}),
         }
 
     @classmethod
@@ -209,6 +224,7 @@ class Table:
         """The table of a `to_json`. Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
         columns = tuple(Column.from_json(column) for column in value["columns"])
         database, name, ddl, comment = (text_of(value[key]) for key in ("database", "name", "ddl", "comment"))
+        indexes = value.get("indexes")
         return cls(
             integer_of(value["id"]),
             integer_of(value["logical_id"]),
@@ -218,4 +234,20 @@ class Table:
             columns,
             ddl,
             comment,
+            None if indexes is None else tuple(_index_of(row) for row in indexes),
         )
+
+
+def _index_of(row: Any) -> tuple[str, str, str]:
+    name, kind, table = map(text_of, row)
+    return name, kind, table
+
+
+def zero_dates_of(tables: Iterable[Table]) -> dict[str, dict[str, int]]:
+    """By table and column, how many values are the zero date `0000-00-00`, those of deleted rows included that are
+    still stored; only those that have some. What was copied by 0.1.0 is not counted."""
+    found = {
+        table.qualified_name: {column.name: column.zero_dates for column in table.user_columns if column.zero_dates}
+        for table in tables
+    }
+    return {name: columns for name, columns in sorted(found.items()) if columns}

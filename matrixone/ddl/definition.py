@@ -7,7 +7,7 @@ checks, generated columns, partitions, index options) are kept as the text that 
 `matrixone.ddl.parser`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from matrixone.objects import types
@@ -136,6 +136,7 @@ class ColumnDefinition:
     Attributes
     ----------
     default : the expression's text; None if there is none or NULL.
+    default_text : the text that it means, where the catalog has said so; it does not count when columns are compared.
     on_update : the expression's text; empty if there is none.
     charset, collation : as declared; empty if the table's count.
     invisible : not part of `SELECT *`; MySQL 8 and MariaDB only.
@@ -152,6 +153,7 @@ class ColumnDefinition:
     charset: str = ""
     collation: str = ""
     invisible: bool = False
+    default_text: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         words = [quote_name(self.name), str(self.type)]

@@ -76,7 +76,7 @@ def table_comment(text: str) -> str:
 
 def create_table_of(table: Table) -> CreateTable:
     """A table's definition, from its DDL text, with what the catalog knows better: names, members of enums and sets,
-    how long the values of decimals are.
+    how long the values of decimals are, what texts are by default.
 
     Raises DdlUnreadable, also if the text has other columns than the catalog.
     """
@@ -99,7 +99,8 @@ def create_table_of(table: Table) -> CreateTable:
         kind = ColumnType(declared.name, members=column.labels) if column.labels else declared
         if column.digits > column.type.width and column.type.oid in MAX_PRECISION:
             kind = ColumnType(declared.name, (decimal_digits(column), column.type.scale))
-        columns.append(replace(definition, type=kind))
+        text = column.default_text if definition.default is not None else None
+        columns.append(replace(definition, type=kind, default_text=text))
     return replace(created, database=table.database, name=table.name, columns=tuple(columns))
 
 

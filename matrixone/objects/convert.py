@@ -149,15 +149,15 @@ def decimal_text(unscaled: pa.Array, scale: int) -> pa.StringArray:
 
 def _date(vector: Vector, column: Column, subject: str) -> pa.Array:
     days = vector.fixed(_I4)
-    _check_range(days, ZERO_DATE, MAX_DAYS, vector, column, subject)
+    _check_lowest(days, UNIX_EPOCH_DAYS, vector, column, subject)
     days -= UNIX_EPOCH_DAYS
     return _array(pa.date32(), vector, days)
 
 
-def _datetime(kind: pa.DataType, low: int, high: int) -> Converter:
+def _datetime(kind: pa.DataType) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
         values = vector.fixed(_I8)
-        _check_range(values, low, high, vector, column, subject)
+        _check_lowest(values, UNIX_EPOCH_US, vector, column, subject)
         values -= UNIX_EPOCH_US
         return _array(kind, vector, values)
 
@@ -173,7 +173,6 @@ def _uuid(vector: Vector, column: Column, subject: str) -> pa.Array:
 def _enum(vector: Vector, column: Column, subject: str) -> pa.Array:
     """The label; empty text for 0, the number that MySQL stores for a value that was not a member. A number that has no
     label is `#` and the number: so different numbers stay different."""
-    _check_labels(column, subject)
     numbers = vector.fixed("<u2")
     null = vector.null_mask()
     if null is not None:
@@ -211,7 +210,7 @@ def _text(vector: Vector, column: Column, subject: str) -> pa.Array:
 
 
 def _geometry(vector: Vector, column: Column, subject: str) -> pa.Array:
-    return geometry_text(varlena_array(vector, subject))
+    return geometry_text(varlena_array(vector, subject), f"column {column.name}, {subject}")
 
 
 def _binary(vector: Vector, column: Column, subject: str) -> pa.Array:
@@ -261,30 +260,21 @@ def _check_scale(vector: Vector, column: Column, subject: str) -> None:
         )
 
 
-def _check_labels(column: Column, subject: str) -> None:
-    if not column.labels:
-        raise ObjectMismatch(f"the schema gives no labels for the enum {column.name}", subject=subject)
+def _check_lowest(values: np.ndarray, epoch: int, vector: Vector, column: Column, subject: str) -> None:
+    """Raises `ValueRefused` for a value from which `epoch` cannot be subtracted.
 
-
-def _check_range(values: np.ndarray, low: int, high: int, vector: Vector, column: Column, subject: str) -> None:
-    if vector.rows == 0:
+    A server can compute dates outside the years 1 to 9999 and store them. Arrow has them; Python's own types and the
+    targets have not, and say so themselves.
+    """
+    lowest = int(np.iinfo(values.dtype).min) + epoch
+    if vector.rows == 0 or int(values.min()) >= lowest:
         return
-    # A negative number is a large unsigned one: one pass instead of two.
-    if low == 0 and int(values.view(_UNSIGNED[values.itemsize]).max()) <= high:
-        return
-    if int(values.min()) < low or int(values.max()) > high:
-        limits = np.iinfo(values.dtype)
-        _refuse((values < max(low, int(limits.min))) | (values > min(high, int(limits.max))), vector, column, subject)
-
-
-def _refuse(bad: np.ndarray, vector: Vector, column: Column, subject: str) -> None:
-    """A server can compute such a date and store it. Neither Python nor the targets have it, so it is an error to who
-    reads the column, and no damage."""
-    null = vector.null_mask()
+    bad, null = values < lowest, vector.null_mask()
     if null is not None:
         bad = bad & ~null
+        values[null] = 0
     if bad.any():
-        message = f"row {int(bad.argmax())} is outside the years 1 to 9999"
+        message = f"row {int(bad.argmax())} is before every date that Arrow has"
         raise ValueRefused(message, subject=f"column {column.name}, {subject}", remedy="Read the other columns.")
 
 
@@ -306,9 +296,8 @@ _CONVERTERS: dict[int, Converter] = {
     types.DECIMAL256: _decimal256,
     types.DATE: _date,
     types.TIME: _fixed("<i8", pa.duration("us")),
-    types.DATETIME: _datetime(pa.timestamp("us"), ZERO_DATE, END_US),
-    # 0001-01-01 in a time zone east of Greenwich is an earlier day in UTC.
-    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC"), -DAY_US, END_US + DAY_US),
+    types.DATETIME: _datetime(pa.timestamp("us")),
+    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC")),
     types.YEAR: _fixed("<i2", pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,

@@ -31,6 +31,7 @@ COLUMN_META_DTYPE = np.dtype(
         "itemsize": 124,
     }
 )
+TIMESTAMP_DTYPE = np.dtype([("logical", "<u4"), ("physical", "<i8")])  # 12 bytes, the logical part first
 COLUMN_META_SIZE = COLUMN_META_DTYPE.itemsize
 BLOCK_HEADER_SIZE = 179
 

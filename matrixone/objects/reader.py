@@ -1,5 +1,6 @@
 """An object file, read lazily: docs/format/object-file.md 2.8."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,20 @@ import pyarrow as pa
 
 from matrixone.objects import types
 from matrixone.objects.content import Content
-from matrixone.objects.convert import to_arrow
+from matrixone.objects.convert import ZERO_DATE, to_arrow
 from matrixone.objects.disk import is_disk_file, logical_content
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
 from matrixone.objects.identifiers import ROWID_DTYPE, object_name
-from matrixone.objects.layout import Block, Scratch, inflate_column, read_header, read_metadata, stored_columns
+from matrixone.objects.layout import (
+    TIMESTAMP_DTYPE,
+    Block,
+    Scratch,
+    inflate_column,
+    read_header,
+    read_metadata,
+    stored_columns,
+)
 from matrixone.objects.stats import Extent, ObjectStats
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
 from matrixone.objects.vectors import HEAD_AND_TAIL_SIZE, NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW, Vector, parse_vector
 from matrixone.objects.zonemap import parse_zonemap
@@ -28,6 +36,7 @@ _TAILS = (
     (types.TS, types.ROWID, types.BOOL),
 )
 _VARLENA_LIMIT = 2**32 - 1
+_DAY_SIZE = 4  # bytes of a date
 _DEEP_BASE, _DEEP_PER_BYTE = 1 << 30, 64  # bytes that a deep check decodes, by the size of the file
 
 
@@ -117,6 +126,30 @@ class ObjectFile:
             if zone is not None and zone.oid in types.MOST_DIGITS:
                 found[seqnum] = len(str(max(abs(zone.minimum), abs(zone.maximum))))
         return found
+
+    def zero_dates(self, without: Collection[int] = ()) -> dict[int, int]:
+        """Of the columns of dates and times, by seqnum: how many values are the zero value, in all rows but those of
+        aborted transactions. `without` names columns that are not looked at; those that have none are left out. Blocks
+        whose zone map excludes it are not read."""
+        found: dict[int, int] = {}
+        for seqnum in range(min(self.max_seqnum + 1, len(self.columns))):
+            if seqnum in without or not _may_have_zero_date(self.columns["zonemap"][seqnum].tobytes()):
+                continue
+            for block in self.blocks:
+                if _may_have_zero_date(block.columns["zonemap"][seqnum].tobytes()):
+                    found[seqnum] = found.get(seqnum, 0) + self._count_zero_dates(block.number, seqnum)
+        return {seqnum: count for seqnum, count in found.items() if count}
+
+    def _count_zero_dates(self, block: int, seqnum: int) -> int:
+        oid = int(self.blocks[block].columns["oid"][seqnum])
+        vector = self._vector(block, seqnum, oid) if oid in types.ZERO_DATE_TYPES else None
+        if vector is None:
+            return 0
+        zero = vector.fixed("<i4" if SLOT_SIZES[oid] == _DAY_SIZE else "<i8") == ZERO_DATE
+        for without in (vector.null_mask(), self.aborted(block)):
+            if without is not None:
+                zero &= ~without
+        return int(zero.sum())
 
     def commit_timestamps(self, block: int) -> np.ndarray | None:
         """Commit times of the rows, TIMESTAMP_DTYPE; None if the object has none. They have no meaning in an object
@@ -266,3 +299,8 @@ class ObjectFile:
             limit = HEAD_AND_TAIL_SIZE + slot_size * rows + NULLS_LIMIT_BASE + NULLS_LIMIT_PER_ROW * rows
         entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject, scratch)
         return parse_vector(entry, oid, slot_size, rows, self._subject)
+
+
+def _may_have_zero_date(zonemap: bytes) -> bool:
+    zone = parse_zonemap(zonemap)
+    return zone is not None and zone.oid in types.ZERO_DATE_TYPES and zone.minimum <= ZERO_DATE <= zone.maximum

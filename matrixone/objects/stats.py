@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects.errors import BadObjectName, ObjectDamaged
-from matrixone.objects.identifiers import NAME_SIZE, fixed_text_array, name_text, object_name
+from matrixone.objects.identifiers import NAME_SIZE, fixed_offsets, fixed_text_array, name_text, object_name
 
 STATS_SIZE = 154
 FOOTER_SIZE = 64
@@ -32,7 +32,8 @@ STATS_DTYPE = np.dtype(
         ("flags", "u1"),
     ]
 )
-_APPENDABLE, _SORTED, _CREATED_BY_CN = 0x01, 0x02, 0x04
+_APPENDABLE, _SORTED, _CREATED_BY_CN, _DELETED = 0x01, 0x02, 0x04, 0x08
+_UNKNOWN = 0x10
 _LEVEL_SHIFT = 5
 _FILE_NUMBER_LIMIT = 65_535
 _EXTENT = struct.Struct("<BIII")
@@ -207,6 +208,28 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
         "name_agrees": pa.array((names == plain[:, 18:60]).all(axis=1)),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def without_delete_mark(stats: pa.BinaryArray) -> pa.BinaryArray:
+    """The stats without the flag 0x08, with which releases after 4.2 mark the entry that tells of an object's delete.
+    It says nothing of the object, and the same object is listed without it, too. Raises as `stats_columns`."""
+    raw = np.frombuffer(_stats_bytes(stats), np.uint8).reshape(len(stats), STATS_SIZE)
+    if not (raw[:, -1] & _DELETED).any():
+        return stats
+    raw = raw.copy()
+    raw[:, -1] &= 0xFF ^ _DELETED
+    return pa.Array.from_buffers(pa.binary(), len(raw), [None, fixed_offsets(len(raw), STATS_SIZE), pa.py_buffer(raw)])
+
+
+def without_unknown_flags(stats: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The stats to compare with others: without flags that this release does not know. What is stored keeps them, as a
+    later one may."""
+    known = [bytes((flags & ~_UNKNOWN,)) for flags in range(256)]
+    flags = pc.binary_slice(stats, STATS_SIZE - 1, STATS_SIZE)
+    flags = pc.index_in(flags, pa.array([bytes((one,)) for one in range(256)]))
+    return pc.binary_join_element_wise(
+        pc.binary_slice(stats, 0, STATS_SIZE - 1), pc.take(pa.array(known), flags), b"", null_handling="skip"
+    )
 
 
 def are_appendable(stats: pa.BinaryArray) -> pa.BooleanArray:

@@ -3,9 +3,6 @@
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
-TIMESTAMP_DTYPE = np.dtype([("logical", "<u4"), ("physical", "<i8")])  # 12 bytes, the logical part first
 _TEXT = re.compile(r"(\d{1,19})-(\d{1,10})")
 
 

@@ -5,11 +5,14 @@ The reader returns only `string`, `binary` and `list` with 32-bit offsets, since
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-
-import pyarrow as pa
+from functools import cache
+from typing import TYPE_CHECKING
 
 from matrixone.objects.errors import ObjectUnsupported
 from matrixone.schema import Column, Table
+
+if TYPE_CHECKING:  # `ccpr status` asks which columns can be read, and needs no Arrow
+    import pyarrow as pa
 
 BOOL, BIT = 10, 11
 INT8, INT16, INT32, INT64 = 20, 21, 22, 23
@@ -47,39 +50,6 @@ MOST_DIGITS = {DECIMAL64: 19, DECIMAL128: 39, DECIMAL256: 77}  # that a slot can
 ARROW_PRECISION = 38  # of Arrow's decimal128 and of Spark's decimal
 _PACKED_PREFIX = "__mo_"
 
-_ARROW = {
-    BOOL: pa.bool_(),
-    BIT: pa.decimal128(20, 0),
-    INT8: pa.int8(),
-    INT16: pa.int16(),
-    INT32: pa.int32(),
-    INT64: pa.int64(),
-    UINT8: pa.int16(),
-    UINT16: pa.int32(),
-    UINT32: pa.int64(),
-    UINT64: pa.decimal128(20, 0),
-    FLOAT32: pa.float32(),
-    FLOAT64: pa.float64(),
-    DATE: pa.date32(),
-    TIME: pa.duration("us"),
-    DATETIME: pa.timestamp("us"),
-    TIMESTAMP: pa.timestamp("us", "UTC"),
-    YEAR: pa.int16(),
-    JSON: pa.string(),
-    UUID: pa.string(),
-    ENUM: pa.string(),
-    TS: pa.binary(SLOT_SIZES[TS]),
-    ROWID: pa.binary(SLOT_SIZES[ROWID]),
-    BLOCK_ID: pa.binary(SLOT_SIZES[BLOCK_ID]),
-    **dict.fromkeys((VECF32, VECBF16, VECF16), pa.list_(pa.float32())),
-    VECF64: pa.list_(pa.float64()),
-    VECINT8: pa.list_(pa.int8()),
-    VECUINT8: pa.list_(pa.int16()),
-    **dict.fromkeys(GEOMETRY_TYPES, pa.string()),
-    **dict.fromkeys(TEXT_TYPES, pa.string()),
-    **dict.fromkeys(BINARY_TYPES, pa.binary()),
-}
-
 
 def is_packed(column: Column) -> bool:
     """Whether a column declared as varchar holds packed keys (8) and not text: the hidden key columns, and those of
@@ -102,22 +72,66 @@ def is_decimal_text(column: Column) -> bool:
     return oid == DECIMAL256 or (oid in MOST_DIGITS and decimal_digits(column) > ARROW_PRECISION)
 
 
-def arrow_type(column: Column) -> pa.DataType:
+@cache
+def _arrow_types() -> "dict[int, pa.DataType]":
+    """By OID, without the decimals."""
+    import pyarrow as pa
+
+    return {
+        BOOL: pa.bool_(),
+        BIT: pa.decimal128(20, 0),
+        INT8: pa.int8(),
+        INT16: pa.int16(),
+        INT32: pa.int32(),
+        INT64: pa.int64(),
+        UINT8: pa.int16(),
+        UINT16: pa.int32(),
+        UINT32: pa.int64(),
+        UINT64: pa.decimal128(20, 0),
+        FLOAT32: pa.float32(),
+        FLOAT64: pa.float64(),
+        DATE: pa.date32(),
+        TIME: pa.duration("us"),
+        DATETIME: pa.timestamp("us"),
+        TIMESTAMP: pa.timestamp("us", "UTC"),
+        YEAR: pa.int16(),
+        JSON: pa.string(),
+        UUID: pa.string(),
+        ENUM: pa.string(),
+        TS: pa.binary(SLOT_SIZES[TS]),
+        ROWID: pa.binary(SLOT_SIZES[ROWID]),
+        BLOCK_ID: pa.binary(SLOT_SIZES[BLOCK_ID]),
+        **dict.fromkeys((VECF32, VECBF16, VECF16), pa.list_(pa.float32())),
+        VECF64: pa.list_(pa.float64()),
+        VECINT8: pa.list_(pa.int8()),
+        VECUINT8: pa.list_(pa.int16()),
+        **dict.fromkeys(GEOMETRY_TYPES, pa.string()),
+        **dict.fromkeys(TEXT_TYPES, pa.string()),
+        **dict.fromkeys(BINARY_TYPES, pa.binary()),
+    }
+
+
+def arrow_type(column: Column) -> "pa.DataType":
     """The Arrow type of a column; raises `ObjectUnsupported` for a column type that has none."""
-    oid = column.type.oid
+    import pyarrow as pa
+
+    if (reason := _unsupported(column)) is not None:
+        raise ObjectUnsupported(reason, subject=f"column {column.name}")
     if is_packed(column):
         return pa.binary()
-    if is_set(column):
+    if is_set(column) or is_decimal_text(column):
         return pa.string()
-    if oid in MAX_PRECISION:
-        precision, scale = column.type.width, column.type.scale
-        if not (0 < precision <= MAX_PRECISION[oid] and 0 <= scale <= precision):
-            message = f"decimal({precision},{scale}) of type {oid} is not known to this release"
-            raise ObjectUnsupported(message, subject=f"column {column.name}")
-        return pa.string() if is_decimal_text(column) else pa.decimal128(decimal_digits(column), scale)
-    if oid not in _ARROW:
-        raise ObjectUnsupported(f"type {oid} is not known to this release", subject=f"column {column.name}")
-    return _ARROW[oid]
+    if column.type.oid in MAX_PRECISION:
+        return pa.decimal128(decimal_digits(column), column.type.scale)
+    return _arrow_types()[column.type.oid]
+
+
+def _unsupported(column: Column) -> str | None:
+    """Why a column's type cannot be read; None if it can."""
+    oid, precision, scale = column.type.oid, column.type.width, column.type.scale
+    if oid in MAX_PRECISION and not (0 < precision <= MAX_PRECISION[oid] and 0 <= scale <= precision):
+        return f"decimal({precision},{scale}) of type {oid} is not known to this release"
+    return None if oid in SLOT_SIZES else f"type {oid} is not known to this release"
 
 
 def unreadable_columns(columns: Iterable[Column]) -> dict[str, str]:
@@ -128,10 +142,8 @@ def unreadable_columns(columns: Iterable[Column]) -> dict[str, str]:
     for column in columns:
         if column.unread is not None:
             found[column.name] = f"{column.unread.reason} ({column.unread.release}), in some of its files"
-        try:
-            arrow_type(column)
-        except ObjectUnsupported as error:
-            found[column.name] = error.message
+        if (reason := _unsupported(column)) is not None:
+            found[column.name] = reason
     return found
 
 
@@ -141,6 +153,8 @@ def check_readable(table: Table, columns: Iterable[Column]) -> None:
         raise ObjectUnsupported(reason, subject=f"column {name} of table {table.qualified_name}")
 
 
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+def arrow_schema(columns: Sequence[Column]) -> "pa.Schema":
     """The schema of decoded batches. All fields are nullable: columns that an old object lacks read as nulls (2.8)."""
+    import pyarrow as pa
+
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in columns])

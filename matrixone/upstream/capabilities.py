@@ -5,8 +5,8 @@ docs/upstream.md, "What differs by release".
 """
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from matrixone.objects.reader import NEVER, ObjectFile
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream import statements
 from matrixone.upstream.errors import (
@@ -22,7 +22,10 @@ from matrixone.upstream.errors import (
     UpstreamError,
     UpstreamTooOld,
 )
-from matrixone.upstream.session import Session
+
+if TYPE_CHECKING:  # the value is read wherever a state is shown; only asking needs these
+    from matrixone.objects.reader import ObjectFile
+    from matrixone.upstream.session import Session
 
 _ANSWERED = (SnapshotGone, PublicationMissing, NotPermitted, AccountMissing, StatementFailed)
 _REFUSED = (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, BadAnswer)
@@ -49,8 +52,10 @@ class Capabilities:
     early_creates: bool | None = None
     abort_column: bool | None = None
 
-    def seen_in(self, file: ObjectFile, created: Timestamp) -> "Capabilities":
+    def seen_in(self, file: "ObjectFile", created: Timestamp) -> "Capabilities":
         """With what an appendable data object says that was created by the TN. Raises ObjectDamaged."""
+        from matrixone.objects.reader import NEVER
+
         times = file.commit_timestamps(0) if file.blocks else None
         found = replace(self, abort_column=file.has_abort_column)
         if times is None:
@@ -88,7 +93,7 @@ _FACTS = {
 }
 
 
-def check_interface(session: Session) -> None:
+def check_interface(session: "Session") -> None:
     """Raises UpstreamTooOld if the upstream lacks what replication needs: the internal commands, or the column
     `rel_logical_id`."""
     try:
@@ -107,7 +112,7 @@ def check_interface(session: Session) -> None:
         pass  # what reads the publication says which privilege is missing
 
 
-def probe(session: Session, known: Capabilities | None = None) -> Capabilities:
+def probe(session: "Session", known: Capabilities | None = None) -> Capabilities:
     """What can be found out by statements, which change nothing, with what objects said before (`known`).
 
     Two statements; a third one, whether the login may flush, if that is not known or the others have other answers.
@@ -121,7 +126,7 @@ def probe(session: Session, known: Capabilities | None = None) -> Capabilities:
     return replace(known, version=version, zero_dates=zero_dates, flush=_may_flush(session))
 
 
-def _too_old(session: Session, missing: str, error: UpstreamError) -> UpstreamTooOld:
+def _too_old(session: "Session", missing: str, error: UpstreamError) -> UpstreamTooOld:
     version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION]
     return UpstreamTooOld(
         f"this MatrixOne lacks the replication interface: it does not know {missing}",
@@ -131,7 +136,7 @@ def _too_old(session: Session, missing: str, error: UpstreamError) -> UpstreamTo
     )
 
 
-def _may_flush(session: Session) -> bool:
+def _may_flush(session: "Session") -> bool:
     """The privilege is checked before the words, of which the last is wrong so that nothing is flushed."""
     try:
         session.read(statements.probe_flush())
@@ -142,7 +147,7 @@ def _may_flush(session: Session) -> bool:
     return True
 
 
-def _cell(session: Session, statement: str) -> bytes | None:
+def _cell(session: "Session", statement: str) -> bytes | None:
     """The only cell of the answer; None if there is none, or an error."""
     try:
         answer = session.read(statement)

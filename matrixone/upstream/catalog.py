@@ -5,16 +5,18 @@ Source: docs/upstream.md 5.4, 5.5 and "Checked on live clusters" (account sys re
 """
 
 import logging
-import struct
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from matrixone.ddl.definition import enum_members
 from matrixone.objects.timestamp import Timestamp
+from matrixone.objects.types import TEXT_TYPES
 from matrixone.schema import INDEX_TABLE_PREFIX, ROWID, Column, Kind, SqlType, Table
 from matrixone.upstream import statements
+from matrixone.upstream.column_types import decode_type
 from matrixone.upstream.created import creates_ordinary_table, ddl_from_created, has_temporary_name
+from matrixone.upstream.defaults import default_text
 from matrixone.upstream.errors import (
     BadAnswer,
     BadCatalog,
@@ -26,10 +28,6 @@ from matrixone.upstream.errors import (
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
-# `atttyp`, 20 bytes, big endian: oid, charset (1 = binary), not-null and a spare byte, each widened to 16 bits; then
-# the size of a slot, width and scale as zig-zag numbers (0, -1, 1, -2, … are written 0, 1, 2, 3, …). Derived from
-# recordings of all types and checked against object files.
-_TYPE = struct.Struct(">HHHHIII")
 _INDEX_KINDS = frozenset({"i", "fulltext", "metadata", "centroids", "entries", "hnsw_meta", "hnsw_storage"})
 _ENUM, _SET = 66, 28
 _WITH_DDL = (Kind.TABLE, Kind.PARTITION)
@@ -82,6 +80,13 @@ def read_catalog(
     return tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
 
 
+def table_ids(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[str, int]:
+    """The ids of everything in the database at a time that has one, by name: tables, index tables, views, sequences.
+    Raises BadAnswer, SnapshotGone."""
+    answer = session.read(statements.select_tables(publication.publisher_id, database, at.physical))
+    return {text(name, "relname"): integer(number, "rel_id") for name, number in answer.select("relname", "rel_id")}
+
+
 def temporary_tables(session: Session, publication: Publication, database: str, table_rows: Answer) -> frozenset[int]:
     """The ids of temporary tables and their index tables among the database's rows of `mo_tables` of the present."""
     if not _has_temporary_names(table_rows, database):
@@ -93,9 +98,20 @@ def temporary_tables(session: Session, publication: Publication, database: str, 
 def index_tables(session: Session, publication: Publication, table_id: int, snapshot_name: str) -> tuple[str, ...]:
     """Names of the hidden tables of a table's indexes, sorted. Call it soon after the snapshot, which does not protect
     their history."""
+    rows = index_rows(session, publication, table_id, snapshot_name)
+    return tuple(sorted({table for _, _, table in rows} - {""}))
+
+
+def index_rows(
+    session: Session, publication: Publication, table_id: int, snapshot_name: str
+) -> tuple[tuple[str, str, str], ...]:
+    """A table's indexes as `matrixone.schema.Table.indexes` has them. Call it soon after the snapshot."""
     answer = session.read(statements.indexes(table_id, publication.publisher, publication.name, snapshot_name))
-    names = {text(cell, "index_table_name") for (cell,) in answer.select("index_table_name")}
-    return tuple(sorted(names - {""}))
+    names = ("name", "algo_table_type", "index_table_name")
+    rows = [
+        tuple(text(cell or b"", name) for cell, name in zip(row, names, strict=True)) for row in answer.select(*names)
+    ]
+    return tuple((name, kind, table) for name, kind, table in rows)
 
 
 def tables_from_rows(
@@ -140,16 +156,6 @@ def tables_from_rows(
     )
 
 
-def decode_type(cell: bytes | None, what: str) -> SqlType:
-    """A column's type from its `atttyp`. Raises BadCatalog."""
-    if cell is None or len(cell) != _TYPE.size:
-        raise BadCatalog(f"the type is not {_TYPE.size} bytes long", subject=what)
-    oid, _charset, _not_null, _spare, _size, width, scale = _TYPE.unpack(cell)
-    if not 0 < oid < 256:
-        raise BadCatalog(f"the type's number is {oid}", subject=what)
-    return SqlType(oid, _zigzag(width), _zigzag(scale))
-
-
 def labels_of(type_: SqlType, stored: str, declared: tuple[str, ...]) -> tuple[str, ...]:
     """The members of an enum or set column; empty for every other column.
 
@@ -159,10 +165,6 @@ def labels_of(type_: SqlType, stored: str, declared: tuple[str, ...]) -> tuple[s
     if type_.oid not in (_ENUM, _SET):
         return ()
     return declared if not stored or ",".join(declared) == stored else tuple(stored.split(","))
-
-
-def _zigzag(number: int) -> int:
-    return (number >> 1) ^ -(number & 1)
 
 
 def kind_of(name: str, relkind: str) -> Kind:
@@ -242,10 +244,11 @@ def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Colu
         "att_is_hidden",
         "attr_seqnum",
         "attr_enum",
+        "att_default",
     )
     declared: dict[int, dict[str, tuple[str, ...]]] = {}
     found: dict[int, list[tuple[bool, int, Column]]] = defaultdict(list)
-    for rel_id, attname, atttyp, attnum, not_null, dropped, is_hidden, seqnum, stored in rows.select(*names):
+    for rel_id, attname, atttyp, attnum, not_null, dropped, is_hidden, seqnum, stored, default in rows.select(*names):
         name = text(attname, "attname")
         table_id = integer(rel_id, f"att_relname_id of column {name}")
         what = f"column {name} of table {table_id}"
@@ -263,6 +266,7 @@ def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Colu
             hidden=hidden,
             labels=labels_of(type_, stored_labels, declared.get(table_id, {}).get(name, ())),
             nullable=not _flag(not_null, f"attnotnull of {what}"),
+            default_text=default_text(default) if type_.oid in TEXT_TYPES else None,
         )
         found[table_id].append((hidden, integer(attnum, f"attnum of {what}"), column))
     return {

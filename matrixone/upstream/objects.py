@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.objects.stats import STATS_SIZE, check_object_name
+from matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark
 from matrixone.upstream import statements
 from matrixone.upstream.errors import (
     AnswerTooLong,
@@ -69,6 +69,7 @@ def _batch(answer: Answer, places: tuple[int, ...], snapshot: str) -> pa.RecordB
     )
     if stats.null_count or not pc.all(pc.equal(pc.binary_length(stats), STATS_SIZE)).as_py():
         raise UnreadableObjectList(f"an object's stats are not {STATS_SIZE} bytes long", subject=subject)
+    stats = without_delete_mark(stats)
     create_physical, create_logical = _times(create, "create_at", subject)
     if pc.any(_is_none(create_physical, create_logical)).as_py():
         raise UnreadableObjectList("an object was never created (create_at is 0-0)", subject=subject)

@@ -22,6 +22,7 @@ from matrixone.upstream.errors import (
     TableMissing,
     UnsupportedTable,
 )
+from matrixone.upstream.publication import Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
 EVERYTHING = "*"
@@ -30,22 +31,6 @@ _ADMIN_ROLES = {SYS_ACCOUNT: "moadmin"}
 _ADMIN_ROLE = "accountadmin"
 _ORDINARY_TABLE = "r"
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A publication, which every internal statement has to name.
-
-    Attributes
-    ----------
-    name : of the publication.
-    publisher : the account that owns it.
-    publisher_id : that account's number, from `account_id`.
-    """
-
-    name: str
-    publisher: str
-    publisher_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +153,13 @@ def check_admission(
     All statements only read. One that the server cannot answer is no reason to stop: the later statements report their
     own errors. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing, UnsupportedTable.
     """
+    if session.endpoint.account.lower() == SYS_ACCOUNT:  # others do not see the databases of the publisher
+        _check_database(session, publication, database)  # first: no advice about the publication of what is not there
     _check_offer(session, publication, database, table, listed=listed)
     _check_internal_commands(session, publication, database)
     _check_role(session)
-    _check_existence(session, publication, database, table)
+    if table is not None:
+        _check_table(session, publication, database, table)
 
 
 def _no_sys_login(
@@ -218,9 +206,13 @@ def _several(offers: list[Offer], database: str, table: str | None) -> Publicati
 def _none(
     session: Session, database: str, table: str | None, publisher: str | None
 ) -> PublicationMissing | DatabaseMissing:
-    owners = [publisher] if publisher is not None else _owners(session, database)
+    owners = _owners(session, database)
     if owners == []:
         return DatabaseMissing(f"no account has a database {database}", subject=f"database {database}")
+    if publisher is not None:
+        if owners and publisher.lower() not in map(str.lower, owners):
+            return DatabaseMissing(f"account {publisher} has no database {database}", subject=f"database {database}")
+        owners = [publisher]
     runs = [
         _run_as(owner, statements.create_publication(f"pub_{database}", database, table, _everybody_or_sys(owner)))
         for owner in owners or ["<the database's account>"]
@@ -394,14 +386,15 @@ def _check_role(session: Session) -> None:
         )
 
 
-def _check_existence(session: Session, publication: Publication, database: str, table: str | None) -> None:
+def _check_database(session: Session, publication: Publication, database: str) -> None:
     answer = _probe(session, statements.select_databases(publication.publisher_id, database))
     if answer is not None and not answer.rows:
         raise DatabaseMissing(
             f"account {publication.publisher} has no database {database}", subject=f"database {database}"
         )
-    if table is None:
-        return
+
+
+def _check_table(session: Session, publication: Publication, database: str, table: str) -> None:
     answer = _probe(session, statements.select_tables(publication.publisher_id, database, table=table))
     if answer is None:
         return

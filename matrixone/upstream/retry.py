@@ -89,6 +89,21 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
     Only for actions that may run twice: reads, and statements with IF [NOT] EXISTS.
     """
 
+    kinds = (Transient, *also)
+    failed: Exception | None = None
+    try:
+        return action()  # tenacity takes longer than a short statement
+    except kinds as error:
+        failed = error
+
+    def repeated() -> T:
+        """`action`; the first attempt is the one that has failed already."""
+        nonlocal failed
+        if failed is not None:
+            error, failed = failed, None
+            raise error
+        return action()
+
     def rule(state: RetryCallState) -> Retry:
         error = state.outcome.exception() if state.outcome is not None else None
         return NO_RETRY if error is None else rule_for(type(error), policy)
@@ -101,11 +116,11 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
     return Retrying(
         stop=lambda state: state.attempt_number >= rule(state).attempts,
         wait=pause,
-        retry=retry_if_exception_type((Transient, *also)),
+        retry=retry_if_exception_type(kinds),
         sleep=policy.sleep if isinstance(policy, Retry) else time.sleep,
         before_sleep=_note,
         reraise=True,
-    )(action)
+    )(repeated)
 
 
 def _note(state: RetryCallState) -> None:

@@ -105,6 +105,7 @@ class Session:
         self._timeouts = connect_timeout, read_timeout, write_timeout
         self._slowest = slowest or pace()
         self._connection: _Connection | None = None
+        self.opened = 0  # how many connections there have been
         self._streaming = False
 
     @classmethod
@@ -221,6 +222,17 @@ class Session:
             if not done:
                 self._drop()
 
+    def wake(self) -> None:
+        """Before a session is used that was idle: if the server has ended the connection, connect again. Without it the
+        first statement would fail, and one that may not run twice is not repeated. Raises what `connect` does."""
+        connection = self._connection
+        if connection is not None and connection.open:
+            try:
+                connection.ping(reconnect=False)
+            except (pymysql.err.MySQLError, *NOT_THE_PROTOCOL):
+                self._drop()
+        self._open()
+
     @property
     def encrypted(self) -> bool:
         """Whether the connection is encrypted. Connects if there is no connection."""
@@ -237,6 +249,7 @@ class Session:
             raise RuntimeError("an answer is still being read on this session")
         if self._connection is None or not self._connection.open:
             self._connection = _connect(self.endpoint, self._password, self._timeouts, self._slowest)
+            self.opened += 1
         return self._connection
 
     def _drop(self) -> None:

@@ -28,7 +28,7 @@ from matrixone.upstream.errors import (
     TableMissing,
 )
 from matrixone.upstream.publications import Publication
-from matrixone.upstream.session import Session, integer
+from matrixone.upstream.session import Session, integer, text
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two checks whether a snapshot is flushed
 CHECKPOINT_FROM_TABLES = 1_000  # tables in a database; from here on one statement instead of one for each table
@@ -71,6 +71,13 @@ def snapshot_timestamp(session: Session, name: str, publication: Publication) ->
     if physical <= 0:
         raise BadAnswer(f"the snapshot's timestamp is {physical}", subject=f"snapshot {name}")
     return Timestamp(physical)
+
+
+def own_snapshots(session: Session, prefix: str) -> set[str]:
+    """The names of the login's own account that begin with `prefix`. Another account's are not visible."""
+    answer = session.read(statements.select_snapshots(prefix))
+    names = {text(cell, "sname") for (cell,) in answer.select("sname")}
+    return {name for name in names if name.startswith(prefix)}
 
 
 def is_flushed(session: Session, name: str, publication: Publication) -> bool:

@@ -39,6 +39,7 @@ COLUMN_COLUMNS = (
     "att_is_hidden",
     "attr_seqnum",
     "attr_enum",
+    "att_default",
 )
 PUBLICATION_COLUMNS = ("account_id", "account_name", "pub_name", "database_name", "table_list", "account_list")
 
@@ -182,6 +183,11 @@ def select_created(account_id: int, database: str, physical: int | None = None) 
 def select_columns(account_id: int, database: str, physical: int) -> str:
     where = f"account_id = {account_id:d} AND att_database = {string(database)}"
     return f"SELECT {', '.join(COLUMN_COLUMNS)} FROM mo_catalog.mo_columns{_at(physical)} WHERE {where}"
+
+
+def select_snapshots(prefix: str) -> str:
+    """Names of the login's own account that begin so. `_` stands for any character: what comes has to be checked."""
+    return f"SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE {string(prefix + '%')}"
 
 
 # -- accounts and publications

@@ -18,7 +18,7 @@ from matrixone.objects.writing.vectors import EncodedColumn
 from matrixone.schema import Column
 
 _NULL, _FALSE, _TRUE = 0x00, 0x26, 0x27  # codes of the values themselves; all others are codes of types
-_FLOAT32, _FLOAT64, _DECIMAL64, _DECIMAL128, _UUID, _ENUM = 0x20, 0x21, 0x44, 0x45, 0x52, 0x50
+_FLOAT32, _FLOAT64, _DECIMAL64, _DECIMAL128, _DECIMAL256, _UUID, _ENUM = 0x20, 0x21, 0x44, 0x45, 0x48, 0x52, 0x50
 _STRING_START = bytes((0x46, 0x01))
 _ZERO = 0x14  # a varint of no bytes; 0x14 + k precedes k bytes of a positive number, 0x14 - k those of a negative one
 _VARINT_MAX = 8  # bytes
@@ -42,8 +42,8 @@ _UNSIGNED = {
     types.ENUM: (0x3D, "<u2"),
 }
 _FLOATS = {types.FLOAT32: (_FLOAT32, ">u4", "<u4"), types.FLOAT64: (_FLOAT64, ">u8", "<u8")}
-_DECIMALS = {types.DECIMAL64: _DECIMAL64, types.DECIMAL128: _DECIMAL128}
-_SIZES = {_FLOAT32: 4, _FLOAT64: 8, _DECIMAL64: 8, _DECIMAL128: 16, _UUID: 16}
+_DECIMALS = {types.DECIMAL64: _DECIMAL64, types.DECIMAL128: _DECIMAL128, types.DECIMAL256: _DECIMAL256}
+_SIZES = {_FLOAT32: 4, _FLOAT64: 8, _DECIMAL64: 8, _DECIMAL128: 16, _DECIMAL256: 32, _UUID: 16}
 
 
 def packed_keys(columns: Sequence[Column], values: Sequence[pa.Array], *, full: bool = False) -> pa.BinaryArray:

@@ -24,6 +24,7 @@ from matrixone.objects.errors import NotWritable
 from matrixone.objects.identifiers import UUID_DASHES, UUID_DIGITS, UUID_TEXT_SIZE
 from matrixone.objects.invalid_text import stored_bytes
 from matrixone.objects.writing.bytejson import json_binary
+from matrixone.objects.writing.geometry import stored_geometries
 from matrixone.objects.writing.vectors import EncodedColumn, varlena_column
 from matrixone.schema import Column, SqlType
 
@@ -41,8 +42,9 @@ _DECLARED_IN_CHARACTERS, _DECLARED_IN_BYTES = (types.CHAR, types.VARCHAR), (type
 Encoder = Callable[[pa.Array, Column], EncodedColumn]
 
 
-def encode(values: pa.Array, column: Column) -> EncodedColumn:
+def encode(values: pa.Array, column: Column, *, wkb: bool = False) -> EncodedColumn:
     """A column of one block from values of `types.arrow_type(column)`, the type in which the reader returns them.
+    With `wkb` geometries are stored in that form.
 
     Raises `NotWritable` for another Arrow type and for a value outside the column's type, `ObjectUnsupported` for a
     type that has no Arrow type.
@@ -54,6 +56,8 @@ def encode(values: pa.Array, column: Column) -> EncodedColumn:
         return varlena_column(column.type, values, _subject(column))
     if types.is_set(column):
         return _set(values, column)
+    if wkb and column.type.oid in types.GEOMETRY_TYPES:
+        return varlena_column(column.type, stored_geometries(values, column.type.oid), _subject(column))
     return _ENCODERS[column.type.oid](values, column)
 
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from matrixone.objects import types
 from matrixone.objects.errors import NotWritable
 from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.stats import ObjectStats, object_id_of
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.writing.filters import fixed_hashes, plain_filters, rowid_filters, xxhash64
 from matrixone.objects.writing.layout import (
     HYBRID_FILTER,
@@ -79,6 +79,7 @@ def write_data(
     cluster_by: int | None = None,
     level: int = 0,
     schema_version: int = 0,
+    wkb: bool = False,
 ) -> WrittenObject:
     """A data object (5).
 
@@ -98,6 +99,7 @@ def write_data(
         composite), or else its cluster-by column; both None for a table that has only the hidden fake key.
     level : of the merge, 0..7.
     schema_version : of the table.
+    wkb : geometries are stored as WKB, as since 4.0.0-rc3, and not as the text that they are.
 
     Raises `NotWritable` for rows that do not fit the table, the format, or the other parameters.
     """
@@ -127,7 +129,7 @@ def write_data(
         _check_columns(table.columns, block, subject)
 
     unique = None if primary_key is None else key_place
-    stored, hashes = _table_columns(table.columns, blocks, sorted_by=sorted_by, unique=unique, subject=subject)
+    stored, hashes = _table_columns(table.columns, blocks, sorted_by=sorted_by, unique=unique, wkb=wkb, subject=subject)
     if times is not None:
         for number, (block, columns) in enumerate(zip(blocks, stored, strict=True)):
             if appendable:
@@ -153,6 +155,7 @@ def _table_columns(
     *,
     sorted_by: int | None,
     unique: int | None,
+    wkb: bool,
     subject: str,
 ) -> tuple[list[list[StoredColumn]], list[np.ndarray]]:
     """The stored columns of each block, and the hashes of each block's keys.
@@ -166,7 +169,7 @@ def _table_columns(
     # column before the next column, since they compress alike.
     for position, column in enumerate(columns):
         for block, done in zip(blocks, stored, strict=True):
-            encoded = encode(block.column(position), column)
+            encoded = encode(block.column(position), column, wkb=wkb)
             if position == unique:
                 hashes.append(_key_hashes(encoded, subject))
             done.append(_stored(encoded, in_order=position == sorted_by))
@@ -261,7 +264,10 @@ def sorted_blocks(table: Table, rows: pa.Table | pa.RecordBatch, key: int | None
 
 
 def _ordered(column: Column, values: pa.Array) -> pa.Array:
-    """Values that compare as the stored ones do: enums and sets by their numbers."""
+    """Values that compare as the stored ones do: enums and sets by their numbers, decimals that are texts in Arrow as
+    numbers."""
+    if types.is_decimal_text(column):
+        return values.cast(pa.decimal256(types.MAX_PRECISION[types.DECIMAL256], column.type.scale))
     if column.type.oid != types.ENUM and not types.is_set(column):
         return values
     encoded = encode(values, column)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from matrixone.objects import types
 from matrixone.objects.identifiers import ROWID_SIZE
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.writing.vectors import EncodedColumn
 from matrixone.objects.zonemap import ZONEMAP_SIZE
 
