@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matrixone.objects import types
+from matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
 from matrixone.objects.identifiers import ROWID_DTYPE
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema, arrow_type
 from matrixone.objects.writing.keys import packed_keys
 from matrixone.objects.writing.writer import (
@@ -34,7 +35,8 @@ from matrixone.objects.writing.writer import (
 from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
 
 _ROWS, _MANY_ROWS = 300, 20_000
-_FIRST_COMMIT = 1_780_000_000_000_000_000
+FIRST_COMMIT = 1_780_000_000_000_000_000
+_EACH_ABORTED = 5
 _LONG = "a text that is longer than the 23 bytes of a slot: grün, 緑"
 _LARGEST_16, _LARGEST_38, _LARGEST_60 = 10**16 - 1, 10**38 - 1, 10**60 - 1
 _ZERO, _FRACTION = "0." + 5 * "0", f"{str(_LARGEST_60)[:-5]}.{str(_LARGEST_60)[-5:]}"
@@ -94,7 +96,8 @@ Each folder contains one object file of MatrixOne under its name, the rows that 
 (`rows.parquet`) and `about.json`.
 
 `rows.parquet` has all stored columns, including hidden ones, in the order of `columns` and in the order of the rows in
-the file. If the object has commit times, they follow as `commit_physical` (nanoseconds) and `commit_logical`. Unsigned
+the file. If the object has commit times, they follow as `commit_physical` (nanoseconds) and `commit_logical`; if it
+says which rows are of aborted transactions, that follows as `aborted`: such rows do not exist for a reader. Unsigned
 64-bit integers and BIT are decimals; DECIMAL beyond 38 digits, JSON, UUID, ENUM and SET are texts; TIME is a duration;
 a fake key is a decimal.
 
@@ -109,10 +112,13 @@ Keys of `about.json`:
 | `stats` | the 154 bytes of the object list's cell, hexadecimal; the other keys are taken from it |
 | `rows`, `blocks`, `size` | rows, blocks, bytes of the file |
 | `appendable`, `sorted`, `created_by_cn`, `level` | its flags |
+| `create_at` | its create time in the object list, `physical-logical`: that of its first commit, or, as since 4.2.0, \
+an earlier one |
 
 Folders `data-…`: the kinds of data objects, with a column of every type. `key-…`: tables with a composite key, without
 a key, and with a cluster key. `tombstones-…`: deleted rows by rowid and key. `type-…`: two columns, the second of the
-type.
+type. What is new in a release: `…-wkb` (geometries, 4.0.0-rc3), `data-zero-dates`, `data-created-early` and
+`type-vecbf16-2` and the like (4.2.0), `…-aborted` (after 4.2.0).
 
 | type number | column |
 |---|---|
@@ -128,6 +134,7 @@ class Sample:
     columns: tuple[Column, ...]
     written: WrittenObject
     rows: pa.Table
+    created: int = FIRST_COMMIT
 
 
 def _name(label: str) -> str:
@@ -157,7 +164,7 @@ def _times(blocks: list[pa.RecordBatch]) -> list[np.ndarray]:
     times, before = [], 0
     for block in blocks:
         some = np.zeros(block.num_rows, TIMESTAMP_DTYPE)
-        some["physical"] = _FIRST_COMMIT + (before + np.arange(block.num_rows)) // 7 * 1_000_000
+        some["physical"] = FIRST_COMMIT + (before + np.arange(block.num_rows)) // 7 * 1_000_000
         some["logical"] = block.num_rows % 3
         times.append(some)
         before += block.num_rows
@@ -167,21 +174,30 @@ def _times(blocks: list[pa.RecordBatch]) -> list[np.ndarray]:
 def _data(label: str, kind: str, columns: tuple[Column, ...], rows: pa.Table, *, timed: bool, **options: Any) -> Sample:
     table = Table(1, 1, "samples", label, Kind.TABLE, columns)
     appendable, by_cn = options.pop("appendable", False), options.pop("by_cn", False)
-    key = options.get("primary_key", options.get("cluster_by"))
+    key, created = options.get("primary_key", options.get("cluster_by")), options.pop("created", FIRST_COMMIT)
     blocks = sorted_blocks(table, rows, None if appendable else key)
     times = _times(blocks) if timed else None
-    written = write_data(
-        table, blocks, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times, **options
-    )
-    return Sample(label, kind, columns, written, _with_times(pa.Table.from_batches(blocks, rows.schema), times))
+    aborted = _aborted(blocks) if options.pop("with_aborted", False) else None
+    flags = {"appendable": appendable, "by_cn": by_cn, "commit_ts": times, "aborted": aborted}
+    written = write_data(table, blocks, name=_name(label), **flags, **options)
+    stored = pa.Table.from_batches(blocks, rows.schema)
+    return Sample(label, kind, columns, written, _with_times(stored, times, aborted), created)
 
 
-def _with_times(rows: pa.Table, times: list[np.ndarray] | None) -> pa.Table:
+def _with_times(rows: pa.Table, times: list[np.ndarray] | None, aborted: list[np.ndarray] | None = None) -> pa.Table:
     if times is None:
         return rows
     whole = np.concatenate(times)
     rows = rows.append_column("commit_physical", pa.array(whole["physical"].astype(np.int64)))
-    return rows.append_column("commit_logical", pa.array(whole["logical"].astype(np.int64)))
+    rows = rows.append_column("commit_logical", pa.array(whole["logical"].astype(np.int64)))
+    return rows if aborted is None else rows.append_column("aborted", pa.array(np.concatenate(aborted)))
+
+
+def _aborted(blocks: list[pa.RecordBatch]) -> list[np.ndarray]:
+    """Every fifth row, and the last one."""
+    flags = [np.arange(block.num_rows) % _EACH_ABORTED == 0 for block in blocks]
+    flags[-1][-1] = True
+    return flags
 
 
 def samples() -> Iterator[Sample]:
@@ -196,12 +212,37 @@ def samples() -> Iterator[Sample]:
     yield _data("data-by-cn", "data, inserted by a compute node", columns, few, timed=False, by_cn=True, **flags)
     merged = "data, merged by a compute node: neither commit times nor the flag"
     yield _data("data-merged-by-cn", merged, columns, few, timed=False, **flags)
+    early = {"appendable": True, "created": FIRST_COMMIT - 60_000_000_000}
+    yield _data("data-created-early", "data, appendable, as since 4.2.0", columns, few, timed=True, **early, **flags)
+    aborted = {"appendable": True, "with_aborted": True}
+    yield _data("data-aborted", "data, appendable, with aborted rows", columns, few, timed=True, **aborted, **flags)
+    yield _zero_dates()
     yield from _keys(few)
     yield from _tombstones()
     for column, (name, kind, _, labels) in zip(columns[1:], _TYPES, strict=True):
         pair, rows = (columns[0], Column(name, 1, kind, labels=labels)), few.select(["id", column.name])
         label = f"type-{name.replace('_', '-')}"
         yield _data(label, f"data, a column of type {name}", pair, rows, timed=True, **flags)
+        if kind.oid in types.GEOMETRY_TYPES:
+            yield _data(
+                f"{label}-wkb", f"data, a column of type {name} as WKB", pair, rows, timed=True, wkb=True, **flags
+            )
+
+
+def _zero_dates() -> Sample:
+    """`0000-00-00` beside the first day that a date can be."""
+    kinds = {"d": SqlType(types.DATE), "dt": SqlType(types.DATETIME, 6, 6), "ts": SqlType(types.TIMESTAMP, 6, 6)}
+    columns = (
+        Column("id", 0, SqlType(types.INT64, 64, -1), nullable=False),
+        *(Column(name, number, kind) for number, (name, kind) in enumerate(kinds.items(), start=1)),
+    )
+    first = [-UNIX_EPOCH_DAYS, -UNIX_EPOCH_US, -UNIX_EPOCH_US]
+    arrays = [pa.array([3, 2, 1])] + [
+        pa.array([day - 1, day, None], pa.int64()).cast(pa.int32() if number == 0 else pa.int64()).view(field.type)
+        for number, (day, field) in enumerate(zip(first, list(arrow_schema(columns))[1:], strict=True))
+    ]
+    rows = pa.table(arrays, arrow_schema(columns))
+    return _data("data-zero-dates", "data, zero dates, as since 4.2.0", columns, rows, timed=True, primary_key=0)
 
 
 def _keys(rows: pa.Table) -> Iterator[Sample]:
@@ -236,10 +277,13 @@ def _tombstones() -> Iterator[Sample]:
     key = Column("id", 1, SqlType(types.INT64, 64, -1))
     columns = (Column("rowid", 0, SqlType(types.ROWID)), key)
     target = uuid.uuid5(uuid.NAMESPACE_URL, "data-sorted").bytes + b"\x00\x00"
+    several = "tombstones, merged by the transaction node, several blocks"
     for label, kind, appendable, by_cn, count in (
         ("tombstones-appendable", "tombstones, appendable", True, False, 200),
-        ("tombstones-merged", "tombstones, merged by the transaction node, several blocks", False, False, 10_000),
+        ("tombstones-merged", several, False, False, 10_000),
         ("tombstones-by-cn", "tombstones, written by a compute node", False, True, 200),
+        ("tombstones-appendable-aborted", "tombstones, appendable, with aborted rows", True, False, 200),
+        ("tombstones-merged-aborted", f"{several}, with aborted rows", False, False, 10_000),
     ):
         rowids = np.zeros(count, ROWID_DTYPE)
         rowids["object"] = np.void(target)
@@ -248,11 +292,12 @@ def _tombstones() -> Iterator[Sample]:
         rows = pa.table([array, pa.array(np.arange(count))], pa.schema([("rowid", pa.binary(24)), ("id", pa.int64())]))
         blocks = cut_blocks(rows)
         times = None if by_cn else _times(blocks)
+        aborted = _aborted(blocks) if label.endswith("-aborted") else None
         first, second = ([block.column(place) for block in blocks] for place in range(2))
         written = write_tombstones(
-            first, second, key, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times
+            first, second, key, name=_name(label), appendable=appendable, by_cn=by_cn, commit_ts=times, aborted=aborted
         )
-        yield Sample(label, kind, columns, written, _with_times(rows, times))
+        yield Sample(label, kind, columns, written, _with_times(rows, times, aborted))
 
 
 def about(sample: Sample) -> dict[str, Any]:
@@ -270,6 +315,7 @@ def about(sample: Sample) -> dict[str, Any]:
         "sorted": stats.sorted,
         "created_by_cn": stats.created_by_cn,
         "level": stats.level,
+        "create_at": f"{sample.created}-0",
     }
 
 

@@ -28,6 +28,7 @@ from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
 
 NEVER = "0-0"
+_DELETE_MARK = 0x08  # in the flags of stats
 
 
 class EngineBacking:
@@ -52,11 +53,19 @@ class EngineBacking:
         return account in self.storage.accounts
 
     def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
+        names = {name.lower() for name in asked}
         with self.storage.lock:
-            return [(publisher, publication) for (publisher, _), publication in self.storage.publications.items()]
+            return [
+                (publisher, publication)
+                for (publisher, name), publication in self.storage.publications.items()
+                if not names or name in names
+            ]
 
     def publication(self, publisher: str, name: str) -> ServedPublication | None:
         return self.storage.publications.get((publisher, name))
+
+    def published(self, publisher: str, name: str) -> "EngineBacking":
+        return self
 
     def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
         with self.storage.lock:
@@ -147,8 +156,12 @@ class EngineBacking:
     def _row(self, database: str, table: str, stored: StoredObject, upto: int) -> tuple[Cell, ...]:
         clock = self.storage.clock
         deleted = str(clock.time(stored.deleted)) if stored.deleted <= upto else NEVER
-        created = str(clock.time(stored.created))
-        return database, table, stored.written.stats, created, deleted, int(stored.tombstones is not None)
+        created, stats = str(clock.time(stored.created)), stored.written.stats
+        if (
+            self.storage.files.abort_column and stored.deleted <= upto
+        ):  # as after 4.2: the entry of the delete is marked
+            stats = stats[:-1] + bytes((stats[-1] | _DELETE_MARK,))
+        return database, table, stats, created, deleted, int(stored.tombstones is not None)
 
     def object_size(self, name: str) -> int | None:
         content = self.storage.files.read(name)

@@ -182,6 +182,11 @@ class Backing(Protocol):
 
     def publication(self, publisher: str, name: str) -> ServedPublication | None: ...
 
+    def published(self, publisher: str, name: str) -> "Backing":
+        """What the statements that name this publication, which exists, are answered from. MatrixOne answers them from
+        all that the publisher has (docs/upstream.md 1)."""
+        ...
+
     def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
         """An account's catalog at a snapshot, or now."""
         ...

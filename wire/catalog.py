@@ -7,6 +7,7 @@ taken, or of the first one if none was taken yet.
 import re
 import uuid
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from wire.access import Login
@@ -66,7 +67,8 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
     if database != "mo_catalog" or statement.table not in TABLES:
         raise StatementError(
             1146,
-            f"no such table {database}.{statement.table}: the emulator serves these of mo_catalog: {', '.join(TABLES)}",
+            f"no such table {database}.{statement.table}: the {upstream.name} serves these of mo_catalog: "
+            f"{', '.join(TABLES)}",
             "42S02",
         )
     answer = _table(upstream, login, statement)
@@ -138,12 +140,10 @@ def _mo_pubs(upstream: Upstream, login: Login, statement: Select) -> CatalogAnsw
         for v in c.values
         if isinstance(v, str)
     ]
-    accounts = upstream.backing.accounts()
+    accounts, catalog_of = upstream.backing.accounts(), cache(upstream.backing.catalog)
     rows: list[tuple[Cell, ...]] = []
     for publisher, publication in upstream.backing.publications(asked):
-        database_id = (
-            0 if publication.database == "*" else upstream.backing.catalog(publisher).database_id(publication.database)
-        )
+        database_id = 0 if publication.database == "*" else catalog_of(publisher).database_id(publication.database)
         tables = ",".join(publication.tables) if publication.tables else "*"
         rest = (int(not publication.tables), tables, ",".join(publication.accounts), CREATED, None, 0, 0, "")
         rows.append((accounts[publisher], publisher, publication.name, publication.database, database_id, *rest))

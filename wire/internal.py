@@ -68,6 +68,7 @@ def answer(upstream: Upstream, login: Login, session: int, command: str, words: 
     require_sys(login, command)
     publisher, publication = _named(expected, words, "<publisher>"), _named(expected, words, "<publication>")
     require_publication(upstream.backing, login, publisher, publication)
+    upstream = replace(upstream, backing=upstream.backing.published(publisher, publication))
     if command == "get_object":
         return _get_object(upstream, session, words[2], words[3])
     handlers: dict[str, Callable[[Upstream, str, list[str]], ResultSet]] = {
@@ -124,6 +125,10 @@ def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
         if (database == "-" or row[in_database] == database.encode())
         and (table == "-" or row[in_table] == table.encode())
     ]
+    in_text = catalog.ddl.position("tablesql")
+    unprinted = next((row[in_table] for row in rows if row[in_text] is None), None)
+    if isinstance(unprinted, bytes):
+        raise internal(f"the CREATE TABLE text of {database}.{unprinted.decode('utf-8', 'replace')} is not known")
     return ResultSet(whole.columns, rows)
 
 

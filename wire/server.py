@@ -1,4 +1,5 @@
-"""The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection, loopback only.
+"""The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection; on loopback
+unless told otherwise.
 
 `Server(engine)` serves any `Engine`: an engine opens a session for each login, and a session answers statements with a
 `ResultSet`, with None (OK without rows) or by raising `StatementError`. Nothing here depends on MatrixOne. Only the
@@ -14,7 +15,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -26,6 +28,7 @@ LOGIN_LIMIT_BYTES: Final = 64 * 1024
 LOGIN_SECONDS: Final = 10.0
 FAREWELL_SECONDS: Final = 0.5
 FAREWELL_BYTES: Final = 1024 * 1024
+FILE_LIMIT_BYTES: Final = 1024**3
 JOIN_SECONDS: Final = 5.0
 ACCEPT_PAUSE_SECONDS: Final = 0.05
 
@@ -34,11 +37,12 @@ LONG_PASSWORD: Final = 1 << 0
 FOUND_ROWS: Final = 1 << 1
 LONG_FLAG: Final = 1 << 2
 CONNECT_WITH_DB: Final = 1 << 3
+LOCAL_FILES: Final = 1 << 7
 PROTOCOL_41: Final = 1 << 9
 SSL: Final = 1 << 11
 TRANSACTIONS: Final = 1 << 13
 SECURE_CONNECTION: Final = 1 << 15
-MULTI_STATEMENTS: Final = 1 << 16  # MatrixOne advertises it, and answers several statements with a syntax error
+MULTI_STATEMENTS: Final = 1 << 16  # a recording answers several statements with a syntax error, a simulated one in turn
 MULTI_RESULTS: Final = 1 << 17
 PLUGIN_AUTH: Final = 1 << 19
 CONNECT_ATTRS: Final = 1 << 20
@@ -48,6 +52,7 @@ OFFERED: Final = (
     | FOUND_ROWS
     | LONG_FLAG
     | CONNECT_WITH_DB
+    | LOCAL_FILES
     | PROTOCOL_41
     | TRANSACTIONS
     | SECURE_CONNECTION
@@ -60,8 +65,10 @@ OFFERED: Final = (
 
 IN_TRANSACTION: Final = 1
 AUTOCOMMIT: Final = 2
+MORE_RESULTS: Final = 8
 OK: Final = b"\x00\x00\x00" + AUTOCOMMIT.to_bytes(2, "little") + b"\x00\x00"
 EOF: Final = b"\xfe\x00\x00" + AUTOCOMMIT.to_bytes(2, "little")
+EOF_WITH_MORE: Final = b"\xfe\x00\x00" + (AUTOCOMMIT | MORE_RESULTS).to_bytes(2, "little")
 
 QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS = 1, 2, 3, 4, 9
 PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = 14, 22, 25, 27, 31
@@ -116,13 +123,29 @@ class Done:
     affected: int = 0
     autocommit: bool = True
     in_transaction: bool = False
+    insert_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """The client is asked for a file of its own (LOAD DATA LOCAL); `then` answers when it has come."""
+
+    name: str
+    then: Callable[[bytes], Done]
+
+
+Answer: TypeAlias = ResultSet | Done | LocalFile
 
 
 class ServerSession(Protocol):
     """One login. Its methods are called from one thread."""
 
     def use(self, database: str) -> None: ...
-    def query(self, text: bytes) -> ResultSet | Done | None: ...
+    def split(self, text: bytes) -> Sequence[bytes]:
+        """The statements of a packet; a session that answers no more than one returns the text."""
+        ...
+
+    def query(self, text: bytes) -> Answer | None: ...
     def close(self) -> None: ...
 
 
@@ -132,8 +155,14 @@ class Engine(Protocol):
         ...
 
 
+def password_digest(password: str) -> bytes:
+    """What a server has to keep of a password to check logins: SHA1(SHA1(password)), 20 bytes. It is no password, but
+    who has it and has listened to a login can log in."""
+    return hashlib.sha1(hashlib.sha1(password.encode()).digest()).digest()
+
+
 class Server:
-    """Listens on 127.0.0.1 when it is constructed; `start` serves, `stop` ends every connection and joins the threads.
+    """Listens when it is constructed; `start` serves, `stop` ends every connection and joins the threads.
 
     Parameters
     ----------
@@ -142,6 +171,12 @@ class Server:
     password : of every login; None admits any password.
     tls : a server-side context with which TLS is offered to clients.
     max_packet_bytes : of one incoming statement.
+    host : the address to listen at.
+    digests : the `password_digest` of a login's password, or None for a login that does not exist; in the place of
+        `password`.
+    require_tls : whether logins without TLS are refused.
+    max_sessions : logins at once; None = as many as connections.
+    stalled_seconds : after which a connection ends on which nothing moves; None = never.
     """
 
     def __init__(
@@ -153,17 +188,28 @@ class Server:
         tls: ssl.SSLContext | None = None,
         max_packet_bytes: int = 64 * 1024 * 1024,
         max_connections: int = 512,
+        host: str = "127.0.0.1",
+        digests: Callable[[str], bytes | None] | None = None,
+        require_tls: bool = False,
+        max_sessions: int | None = None,
+        stalled_seconds: float | None = None,
     ) -> None:
         self.engine = engine
         self.password = password
         self.tls = tls
         self.max_packet_bytes = max_packet_bytes
         self.max_connections = max_connections
+        self.digests = digests
+        self.require_tls = require_tls
+        self.max_sessions = max_connections if max_sessions is None else max_sessions
+        self.stalled_seconds = stalled_seconds
+        self._sessions = 0
         self._lock = threading.Lock()
         self._open: dict[int, tuple[socket.socket, threading.Thread]] = {}
         self._last_id = 0
         self._stopping = False
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=256)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=256)
         self._wake, self._alarm = socket.socketpair()
         self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
         self.port: int = self._listener.getsockname()[1]
@@ -203,6 +249,19 @@ class Server:
     def open_connections(self) -> int:
         return len(self._connections())
 
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """One of the sessions that there may be at once. Raises StatementError 1040."""
+        with self._lock:
+            if self._sessions >= self.max_sessions:
+                raise StatementError(1040, f"too many connections: {self.max_sessions} sessions are open", "08004")
+            self._sessions += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sessions -= 1
+
     def replace_socket(self, connection_id: int, sock: socket.socket) -> None:
         """The connection continues over TLS: `stop` must break the new socket, since the old one has no descriptor."""
         with self._lock:
@@ -228,6 +287,7 @@ class Server:
 
     def _take(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         with self._lock:
             self._last_id += 1
             connection_id = self._last_id
@@ -265,18 +325,19 @@ class _Connection:
         self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
 
     def run(self) -> None:
-        try:
-            session = self._log_in()
-        except (ProtocolError, StatementError) as error:
-            self._part(error.number, error.state, error.text)
-            return
-        try:
-            self.channel.sock.settimeout(None)
-            self._obey(session)
-        except ProtocolError as error:
-            self._part(error.number, error.state, error.text)
-        finally:
-            session.close()
+        with ExitStack() as admitted:
+            try:
+                session = self._log_in(admitted)
+            except (ProtocolError, StatementError) as error:
+                self._part(error.number, error.state, error.text)
+                return
+            try:
+                self.channel.sock.settimeout(self.server.stalled_seconds)
+                self._obey(session)
+            except ProtocolError as error:
+                self._part(error.number, error.state, error.text)
+            finally:
+                session.close()
 
     def _part(self, number: int, state: str, text: str) -> None:
         """Send the error, then close so that the peer can read it: closing with unread bytes would reset the connection
@@ -292,7 +353,7 @@ class _Connection:
                 break
             drained += len(piece)
 
-    def _log_in(self) -> ServerSession:
+    def _log_in(self, admitted: ExitStack) -> ServerSession:
         channel = self.channel
         channel.sock.settimeout(LOGIN_SECONDS)
         if self.server.open_connections > self.server.max_connections:
@@ -309,6 +370,8 @@ class _Connection:
             self._encrypt(self.server.tls)
             fields = Fields(channel.read(LOGIN_LIMIT_BYTES))
             flags = fields.number(4)
+        elif self.server.require_tls:
+            raise StatementError(3159, "connections without TLS are not accepted here")
         fields.take(4 + 1 + 23)
         user = fields.until_zero().decode("utf-8", "replace")
         proof = _proof(fields, flags)
@@ -319,6 +382,7 @@ class _Connection:
             channel.flush()
             proof = channel.read(LOGIN_LIMIT_BYTES)
         self._check_password(user, proof)
+        admitted.enter_context(self.server.admitted())
         session = self.server.engine.open(user, self.id)
         try:
             if database:
@@ -347,11 +411,15 @@ class _Connection:
         self.server.replace_socket(self.id, self.channel.sock)
 
     def _check_password(self, user: str, proof: bytes) -> None:
-        if self.server.password is None:
-            return
-        password = self.server.password.encode()
-        expected = native_scramble(password, self.salt) if password else b""
-        if not hmac.compare_digest(proof.rstrip(b"\0") if not expected else proof, expected):
+        if self.server.digests is not None:
+            right = proves(proof, self.server.digests(user), self.salt)
+        elif self.server.password is None:
+            right = True
+        else:
+            password = self.server.password.encode()
+            expected = native_scramble(password, self.salt) if password else b""
+            right = hmac.compare_digest(proof.rstrip(b"\0") if not expected else proof, expected)
+        if not right:
             used = "YES" if proof else "NO"
             raise StatementError(1045, f"Access denied for user '{user}'@'127.0.0.1' (using password: {used})", "28000")
 
@@ -375,7 +443,9 @@ class _Connection:
 
     def _command(self, session: ServerSession, command: int, payload: bytes) -> None:
         if command == QUERY:
-            self._answer(session.query(payload[1:]))
+            statements = session.split(payload[1:])
+            for number, statement in enumerate(statements, 1):
+                self._answer(session.query(statement), has_more=number < len(statements))
         elif command in (PING, RESET_CONNECTION):
             self.channel.write(OK)
         elif command == INIT_DB:
@@ -384,7 +454,7 @@ class _Connection:
         elif command == SET_OPTION:
             self.channel.write(EOF)
         elif command == STATISTICS:
-            self.channel.write(b"emulator")
+            self.channel.write(b"Uptime: 0")
         elif command == STMT_PREPARE:
             raise StatementError(1295, "prepared statements are not served here: send the statement as text")
         elif command == FIELD_LIST:
@@ -392,11 +462,14 @@ class _Connection:
         else:
             raise StatementError(1047, f"unknown command {command}", "08S01")
 
-    def _answer(self, result: ResultSet | Done | None) -> None:
+    def _answer(self, result: Answer | None, *, has_more: bool = False) -> None:
         channel = self.channel
+        if isinstance(result, LocalFile):
+            result = result.then(self._receive_file(result.name))
         if not isinstance(result, ResultSet):
-            channel.write(_ok(result or Done()))
+            channel.write(_ok(result or Done(), has_more=has_more))
             return
+        eof = EOF_WITH_MORE if has_more else EOF
         channel.write(length_prefix(len(result.columns)))
         for column in result.columns:
             channel.write(_column_definition(column))
@@ -409,7 +482,19 @@ class _Connection:
         if result.cut is not None and channel.allowance is not None:
             channel.flush()
             raise CutByFault("cut at the end of the rows")
-        channel.write(EOF)
+        channel.write(eof)
+
+    def _receive_file(self, name: str) -> bytes:
+        """A file of the client's, which refuses by sending nothing."""
+        channel = self.channel
+        channel.write(b"\xfb" + name.encode())
+        channel.flush()
+        parts: list[bytes] = []
+        while part := channel.read(self.server.max_packet_bytes):
+            parts.append(part)
+            if sum(map(len, parts)) > FILE_LIMIT_BYTES:
+                raise ProtocolError(1153, "08S01", f"a file of more than {FILE_LIMIT_BYTES} bytes is not taken")
+        return b"".join(parts)
 
     def _error(self, number: int, state: str, text: str) -> None:
         self.channel.write(
@@ -431,9 +516,10 @@ def _proof(fields: Fields, flags: int) -> bytes:
     return fields.until_zero()
 
 
-def _ok(done: Done) -> bytes:
-    state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction
-    return b"\x00" + length_prefix(done.affected) + b"\x00" + state.to_bytes(2, "little") + b"\x00\x00"
+def _ok(done: Done, *, has_more: bool) -> bytes:
+    state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction | MORE_RESULTS * has_more
+    numbers = length_prefix(done.affected) + length_prefix(done.insert_id)
+    return b"\x00" + numbers + state.to_bytes(2, "little") + b"\x00\x00"
 
 
 def native_scramble(password: bytes, salt: bytes) -> bytes:
@@ -441,6 +527,14 @@ def native_scramble(password: bytes, salt: bytes) -> bytes:
     once = hashlib.sha1(password).digest()
     mask = hashlib.sha1(salt + hashlib.sha1(once).digest()).digest()
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))
+
+
+def proves(proof: bytes, digest: bytes | None, salt: bytes) -> bool:
+    """Whether the proof is that of the password with this `password_digest`; never for a login that does not exist."""
+    known = bytes(20) if digest is None else digest
+    mask = hashlib.sha1(salt + known).digest()
+    once = bytes(a ^ b for a, b in zip(proof, mask, strict=False))
+    return hmac.compare_digest(hashlib.sha1(once).digest(), known) and len(proof) == 20 and digest is not None
 
 
 def _column_definition(column: ResultColumn) -> bytes:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from wire.faults import Fault
 from wire.server import Server
@@ -15,15 +15,18 @@ from wire.upstream import Release, Upstream
 
 
 class Served:
-    """A server for an upstream, on 127.0.0.1. Use it as a context manager, or call `start` and `stop`.
+    """A server for an upstream, on 127.0.0.1 unless `options` (of `wire.server.Server`) say otherwise. Use it as a
+    context manager, or call `start` and `stop`.
 
     `crashed` is set when the fault `Crash` has stopped it; call `stop` and `restart` then. Raises OSError if the port
     is in use.
     """
 
-    def __init__(self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None, **options: Any
+    ) -> None:
         self._upstream = upstream
-        self._serve = partial(Server, Logins(upstream), password=password, tls=tls)
+        self._serve = partial(Server, Logins(upstream), password=password, tls=tls, **options)
         self._server = self._serve(port=port)
         self.crashed = threading.Event()
         upstream.on_crash.append(self._crash)

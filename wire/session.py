@@ -2,13 +2,15 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from matrixone.sql.lexer import tokens
 from wire import catalog, faults, internal
 from wire.access import Login, parse_login, require_admin, require_publication
-from wire.backing import SYSTEM_DATABASES
+from wire.backing import SYSTEM_DATABASES, Backing
 from wire.backing import internal as internal_error
 from wire.packets import CutByFault
 from wire.server import (
@@ -18,9 +20,9 @@ from wire.server import (
     TIMESTAMP,
     VAR_STRING,
     VARCHAR,
+    Answer,
     Cell,
     Cut,
-    Done,
     ResultColumn,
     ResultSet,
     StatementError,
@@ -39,38 +41,9 @@ from wire.statements import (
     Value,
     parse,
 )
-from wire.upstream import Upstream
+from wire.upstream import Upstream, UserSql
+from wire.variables import VARIABLES
 
-# The variables that clients read when they connect.
-VARIABLES: Final[dict[str, str | int]] = {
-    "auto_increment_increment": 1,
-    "autocommit": 1,
-    "character_set_client": "utf8mb4",
-    "character_set_connection": "utf8mb4",
-    "character_set_database": "utf8mb4",
-    "character_set_results": "utf8mb4",
-    "character_set_server": "utf8mb4",
-    "collation_connection": "utf8mb4_0900_ai_ci",
-    "collation_database": "utf8mb4_bin",
-    "collation_server": "utf8mb4_bin",
-    "init_connect": "",
-    "interactive_timeout": 28800,
-    "license": "APACHE",
-    "lower_case_table_names": 1,
-    "max_allowed_packet": 67108864,
-    "net_buffer_length": 16384,
-    "net_write_timeout": 60,
-    "performance_schema": 0,
-    "sql_mode": "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES",
-    "system_time_zone": "UTC",
-    "time_zone": "SYSTEM",
-    "transaction_isolation": "REPEATABLE-READ",
-    "transaction_read_only": 0,
-    "tx_isolation": "REPEATABLE-READ",
-    "version": SERVER_VERSION,
-    "version_comment": "emulator of MatrixOne",
-    "wait_timeout": 28800,
-}
 PUBLICATION_COLUMNS: Final = {
     "publication": VARCHAR,
     "database": VARCHAR,
@@ -82,6 +55,7 @@ PUBLICATION_COLUMNS: Final = {
     "comments": BLOB_TEXT,
 }
 _BAD_NAME = re.compile(r"[\s'\"`]")
+_SNAPSHOTS = re.compile(r"\s*(create|drop)\s+snapshot\b", re.IGNORECASE)  # what is wrong in them is said here
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -95,6 +69,8 @@ class UpstreamSession:
         self.database = ""
         self.in_transaction = False
         self.sql = upstream.sql(login) if upstream.sql is not None else None
+        if self.sql is not None:
+            self.sql.number = number
         upstream.counters.session_opened()
 
     def close(self) -> None:
@@ -112,7 +88,7 @@ class UpstreamSession:
         catalog = self.upstream.backing.catalog_at(None if self.login.is_sys else self.login.account, None)
         return catalog is not None and catalog.has_database(name)
 
-    def query(self, text: bytes) -> ResultSet | Done | None:
+    def query(self, text: bytes) -> Answer | None:
         """Answers one statement. Raises `StatementError`, counted as an error."""
         try:
             return self._query(text.decode("utf-8", "surrogateescape"))
@@ -120,30 +96,61 @@ class UpstreamSession:
             self.upstream.counters.error()
             raise
 
-    def _query(self, text: str) -> ResultSet | Done | None:
+    def split(self, text: bytes) -> Sequence[bytes]:
+        """Several statements that came as one: only a simulated upstream answers them."""
+        if self.sql is None or b";" not in text.rstrip(b"; \t\r\n"):
+            return (text,)
+        return [
+            one.encode("utf-8", "surrogateescape") for one in statements_in(text.decode("utf-8", "surrogateescape"))
+        ]
+
+    def _query(self, text: str) -> Answer | None:
         command = internal.command_of(text)
         known = self.sql.knows(text) if self.sql is not None and command is None else None
         statement = None
         if command is None and known is None:
             try:
-                statement = parse(text)
+                statement = parse(text, self.upstream.name)
+                self._refuse_testing(statement)
             except StatementError:
-                self._count("unknown", text)
-                raise
+                if self.sql is None or _SNAPSHOTS.match(text):
+                    self._count("unknown", text)
+                    raise
+                known = "select" if text.lstrip("( \t\r\n")[:6].lower() == "select" else "other"
         kind = command[0] if command is not None else known or _kind(statement)
         self._count(kind, text)
         failures = self._faults_before(kind)
         if self.upstream.release == "3.0":
             _refuse_unknown_to_3_0(command, statement)
         if command is not None:
-            answer = internal.answer(self.upstream, self.login, self.number, *command)
+            answer: Answer | None = internal.answer(self.upstream, self.login, self.number, *command)
+        elif self.sql is not None and (known or self._is_for(self.sql, statement)):
+            answer = self.sql.run(text, self.database)
         else:
-            answer = self.sql.run(text, self.database) if self.sql is not None and known else self._answer(statement)
+            answer = self._answer(statement)
         for fault in failures:
             if isinstance(fault, faults.CutAnswer) and isinstance(answer, ResultSet):
                 return replace(answer, cut=Cut(0, fault.after_bytes))
             self._fail(fault)
         return answer
+
+    def _refuse_testing(self, statement: Statement) -> None:
+        """Faults and counters are for tests."""
+        testing = isinstance(statement, SetFault) or (isinstance(statement, Show) and statement.what.startswith("emul"))
+        if testing and not self.upstream.for_tests:
+            raise StatementError(1064, f"SQL syntax: the {self.upstream.name} does not know this statement", "42000")
+
+    def _is_for(self, sql: UserSql, statement: Statement | None) -> bool:
+        """Whether a statement that every upstream understands is one on user tables, or asks for a value that is not
+        known here."""
+        if isinstance(statement, Select):
+            return sql.reads(self.database, statement)
+        if isinstance(statement, SelectValues) and not any(value.name == "mo_ctl" for value in statement.values):
+            try:
+                self._answer(statement)
+            except StatementError:
+                return True
+        return False
 
     def _count(self, kind: str, text: str) -> None:
         self.upstream.counters.statement(self.number, f"{self.login.account}:{self.login.user}", kind, text)
@@ -185,10 +192,8 @@ class UpstreamSession:
             case CreateSnapshot():
                 self._create_snapshot(statement)
             case DropSnapshot():
-                owner = self._may_change_snapshots(statement.publisher, statement.publication)
-                self.upstream.backing.drop_snapshot(owner, statement.name, if_exists=statement.if_exists)
-            case Select() if self.sql is not None and self.sql.reads(self.database, statement):
-                return self.sql.select(self.database, statement)
+                owner, backing = self._may_change_snapshots(statement.publisher, statement.publication)
+                backing.drop_snapshot(owner, statement.name, if_exists=statement.if_exists)
             case Select():
                 return catalog.select(self.upstream, self.login, self.database, statement)
             case SelectValues():
@@ -209,23 +214,25 @@ class UpstreamSession:
                     self.in_transaction = statement.what == "begin"
         return None
 
-    def _may_change_snapshots(self, publisher: str, publication: str) -> str:
-        """The account that owns the snapshots of the statement. Raises 20101 if the login may not change them."""
+    def _may_change_snapshots(self, publisher: str, publication: str) -> tuple[str, Backing]:
+        """The account that owns the snapshots of the statement, and what they show. Raises 20101 if the login may not
+        change them."""
         if self.in_transaction or (self.sql is not None and self.sql.in_transaction):
             raise internal_error("a snapshot cannot be created or dropped in an open transaction")
         require_admin(self.login)
         if publisher:
             require_publication(self.upstream.backing, self.login, publisher, publication)
-        elif not self.upstream.backing.owns_data(self.login.account):
+            return publisher, self.upstream.backing.published(publisher, publication)
+        if not self.upstream.backing.owns_data(self.login.account):
             raise internal_error(
                 f"account {self.login.account} has nothing in this recording: name its publisher and publication"
             )
-        return publisher or self.login.account
+        return self.login.account, self.upstream.backing
 
     def _create_snapshot(self, statement: CreateSnapshot) -> None:
         if _BAD_NAME.search(statement.name) or len(statement.name) > 64:
             raise StatementError(20301, f"invalid input: snapshot name {statement.name}")
-        owner = self._may_change_snapshots(statement.publisher, statement.publication)
+        owner, backing = self._may_change_snapshots(statement.publisher, statement.publication)
         if statement.database in SYSTEM_DATABASES:
             raise internal_error(f"can not create snapshot for system database {statement.database}")
         whose = statement.account or self.login.account
@@ -233,7 +240,7 @@ class UpstreamSession:
             raise internal_error("do not have privilege to execute the statement")
         if whose not in self.upstream.backing.accounts() and statement.account:
             raise internal_error(f"account {whose} does not exist")
-        self.upstream.backing.create_snapshot(
+        backing.create_snapshot(
             owner,
             statement.name,
             statement.level,
@@ -249,7 +256,7 @@ class UpstreamSession:
         elif value.kind == "variable":
             if value.name not in VARIABLES:
                 raise internal_error(f"the system variable does not exist: {value.name}")
-            cell = VARIABLES[value.name]
+            cell = self._variables()[value.name]
         elif value.name == "mo_ctl":
             cell = self._mo_ctl([str(argument) for argument in value.arguments])
         elif value.name == "cast":
@@ -270,17 +277,21 @@ class UpstreamSession:
             if value.arguments or value.name not in calls:
                 raise StatementError(
                     1064,
-                    f"SQL syntax: the emulator does not know the function {value.name} with these arguments",
+                    f"SQL syntax: the {self.upstream.name} does not know the function {value.name} with these "
+                    "arguments",
                     "42000",
                 )
             cell = calls[value.name]
         kind, charset = (BIGINT, catalog.BINARY) if isinstance(cell, int) else (VAR_STRING, catalog.UTF8)
         return ResultColumn(value.shown_as, kind, charset), cell
 
+    def _variables(self) -> dict[str, str | int]:
+        return {**VARIABLES, "version_comment": f"{self.upstream.name} of MatrixOne"}
+
     def _cast(self, literal: str, kind: str) -> str:
         """CAST of a date; the zero date is one since 4.2.0."""
         if kind != "date" or not _DATE.fullmatch(literal):
-            raise StatementError(20102, f"not supported: the emulator casts dates only, not to {kind}")
+            raise StatementError(20102, f"not supported: the {self.upstream.name} casts dates only, not to {kind}")
         if literal.startswith("0000-") and (literal != "0000-00-00" or self.upstream.release != "4.2"):
             raise StatementError(20203, f"invalid argument parsedate, bad value {literal}")
         return literal
@@ -293,15 +304,17 @@ class UpstreamSession:
         known = ("flush", "checkpoint", "diskcleaner")
         if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in known:
             raise internal_error(
-                "invalid operation: the emulator knows only mo_ctl('dn', …) of flush, checkpoint and diskcleaner "
-                "force_gc"
+                f"invalid operation: the {self.upstream.name} knows only mo_ctl('dn', …) of flush, checkpoint and "
+                "diskcleaner force_gc"
             )
         method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
         if method == "checkpoint":
             backing.checkpoint()
         elif method == "diskcleaner":
             if target != "force_gc":
-                raise internal_error(f"invalid operation: the emulator knows no {target} of the disk cleaner")
+                raise internal_error(
+                    f"invalid operation: the {self.upstream.name} knows no {target} of the disk cleaner"
+                )
             backing.collect()
         elif target.isdecimal() and int(target[:20]) in backing.flushable():
             backing.flush({int(target)})
@@ -351,13 +364,13 @@ class UpstreamSession:
                 pattern = catalog.like_pattern(statement.like if statement.like is not None else "%")
                 known = [
                     (name, str(value))
-                    for name, value in VARIABLES.items()
+                    for name, value in self._variables().items()
                     if re.fullmatch(pattern, name, re.IGNORECASE)
                 ]
                 return _texts(("Variable_name", "Value"), known)
             case _:
                 raise StatementError(
-                    1064, f"SQL syntax: the emulator does not serve SHOW {statement.what.upper()}", "42000"
+                    1064, f"SQL syntax: the {self.upstream.name} does not serve SHOW {statement.what.upper()}", "42000"
                 )
 
     def _show_publications(self, like: str | None) -> ResultSet:
@@ -413,7 +426,7 @@ class UpstreamSession:
             rows = [("*", "*")]
         elif not publication.tables:
             database = publication.database.encode()
-            tables = backing.catalog(publisher).tables
+            tables = backing.published(publisher, name).catalog(publisher).tables
             rows = [
                 (database, "*"),
                 *((database, table.name) for table in tables if table.database == database and table.kind != b"v"),
@@ -431,6 +444,24 @@ class Logins:
         if self.upstream.faults.refuses_logins:
             raise StatementError(1040, "too many connections", "08004")
         return UpstreamSession(self.upstream, parse_login(user), connection_id)
+
+
+def statements_in(text: str) -> list[str]:
+    """The statements between semicolons. A routine's body is not looked into: it is one statement."""
+    found, start = [], 0
+    words = list(tokens(text))
+    if (
+        words
+        and words[0].is_word("CREATE")
+        and any(one.is_word("PROCEDURE", "FUNCTION", "TRIGGER") for one in words[:5])
+    ):
+        return [text]
+    for token in words:
+        if token.is_sign(";"):
+            found.append(text[start : token.start])
+            start = token.end
+    found.append(text[start:])
+    return [one for one in found if any(True for _ in tokens(one))] or [text]
 
 
 def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> ResultSet:

@@ -134,9 +134,9 @@ SHOWS = (
 )
 
 
-def parse(text: str) -> Statement:
-    """Raises `StatementError` 1064 for anything unknown."""
-    tokens = Tokens(text)
+def parse(text: str, server: str = "emulator") -> Statement:
+    """Raises `StatementError` 1064 for anything unknown; `server` is what its text calls the server."""
+    tokens = Tokens(text, server)
     statement = _statement(tokens)
     tokens.accept(";")
     if not tokens.at_end():
@@ -385,8 +385,8 @@ class Tokens:
     """A statement's tokens, read from left to right. Words compare without letter case. Raises StatementError 1064
     where the text is not what is asked for, and for a text that is not SQL."""
 
-    def __init__(self, text: str) -> None:
-        self.sql = text
+    def __init__(self, text: str, server: str = "emulator") -> None:
+        self.sql, self.server = text, server
         self.tokens: list[Token] = []
         self.position = 0
         try:
@@ -490,4 +490,5 @@ class Tokens:
 
     def unknown(self) -> StatementError:
         near = excerpt(self.sql, 0 if self.at_end() else self.tokens[self.position].start, 80)
-        return StatementError(1064, f"SQL syntax: the emulator does not know this statement, near {near!r}", "42000")
+        text = f"SQL syntax: the {self.server} does not know this statement, near {near!r}"
+        return StatementError(1064, text, "42000")

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 from wire.access import Login
 from wire.backing import Backing
 from wire.faults import FaultBox
-from wire.server import Done, ResultSet
+from wire.server import Answer
 from wire.statements import Select
 from wire.status import Counters, Status
 
@@ -20,19 +20,22 @@ class UserSql(Protocol):
     """Statements on a session's own tables. Used by one thread."""
 
     login: Login
+    number: int
 
     @property
     def in_transaction(self) -> bool: ...
 
     def knows(self, text: str) -> str | None:
-        """The kind under which a statement is counted; None if `run` does not answer it."""
+        """The kind under which a statement is counted; None if others may answer it."""
         ...
 
-    def run(self, text: str, database: str) -> ResultSet | Done: ...
+    def run(self, text: str, database: str) -> Answer:
+        """Answer a statement, also one that `knows` does not know and nobody else does."""
+        ...
 
-    def reads(self, database: str, statement: Select) -> bool: ...
-
-    def select(self, database: str, statement: Select) -> ResultSet: ...
+    def reads(self, database: str, statement: Select) -> bool:
+        """Whether the table is a user's."""
+        ...
 
     def close(self) -> None: ...
 
@@ -48,6 +51,8 @@ class Upstream:
     release : which MatrixOne's statements it answers; may change between two statements, as by an upgrade in place.
     sql : opens what answers a login's statements on user tables; None if user tables are not served.
     on_crash : called when the fault `Crash` strikes.
+    name : what the server calls itself in its messages.
+    for_tests : whether faults are set and counters are shown by statements.
     """
 
     backing: Backing
@@ -58,6 +63,8 @@ class Upstream:
     faults: FaultBox = field(default_factory=FaultBox)
     counters: Counters = field(default_factory=Counters)
     on_crash: list[Callable[[], object]] = field(default_factory=list)
+    name: str = "emulator"
+    for_tests: bool = True
 
     def crash(self) -> None:
         """Stop serving at once: the fault `Crash`."""

@@ -1,13 +1,15 @@
 """The catalog rows of a simulated upstream at a tick, with the columns and types of recorded catalogs."""
 
-import struct
+import json
 from datetime import UTC, datetime
 
-from emulator.engine.definitions import Definition, create_table
-from emulator.engine.entries import INDEX, DatabaseEntry, TableEntry
+from emulator.engine.definitions import Attributes, Definition, create_table
+from emulator.engine.entries import INDEX, VIEW, DatabaseEntry, TableEntry
 from emulator.engine.storage import Storage
 from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
+from matrixone.upstream.column_types import encode_type
+from matrixone.upstream.defaults import varint
 from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
 from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
 
@@ -72,7 +74,6 @@ MO_COLUMNS = {
     "attr_generated": VAR_STRING,
 }
 DDL = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
-_TYPE = struct.Struct(">HHHHIII")
 _NULL_DEFAULT = b"\x18\x01"
 
 
@@ -84,7 +85,7 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
     ]
     tables = [(entry, definition) for entry, definition in shown if definition is not None]
     database_rows = [_database_row(storage, entry) for entry in databases]
-    ddl_rows = [_ddl_row(entry, definition) for entry, definition in tables if entry.kind != INDEX]
+    ddl_rows = [_ddl_row(entry, definition) for entry, definition in tables if entry.kind not in (INDEX, VIEW)]
     table_rows = [_table_row(storage, entry, definition) for entry, definition in tables]
     column_rows = [row for entry, definition in tables for row in _column_rows(storage, entry, definition)]
     return ServedCatalog(
@@ -103,16 +104,6 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
     )
 
 
-def encode_type(type_: SqlType) -> bytes:
-    """`atttyp`: the inverse of `matrixone.upstream.catalog.decode_type`."""
-    charset = int(type_.oid in types.BINARY_CHARSET)
-    return _TYPE.pack(type_.oid, charset, 0, 0, *map(_zigzag, (types.SLOT_SIZES[type_.oid], type_.width, type_.scale)))
-
-
-def _zigzag(number: int) -> int:
-    return number << 1 if number >= 0 else (-number << 1) - 1
-
-
 def _time(storage: Storage, tick: int) -> str:
     return datetime.fromtimestamp(storage.clock.time(tick).physical // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
@@ -124,6 +115,19 @@ def _database_row(storage: Storage, entry: DatabaseEntry) -> tuple[Cell, ...]:
 
 def _ddl_row(entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:
     return definition.database, definition.name, entry.id, create_table(definition, published=True)
+
+
+def _key_name(entry: TableEntry, definition: Definition) -> str:
+    """A view has no key column, not even a hidden one."""
+    return "" if entry.kind == VIEW else definition.key.name
+
+
+def _default(column: Column, attributes: Attributes) -> tuple[int, bytes]:
+    """`atthasdef` and `att_default`: a message of which field 2 is the text and 3 whether NULL is allowed. (Field 1,
+    the expression as a plan, is left out.)"""
+    text = attributes.default.encode()
+    written = b"\x12" + varint(len(text)) + text if text else b""
+    return int(column.nullable or bool(text)), written + (_NULL_DEFAULT if column.nullable else b"")
 
 
 def _index_answer(entry: TableEntry, definition: Definition) -> CatalogAnswer:
@@ -148,11 +152,27 @@ def _table_row(storage: Storage, entry: TableEntry, definition: Definition) -> t
         definition.comment,
         definition.create_sql,
     )
-    return (*names, _time(storage, entry.created), 1, 0, owner, 0, "", "", "", definition.version, 1, entry.logical_id)
+    view = (
+        json.dumps({"Stmt": definition.create_sql, "DefaultDatabase": definition.database}) if definition.query else ""
+    )
+    return (
+        *names,
+        _time(storage, entry.created),
+        1,
+        0,
+        owner,
+        0,
+        "",
+        view,
+        "",
+        definition.version,
+        1,
+        entry.logical_id,
+    )
 
 
 def _column_rows(storage: Storage, entry: TableEntry, definition: Definition) -> list[tuple[Cell, ...]]:
-    last = max(column.seqnum for column in definition.columns) + 1
+    last = max((column.seqnum for column in definition.columns), default=-1) + 1
     columns = (*definition.columns, Column(ROWID, last, SqlType(types.ROWID), hidden=True, nullable=False))
     rows: list[tuple[Cell, ...]] = []
     for number, column in enumerate(columns, 1):
@@ -163,10 +183,14 @@ def _column_rows(storage: Storage, entry: TableEntry, definition: Definition) ->
             definition.database,
         )
         table = (entry.id, definition.name, column.name, encode_type(column.type), number, 20)
-        default = (int(not column.nullable), int(column.nullable), _NULL_DEFAULT if column.nullable else b"", 0)
-        constraint = "" if column.name == ROWID else "p" if column == definition.key else "n"
+        attributes = definition.attributes_of(column.name)
+        default = (int(not column.nullable), *_default(column, attributes), 0)
+        constraint = "" if column.name == ROWID else "p" if column.name == _key_name(entry, definition) else "n"
         is_cluster = int(bool(definition.cluster_by) and column == definition.sort_key)
         is_fake = int(column.hidden and constraint == "p" and not definition.primary_key)
-        flags = (constraint, 0, is_fake, "", int(column.hidden), 0, "", is_cluster)
-        rows.append((*owner, *table, *default, *flags, column.seqnum, ",".join(column.labels), 0, ""))
+        counts = int(bool(is_fake) or attributes.auto_increment)
+        update = attributes.on_update
+        flags = (constraint, 0, counts, attributes.comment, int(column.hidden), int(bool(update)), update, is_cluster)
+        generated = (int(bool(attributes.generated)), attributes.generated)
+        rows.append((*owner, *table, *default, *flags, column.seqnum, ",".join(column.labels), *generated))
     return rows

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE, Timestamp
+from matrixone.objects.layout import TIMESTAMP_DTYPE
+from matrixone.objects.timestamp import Timestamp
 
 _FIRST = 1024
 

@@ -6,7 +6,7 @@ Widths, scales and hidden columns are those of recorded catalogs (docs/format/ob
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from matrixone.objects import types
 from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, SqlType
@@ -81,6 +81,21 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
+class Attributes:
+    """What a column has besides its type: SQL texts as they were written; empty where there is none.
+
+    `comment` is what was between the quotes: MatrixOne escapes it nowhere.
+    """
+
+    default: str = ""
+    on_update: str = ""
+    comment: str = ""
+    generated: str = ""
+    is_stored: bool = False
+    auto_increment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """A table's names, columns and keys at a time.
 
@@ -90,6 +105,10 @@ class Definition:
     type_texts : the type of each user column, as DDL prints it.
     primary_key, cluster_by : names of user columns; at most one of the two is not empty.
     create_sql : the text of `rel_createsql`.
+    attributes : of user columns that have some.
+    fulltext : (name, columns) of fulltext indexes, which are printed and have no hidden table.
+    constraints : foreign keys as SHOW CREATE TABLE prints them; they are not enforced.
+    query : of a view, else empty.
     version : increases with every change in place.
     """
 
@@ -102,7 +121,14 @@ class Definition:
     indexes: tuple[Index, ...] = ()
     comment: str = ""
     create_sql: str = ""
+    attributes: Mapping[str, Attributes] = field(default_factory=dict)
+    fulltext: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    constraints: tuple[str, ...] = ()
+    query: str = ""
     version: int = 0
+
+    def attributes_of(self, column: str) -> Attributes:
+        return self.attributes.get(column, NO_ATTRIBUTES)
 
     @property
     def user_columns(self) -> tuple[Column, ...]:
@@ -130,6 +156,9 @@ class Definition:
         if found is None:
             raise BadDefinition(f"table {self.name} has no column {name}")
         return found
+
+
+NO_ATTRIBUTES = Attributes()
 
 
 def cluster_key(names: Sequence[str]) -> str:
@@ -189,6 +218,10 @@ def define(
     cluster_by: Sequence[str] = (),
     indexes: Sequence[Index] = (),
     comment: str = "",
+    attributes: Mapping[str, Attributes] | None = None,
+    fulltext: Sequence[tuple[str, tuple[str, ...]]] = (),
+    constraints: Sequence[str] = (),
+    create_sql: str = "",
 ) -> Definition:
     """A new table's definition: `columns` maps names to type texts, with ``not null`` after the type if it applies.
 
@@ -213,9 +246,19 @@ def define(
     if len(cluster_by) > 1:
         stored.append(Column(cluster_key(cluster_by), len(stored), _PACKED, hidden=True))
     definition = Definition(
-        database, name, tuple(stored), texts, tuple(primary_key), tuple(cluster_by), tuple(indexes), comment
+        database,
+        name,
+        tuple(stored),
+        texts,
+        tuple(primary_key),
+        tuple(cluster_by),
+        tuple(indexes),
+        comment,
+        attributes=dict(attributes or {}),
+        fulltext=tuple(fulltext),
+        constraints=tuple(constraints),
     )
-    return replace(definition, create_sql=create_table(definition))
+    return replace(definition, create_sql=create_sql or create_table(definition))
 
 
 def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) -> tuple[Column, str]:
@@ -230,20 +273,19 @@ def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) ->
     return Column(name, seqnum, kind, labels=labels, nullable=not not_null), printed
 
 
-def create_table(definition: Definition, *, published: bool = False) -> str:
-    """CREATE TABLE as `get_ddl` prints it; `published` adds the clause that `get_ddl` adds for publications."""
-    lines = []
-    for column in definition.user_columns:
-        text, nullable = definition.type_texts[column.name], "NOT NULL"
-        if column.nullable:
-            nullable = "NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL"
-        lines.append(f"  {in_backquotes(column.name)} {text} {nullable}")
+def create_table(definition: Definition, *, published: bool = False, constraints: bool = False) -> str:
+    """CREATE TABLE as `get_ddl` prints it; `published` adds the clause that `get_ddl` adds for publications,
+    `constraints` the foreign keys that SHOW CREATE TABLE adds."""
+    lines = [f"  {_column_line(column, definition)}" for column in definition.user_columns]
     if definition.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(definition.primary_key)})")
     lines += [
         f"  {'UNIQUE ' if index.unique else ''}KEY {in_backquotes(index.name)} ({_names(index.columns)})"
         for index in definition.indexes
     ]
+    lines += [f" FULLTEXT {in_backquotes(name)}({_names(columns)})" for name, columns in definition.fulltext]
+    if constraints:
+        lines += [f"  {text}" for text in definition.constraints]
     tail = "\n)"
     if definition.comment:
         tail += " COMMENT='" + definition.comment.replace("'", "''") + "'"
@@ -253,6 +295,27 @@ def create_table(definition: Definition, *, published: bool = False) -> str:
         tail += f" CLUSTER BY ({', '.join(map(in_backquotes, definition.cluster_by))})"
     name = f"{in_backquotes(definition.database)}.{in_backquotes(definition.name)}"
     return f"CREATE TABLE {name} (\n" + ",\n".join(lines) + tail
+
+
+def _column_line(column: Column, definition: Definition) -> str:
+    attributes = definition.attributes_of(column.name)
+    words = [in_backquotes(column.name), definition.type_texts[column.name]]
+    if attributes.auto_increment:
+        words.append("NOT NULL AUTO_INCREMENT")
+    elif attributes.generated:
+        words.append(f"GENERATED ALWAYS AS ({attributes.generated}) {'STORED' if attributes.is_stored else 'VIRTUAL'}")
+    else:
+        if not column.nullable:
+            words.append("NOT NULL")
+        if attributes.default and attributes.default.lower() != "null":
+            words.append(f"DEFAULT {attributes.default}")
+        elif column.nullable:
+            words.append("NULL DEFAULT NULL" if column.type.oid == types.TIMESTAMP else "DEFAULT NULL")
+        if attributes.on_update:
+            words.append(f"ON UPDATE {attributes.on_update}")
+    if attributes.comment:
+        words.append(f"COMMENT '{attributes.comment}'")
+    return " ".join(words)
 
 
 def _names(names: Sequence[str]) -> str:

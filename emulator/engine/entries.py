@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from emulator.engine.definitions import Definition, Index
+from emulator.engine.live_keys import FEW_ROWS, LiveKeys, has_exact_keys, unique_columns
 from emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable
 from matrixone.objects import types
 from matrixone.objects.writing.keys import packed_keys
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
 
 INDEX_COLUMN, INDEX_KEY_COLUMN = "__mo_index_idx_col", "__mo_index_pri_col"
-TABLE, INDEX = "r", "i"  # relkind
+TABLE, INDEX, VIEW, SEQUENCE = "r", "i", "v", "S"  # relkind
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +42,9 @@ class TableEntry:
     stored : its rows and objects.
     indexes : hidden tables by index name.
     index_rows : by index name, for each row of this table the number of its row in the index table, or `NO_ROW`.
-    next_seqnum, next_fake_key : never assigned twice.
+    next_seqnum, next_fake_key, next_auto : never assigned twice; the last is of the AUTO_INCREMENT column, or of a
+        sequence, which takes steps of `increment`.
+    last_delete : the tick of the last commit that deleted rows.
     """
 
     id: int
@@ -56,6 +59,10 @@ class TableEntry:
     index_rows: dict[str, np.ndarray] = field(default_factory=dict)
     next_seqnum: int = 0
     next_fake_key: int = 1
+    next_auto: int = 1
+    increment: int = 1
+    last_delete: int = 0
+    _keys: LiveKeys | None = None
 
     @property
     def definition(self) -> Definition:
@@ -92,31 +99,80 @@ class TableEntry:
         self.next_fake_key += count
         return pa.Array.from_buffers(pa.decimal128(20, 0), count, [None, pa.py_buffer(numbers)])
 
-    def insert(self, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
-        """Insert rows with all stored columns, and the rows of the index tables."""
-        numbers = self.stored.insert(self.definition, rows, tick, by_cn=by_cn)
-        for index in self.definition.indexes:
-            self.fill_index(index, numbers, rows, tick, by_cn=by_cn)
+    def live_keys(self, last: int) -> LiveKeys | None:
+        """The keys of the rows that are alive at the last tick; None if they cannot be compared as Python values."""
+        definition = self.definition
+        if self._keys is None or self._keys.definition is not definition:
+            if not has_exact_keys(definition):
+                return None
+            alive = self.stored.visible(last)
+            names = {name for columns in unique_columns(definition).values() for name in columns}
+            rows = self.stored.values(alive, [definition.column(name) for name in sorted(names)])
+            self._keys = LiveKeys.of(definition, rows, alive)
+        return self._keys
 
-    def fill_index(self, index: Index, numbers: np.ndarray, rows: pa.Table, tick: int, *, by_cn: bool) -> None:
+    def insert(
+        self,
+        rows: pa.Table,
+        tick: "int | np.ndarray",
+        *,
+        by_cn: bool,
+        keyed: bool = False,
+        aborted: bool = False,
+    ) -> None:
+        """Insert rows with all stored columns, and the rows of the index tables. `tick` may be one for each row, not
+        decreasing. `keyed`: their keys are known already. Rows of an aborted transaction never exist."""
+        numbers = self.stored.insert(self.definition, rows, tick, by_cn=by_cn, aborted=aborted)
+        if self._keys is not None and not keyed and not aborted:
+            if rows.num_rows > FEW_ROWS or self._keys.definition is not self.definition:
+                self._keys = None
+            else:
+                self._keys.add(rows, numbers)
+        for index in self.definition.indexes:
+            self.fill_index(index, numbers, rows, tick, by_cn=by_cn, aborted=aborted)
+
+    def fill_index(
+        self,
+        index: Index,
+        numbers: np.ndarray,
+        rows: pa.Table,
+        tick: "int | np.ndarray",
+        *,
+        by_cn: bool,
+        aborted: bool = False,
+    ) -> None:
         """Insert the index rows of these rows (their numbers, their stored columns) into the index's table."""
         entry = self.indexes[index.name]
         values = index_values(self.definition, index, entry.definition, rows)
         filled = np.flatnonzero(values.column(0).is_valid().to_numpy())
-        added = entry.stored.insert(entry.definition, values.take(pa.array(filled)), tick, by_cn=by_cn)
+        values = values.take(pa.array(filled))
+        ticks = tick if isinstance(tick, int) else tick[filled]
+        added = entry.stored.insert(entry.definition, values, ticks, by_cn=by_cn, aborted=aborted)
         mapping = np.full(self.stored.count, NO_ROW, np.int64)
         before = self.index_rows.get(index.name, np.empty(0, np.int64))
         mapping[: len(before)] = before
         mapping[numbers[filled]] = added
         self.index_rows[index.name] = mapping
 
-    def delete(self, rows: np.ndarray, tick: int, *, by_cn: bool) -> None:
-        self.stored.delete(self.definition, rows, tick, by_cn=by_cn)
+    def _forget_keys(self, rows: np.ndarray) -> None:
+        if self._keys is None:
+            return
+        if len(rows) > FEW_ROWS or self._keys.definition is not self.definition:
+            self._keys = None
+            return
+        names = dict.fromkeys(name for columns in self._keys.columns.values() for name in columns)
+        self._keys.remove(self.stored.values(rows, [self.definition.column(name) for name in names]))
+
+    def delete(self, rows: np.ndarray, tick: int, *, by_cn: bool, aborted: bool = False) -> None:
+        if not aborted:
+            self.last_delete = tick
+            self._forget_keys(rows)
+        self.stored.delete(self.definition, rows, tick, by_cn=by_cn, aborted=aborted)
         for index in self.definition.indexes:
             entry, theirs = self.indexes[index.name], self.index_rows[index.name][rows]
             theirs = theirs[theirs != NO_ROW]
             if len(theirs):
-                entry.stored.delete(entry.definition, theirs, tick, by_cn=by_cn)
+                entry.stored.delete(entry.definition, theirs, tick, by_cn=by_cn, aborted=aborted)
 
 
 def index_definition(definition: Definition, index: Index) -> Definition:

@@ -35,12 +35,17 @@ class ObjectFiles:
     ----------
     clock : for the time in segment ids, and the commit timestamps of rows.
     object_rows : the most rows of one object of a merge; a multiple of a block's.
+
+    Attributes
+    ----------
+    abort_column, wkb : what differs by release, see `emulator.engine.storage.Storage`.
     """
 
     def __init__(self, clock: Clock, seed: int, object_rows: int) -> None:
         self._clock = clock
         self._random = random.Random(seed)
         self.object_rows = object_rows
+        self.abort_column = self.wkb = False
         self._files: dict[str, bytes] = {}
         self._references: dict[str, int] = {}
 
@@ -81,8 +86,9 @@ class ObjectFiles:
         *,
         appendable: bool,
         by_cn: bool = False,
+        aborted: np.ndarray | None = None,
     ) -> Written:
-        """A data object in blocks of 8,192 rows, in the given order."""
+        """A data object in blocks of 8,192 rows, in the given order. `aborted` says which rows do not exist."""
         made = writer.write_data(
             Table(0, 0, definition.database, definition.name, Kind.TABLE, definition.columns),
             writer.cut_blocks(rows),
@@ -90,6 +96,8 @@ class ObjectFiles:
             appendable=appendable,
             by_cn=by_cn,
             commit_ts=self._times(ticks),
+            aborted=self._aborted(ticks, aborted) if appendable else None,
+            wkb=self.wkb,
             primary_key=definition.key.seqnum if definition.primary_key else None,
             cluster_by=definition.sort_key.seqnum if definition.cluster_by and definition.sort_key else None,
             schema_version=definition.version,
@@ -106,6 +114,7 @@ class ObjectFiles:
         *,
         appendable: bool,
         by_cn: bool,
+        aborted: np.ndarray,
     ) -> Written:
         """A tombstone object; rowids (ROWID_DTYPE) must be sorted."""
         raw = pa.Array.from_buffers(
@@ -120,6 +129,7 @@ class ObjectFiles:
             appendable=appendable,
             by_cn=by_cn,
             commit_ts=self._times(ticks),
+            aborted=self._aborted(ticks, aborted),
             schema_version=definition.version,
         )
         return self._keep(object_id, made, appendable)
@@ -130,6 +140,13 @@ class ObjectFiles:
             return None
         times = self._clock.times(ticks)
         return [times[start : start + BLOCK_ROWS] for start in range(0, len(times), BLOCK_ROWS)]
+
+    def _aborted(self, ticks: np.ndarray | None, aborted: np.ndarray | None) -> list[np.ndarray] | None:
+        """Flags by block; None where the object has no such column."""
+        if not self.abort_column or ticks is None:
+            return None
+        flags = np.zeros(len(ticks), bool) if aborted is None else aborted
+        return [flags[start : start + BLOCK_ROWS] for start in range(0, len(flags), BLOCK_ROWS)]
 
     def _keep(self, object_id: bytes, made: writer.WrittenObject, appendable: bool) -> Written:
         written = Written(object_name(object_id), made.stats.raw, made.content, appendable)

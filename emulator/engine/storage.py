@@ -14,9 +14,10 @@ Use::
 
 Its behaviour is that of recordings of a real upstream (docs/format/object-file.md, docs/upstream.md). Rows of a commit
 are in memory until a flush; larger inserts and deletes become objects of a compute node at once (see
-`emulator.engine.stored_table`). Databases, tables and DDL are in `emulator.engine.tables`. There are no views,
-sequences, foreign keys, fulltext and vector indexes, partitions, defaults and auto-increment. All rows are kept for
-ever, so a long history needs memory: for each row once, and for the files that are not collected yet.
+`emulator.engine.stored_table`). Databases, tables and DDL are in `emulator.engine.tables`. Views, sequences, foreign
+keys, fulltext indexes, defaults and generated columns are definitions here; what they do is in `emulator.sql`. There
+are no vector indexes and no partitions. All rows are kept for ever, so a long history needs memory: for each row once,
+and for the files that are not collected yet.
 """
 
 import time
@@ -85,6 +86,10 @@ class Storage(Tables):
     create_at : when an appendable object is created: at the commit of its first row, or as in MatrixOne 4.2 when the
         first transaction that writes into it is prepared (`Transaction.prepare`): before that, and also if it is
         rolled back.
+    abort_column : as after MatrixOne 4.2, appendable objects and tombstones say which rows are of aborted transactions.
+        Rows and deletes of a transaction that is rolled back after it was prepared are then in objects, too. Lists mark
+        the stats of deleted objects.
+    wkb : geometries are stored as WKB, as since MatrixOne 4.0.0-rc3, and not as WKT.
     """
 
     def __init__(
@@ -97,8 +102,11 @@ class Storage(Tables):
         flush_after: float | None = None,
         object_rows: int = OBJECT_ROWS,
         create_at: CreateAt = "commit",
+        abort_column: bool = False,
+        wkb: bool = False,
     ) -> None:
         super().__init__(now, seed, cn_rows, object_rows)
+        self.files.abort_column, self.files.wkb = abort_column, wkb
         self.create_at: CreateAt = create_at
         self.flush_rows, self.flush_after = flush_rows, flush_after
         self.snapshots: dict[tuple[str, str], TakenSnapshot] = {}

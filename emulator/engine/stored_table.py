@@ -8,9 +8,10 @@ The life of an object, as in recordings of an upstream (docs/format/object-file.
 objects of one block that have an id already. A flush writes each as an appendable object, created at its oldest commit
 and deleted at the flush, and all rows that are alive into merged objects, created at the flush. Deletes are written in
 the same way as tombstone objects. Since MatrixOne 4.2 (`StoredTable.prepare`) an appendable object is created when a
-transaction is prepared, before the commit of its first row, and stays if that transaction is rolled back. Larger
-inserts and deletes are written by the compute node at their commit. Merges of data do not change tombstones; merges of
-tombstones leave out those whose object is gone.
+transaction is prepared, before the commit of its first row, and stays if that transaction is rolled back. After 4.2
+(`ObjectFiles.abort_column`) its rows stay, too, marked as aborted. Larger inserts and deletes are written by the
+compute node at their commit. Merges of data do not change tombstones; merges of tombstones leave out those whose object
+is gone.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +30,9 @@ from matrixone.schema import Column
 
 ALIVE: Final = int(np.iinfo(np.int64).max)  # the tick of death of a live row, and of deletion of a live object
 NO_ROW: Final = -1
-_STATE = np.dtype([("born", "<i8"), ("died", "<i8"), ("place", "<i4"), ("position", "<i4")])
+_STATE = np.dtype([("born", "<i8"), ("died", "<i8"), ("place", "<i4"), ("position", "<i4"), ("aborted", "?")])
 _FIRST_ROWS = 1024
+_MANY_CHUNKS, _FEW_ROWS = 64, 2048
 
 
 class MergeConflict(Exception):
@@ -39,15 +41,18 @@ class MergeConflict(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tombstones:
-    """Deleted rows: their place and position, their keys and the ticks of the deletes. Arrays of one length."""
+    """Deleted rows: their place and position, their keys, the ticks of the deletes, and whether these were aborted.
+    Arrays of one length."""
 
     places: np.ndarray
     positions: np.ndarray
     keys: pa.Array
     ticks: np.ndarray
+    aborted: np.ndarray
 
     def take(self, order: np.ndarray) -> "Tombstones":
-        return Tombstones(self.places[order], self.positions[order], self.keys.take(pa.array(order)), self.ticks[order])
+        numbers = (self.places[order], self.positions[order])
+        return Tombstones(*numbers, self.keys.take(pa.array(order)), self.ticks[order], self.aborted[order])
 
     @staticmethod
     def joined(parts: Sequence["Tombstones"]) -> "Tombstones":
@@ -56,6 +61,7 @@ class Tombstones:
             np.concatenate([part.positions for part in parts]),
             pa.concat_arrays([part.keys for part in parts]),
             np.concatenate([part.ticks for part in parts]),
+            np.concatenate([part.aborted for part in parts]),
         )
 
 
@@ -133,11 +139,17 @@ class StoredTable:
         state = self._state[: self.count]
         return np.flatnonzero((state["born"] <= tick) & (state["died"] > tick))
 
+    def is_older(self, rows: np.ndarray, tick: int) -> np.ndarray:
+        """Whether the rows were inserted at or before a tick."""
+        return self._state["born"][rows] <= tick
+
     def is_alive(self, rows: np.ndarray) -> np.ndarray:
         return self._state["died"][rows] == ALIVE
 
     def values(self, rows: np.ndarray, columns: Sequence[Column]) -> pa.Table:
         """The values of rows in these columns; null if a row is older than the column."""
+        if len(rows) <= _FEW_ROWS and len(self._chunks) > 1:
+            return self.every(columns).take(pa.array(rows)).combine_chunks()
         stored = self._combined()
         arrays = []
         for column in columns:
@@ -157,6 +169,19 @@ class StoredTable:
             arrays = [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
             self._chunks = [pa.Table.from_arrays(arrays, schema=joined.schema)]
         return self._chunks[0]
+
+    def every(self, columns: Sequence[Column]) -> pa.Table:
+        """The values of all rows that ever were, in the order of their numbers, mostly without a copy."""
+        if len(self._chunks) > _MANY_CHUNKS:
+            self._combined()
+        stored = pa.concat_tables(self._chunks, promote_options="default") if self._chunks else pa.table({})
+        arrays = [
+            stored.column(_stored_name(column))
+            if _stored_name(column) in stored.column_names
+            else pa.chunked_array([pa.nulls(self.count, types.arrow_type(column))])
+            for column in columns
+        ]
+        return pa.table(arrays, schema=types.arrow_schema(columns))
 
     @property
     def in_memory(self) -> int:
@@ -195,35 +220,43 @@ class StoredTable:
             if entry.appendable and entry.deleted > checkpointed and entry.ticks is not None:
                 entry.created = int(entry.ticks.min())
 
-    def insert(self, definition: Definition, rows: pa.Table, tick: int, *, by_cn: bool) -> np.ndarray:
-        """Add rows (the definition's columns) as committed at a tick; returns their numbers."""
+    def insert(
+        self, definition: Definition, rows: pa.Table, tick: int | np.ndarray, *, by_cn: bool, aborted: bool = False
+    ) -> np.ndarray:
+        """Add rows (the definition's columns) as committed at a tick, or each at its own; returns their numbers. Rows
+        of an aborted transaction exist at no tick."""
         added = rows.num_rows
         numbers = np.arange(self.count, self.count + added, dtype=np.int64)
         self._reserve(self.count + added)
         self._state["born"][numbers] = tick
-        self._state["died"][numbers] = ALIVE
+        self._state["died"][numbers] = tick if aborted else ALIVE
+        self._state["aborted"][numbers] = aborted
         self.count += added
         self._chunks.append(rows.rename_columns([_stored_name(column) for column in definition.columns]))
-        if by_cn:
+        if by_cn and isinstance(tick, int):
             self._write_merged(definition, numbers, None, tick, by_cn=True)
         else:
             self._keep_in_memory(definition, numbers)
         return numbers
 
-    def delete(self, definition: Definition, rows: np.ndarray, tick: int, *, by_cn: bool) -> None:
-        """Delete rows that are alive, at a tick."""
-        self._state["died"][rows] = tick
-        tombstones = self._tombstones(definition, rows, tick)
+    def delete(
+        self, definition: Definition, rows: np.ndarray, tick: int, *, by_cn: bool, aborted: bool = False
+    ) -> None:
+        """Delete rows that are alive, at a tick; only record that if the transaction was aborted."""
+        if not aborted:
+            self._state["died"][rows] = tick
+        tombstones = self._tombstones(definition, rows, tick, aborted=aborted)
         if by_cn:
             self._write_tombstones(definition, tombstones, tick, with_ticks=False, appendable=False, by_cn=True)
         else:
             self._deletes.append(tombstones)
 
-    def _tombstones(self, definition: Definition, rows: np.ndarray, tick: int) -> Tombstones:
+    def _tombstones(self, definition: Definition, rows: np.ndarray, tick: int, *, aborted: bool = False) -> Tombstones:
         keys = self.values(rows, [definition.key]).column(0).combine_chunks()
         keys = keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys
         state = self._state[rows]
-        return Tombstones(state["place"].copy(), state["position"].copy(), keys, np.full(len(rows), tick, np.int64))
+        ticks, flags = np.full(len(rows), tick, np.int64), np.full(len(rows), aborted)
+        return Tombstones(state["place"].copy(), state["position"].copy(), keys, ticks, flags)
 
     def _reserve(self, count: int) -> None:
         if count > len(self._state):
@@ -267,6 +300,7 @@ class StoredTable:
                 self._places[part.place],
                 ticks,
                 appendable=True,
+                aborted=self._state["aborted"][part.rows],
             )
             self.objects.append(StoredObject(written, part.created, tick, part.place, part.rows, ticks))
         if growing:
@@ -280,7 +314,9 @@ class StoredTable:
                 created = first_delete if first_delete is not None and not start else int(part.ticks[0])
                 entry = self._write_tombstones(definition, part, created, with_ticks=True, appendable=True, by_cn=False)
                 entry.deleted = tick
-            self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
+            tombstones = tombstones.take(np.flatnonzero(~tombstones.aborted))
+            if len(tombstones.ticks):
+                self._write_tombstones(definition, tombstones, tick, with_ticks=True, appendable=False, by_cn=False)
         return bool(growing or deletes)
 
     def mergeable(self) -> list[StoredObject]:
@@ -366,7 +402,14 @@ class StoredTable:
         ticks = tombstones.ticks if with_ticks else None
         object_id = self._files.new_ids(1)[0]
         written = self._files.write_tombstones(
-            definition, self._rowids(tombstones), tombstones.keys, object_id, ticks, appendable=appendable, by_cn=by_cn
+            definition,
+            self._rowids(tombstones),
+            tombstones.keys,
+            object_id,
+            ticks,
+            appendable=appendable,
+            by_cn=by_cn,
+            aborted=tombstones.aborted,
         )
         entry = StoredObject(written, created, ticks=ticks, tombstones=tombstones)
         self.objects.append(entry)
@@ -422,4 +465,6 @@ def _order(values: pa.ChunkedArray, column: Column) -> np.ndarray:
     """Positions in the order of the stored values, nulls first."""
     if column.type.oid == types.ENUM:
         values = pc.index_in(values, pa.array(column.labels, pa.string()))
+    elif types.is_decimal_text(column):
+        values = values.cast(pa.decimal256(types.MAX_PRECISION[types.DECIMAL256], column.type.scale))
     return pc.array_sort_indices(values, null_placement="at_start").to_numpy()

@@ -4,18 +4,39 @@ Ids change and stay as in MatrixOne (decision identity-by-id); each DDL statemen
 the tables are in `emulator.engine.storage`.
 """
 
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from emulator.engine.clock import Clock
-from emulator.engine.definitions import BadDefinition, Definition, Index, create_table, define, make_column
-from emulator.engine.entries import INDEX, TABLE, DatabaseEntry, TableEntry, index_definition, index_values
+from emulator.engine.definitions import (
+    NO_ATTRIBUTES,
+    Attributes,
+    BadDefinition,
+    Definition,
+    Index,
+    create_table,
+    define,
+    make_column,
+)
+from emulator.engine.entries import (
+    INDEX,
+    SEQUENCE,
+    TABLE,
+    VIEW,
+    DatabaseEntry,
+    TableEntry,
+    index_definition,
+    index_values,
+    whole,
+)
+from emulator.engine.live_keys import keys_in
 from emulator.engine.object_files import ObjectFiles
+from emulator.engine.single_rows import LateRows, StorageLock
 from emulator.engine.stored_table import ALIVE, StoredTable
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.timestamp import Timestamp
@@ -27,6 +48,7 @@ from wire.server import StatementError
 SYS = "sys"
 FIRST_ID = 300_000
 WIDENED_IN_PLACE = (CHAR, VARCHAR)
+Fill: TypeAlias = Callable[[pa.Table], pa.Array]  # the values of a new column for the rows that are there
 
 
 class Tables:
@@ -43,7 +65,8 @@ class Tables:
     """
 
     def __init__(self, now: Callable[[], int], seed: int, cn_rows: int, object_rows: int) -> None:
-        self.lock = threading.RLock()
+        self.late: LateRows | None = None
+        self.lock: StorageLock = StorageLock(self._store_late)
         self.clock = Clock(now)
         self.files = ObjectFiles(self.clock, seed, object_rows)
         self.cn_rows = cn_rows
@@ -52,6 +75,11 @@ class Tables:
         self.tables: list[TableEntry] = []
         self.publications: dict[tuple[str, str], ServedPublication] = {}
         self._last_id = FIRST_ID
+
+    def _store_late(self) -> None:
+        late, self.late = self.late, None
+        if late is not None and late.rows:
+            late.store()
 
     @property
     def now(self) -> Timestamp:
@@ -210,10 +238,15 @@ class Tables:
         unique: Mapping[str, Sequence[str]] | None = None,
         comment: str = "",
         unchecked: Collection[str] = (),
+        attributes: Mapping[str, Attributes] | None = None,
+        fulltext: Sequence[tuple[str, tuple[str, ...]]] = (),
+        constraints: Sequence[str] = (),
+        create_sql: str = "",
         account: str = SYS,
     ) -> TableEntry:
         """`columns` maps names to type texts, with ``not null`` after them; `indexes` and `unique` map index names to
-        columns. Decimal columns that are `unchecked` store what their slots hold, as the server does with integers.
+        columns. For the rest see `emulator.engine.definitions.Definition`. Decimal columns that are `unchecked` store
+        what their slots hold, as the server does with integers.
 
         Raises 1050 if the name exists, `BadDefinition` for an unknown type or column.
         """
@@ -227,11 +260,98 @@ class Tables:
                 for name, names in given.items()
             ]
             definition = define(
-                database, table, columns, primary_key=primary_key, cluster_by=cluster_by, indexes=made, comment=comment
+                database,
+                table,
+                columns,
+                primary_key=primary_key,
+                cluster_by=cluster_by,
+                indexes=made,
+                comment=comment,
+                attributes=attributes,
+                fulltext=fulltext,
+                constraints=constraints,
+                create_sql=create_sql,
             )
             if unchecked:
                 definition = replace(definition, columns=tuple(_wide(one, unchecked) for one in definition.columns))
             return self._new_table(owner, definition, self.clock.next())
+
+    def create_like(
+        self, database: str, table: str, source: Definition, *, create_sql: str = "", account: str = SYS
+    ) -> TableEntry:
+        """An empty table with another's definition. Foreign keys are not copied."""
+        with self.lock:
+            owner = self.database(database, account=account)
+            if self._exists(database, table, account):
+                raise StatementError(1050, f"table {table} already exists", "42S01")
+            made = tuple(replace(index, table=self._index_table(index.unique)) for index in source.indexes)
+            columns = tuple(replace(column, seqnum=number) for number, column in enumerate(source.columns))
+            new = replace(
+                source, database=database, name=table, columns=columns, indexes=made, constraints=(), version=0
+            )
+            return self._new_table(owner, replace(new, create_sql=create_sql or create_table(new)), self.clock.next())
+
+    def create_view(
+        self,
+        database: str,
+        name: str,
+        columns: Mapping[str, str],
+        query: str,
+        *,
+        create_sql: str,
+        account: str = SYS,
+        replaces: bool = False,
+    ) -> TableEntry:
+        """A view is in the catalog and has no rows here: `query` is read by who reads it. Raises 1050."""
+        with self.lock:
+            owner = self.database(database, account=account)
+            if replaces and (old := self.find(database, name, account=account)) is not None and old.kind == VIEW:
+                self._drop(old, self.clock.next())
+            if self._exists(database, name, account):
+                raise StatementError(1050, f"table {name} already exists", "42S01")
+            defined = define(database, name, columns, create_sql=create_sql)
+            shown = tuple(column for column in defined.columns if not column.hidden)
+            definition = replace(defined, columns=shown, query=query)
+            return self._new_table(owner, definition, self.clock.next(), kind=VIEW)
+
+    def create_sequence(
+        self, database: str, name: str, *, start: int = 1, increment: int = 1, create_sql: str = "", account: str = SYS
+    ) -> TableEntry:
+        """A sequence has one row, as in MatrixOne; `TableEntry.next_auto` is its next value. Raises 1050."""
+        with self.lock:
+            owner = self.database(database, account=account)
+            if self._exists(database, name, account):
+                raise StatementError(1050, f"table {name} already exists", "42S01")
+            types = {"min_value": "bigint", "max_value": "bigint", "start_value": "bigint", "increment_value": "bigint"}
+            columns = {"last_seq_num": "bigint", **types, "cycle": "bool", "is_called": "bool"}
+            definition = define(database, name, columns, create_sql=create_sql)
+            entry = self._new_table(owner, definition, self.clock.next(), kind=SEQUENCE)
+            entry.next_auto, entry.increment = start, increment
+            row = (start, 1, 2**63 - 1, start, increment, False, False)
+            rows = as_rows(definition, {column: [value] for column, value in zip(columns, row, strict=True)})
+            entry.insert(entry.with_hidden_columns(rows), self.clock.next(), by_cn=False)
+            return entry
+
+    def drop_relation(self, database: str, name: str, kind: str, *, account: str = SYS) -> None:
+        """A view or a sequence. Raises 1051."""
+        with self.lock:
+            entry = self.find(database, name, account=account)
+            if entry is None or entry.kind != kind:
+                raise StatementError(1051, f"Unknown table '{database}.{name}'", "42S02")
+            self._drop(entry, self.clock.next())
+
+    def find(self, database: str, name: str, *, account: str = SYS) -> TableEntry | None:
+        """A table, view or sequence; None if there is none."""
+        for entry in self.tables:
+            definition = entry.definition
+            if (
+                entry.dropped == ALIVE
+                and entry.kind != INDEX
+                and (definition.name, definition.database) == (name, database)
+                and entry.database.account == account
+            ):
+                return entry
+        return None
 
     def drop_table(self, database: str, table: str, *, account: str = SYS) -> None:
         """A publication of single tables no longer has the table: a new table of the name is not published
@@ -260,24 +380,37 @@ class Tables:
             self._redefine(self.table(database, table, account=account), lambda old: replace(old, name=name))
 
     def rename_column(self, database: str, table: str, column: str, name: str, *, account: str = SYS) -> None:
-        """In place. Columns of keys and indexes cannot be renamed here."""
+        """In place, in keys and indexes too. A column of a cluster key cannot be renamed."""
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
-            self._refuse_key_column(old, column)
-            texts = {name if known == column else known: text for known, text in old.type_texts.items()}
-            columns = tuple(replace(known, name=name) if known.name == column else known for known in old.columns)
-            self._redefine(entry, lambda old: replace(old, columns=columns, type_texts=texts))
+            old.column(column)
+            if column in old.cluster_by:
+                raise BadDefinition(f"column {column} belongs to the cluster key")
+            if any(known.name.lower() == name.lower() != column.lower() for known in old.columns):
+                raise StatementError(1060, f"Duplicate column name '{name}'", "42S21")
+            self._redefine(entry, lambda old: renamed_column(old, column, name))
 
     def comment_table(self, database: str, table: str, comment: str, *, account: str = SYS) -> None:
         with self.lock:
             self._redefine(self.table(database, table, account=account), lambda old: replace(old, comment=comment))
 
     def add_column(
-        self, database: str, table: str, column: str, type_text: str, *, in_place: bool = False, account: str = SYS
+        self,
+        database: str,
+        table: str,
+        column: str,
+        type_text: str,
+        *,
+        in_place: bool = False,
+        place: int | None = None,
+        attributes: Attributes = NO_ATTRIBUTES,
+        fill: Fill | None = None,
+        account: str = SYS,
     ) -> TableEntry:
         """The table is copied to a new id, as MatrixOne's SQL does it; with `in_place` it keeps its id, and the column
-        has a new seqnum. Old rows are null in it.
+        has a new seqnum. Old rows get what `fill` makes of them, or are null in it. `place` is its number among the
+        user columns; None = last.
         """
         with self.lock:
             entry = self.table(database, table, account=account)
@@ -285,18 +418,23 @@ class Tables:
             if any(known.name == column for known in old.columns):
                 raise StatementError(1060, f"Duplicate column name '{column}'", "42S21")
             made, printed = make_column(column, type_text, entry.next_seqnum)
-            if not made.nullable and len(entry.stored.visible(self.clock.last)):
-                raise BadDefinition(f"column {column}: NOT NULL needs a default, which is not known here")
+            if not made.nullable and fill is None and len(entry.stored.visible(self.clock.last)):
+                raise BadDefinition(f"column {column}: NOT NULL needs a default")
+            user = list(old.user_columns)
+            user.insert(len(user) if place is None else place, made)
             hidden = tuple(known for known in old.columns if known.hidden)
             new = replace(
-                old, columns=(*old.user_columns, made, *hidden), type_texts={**old.type_texts, column: printed}
+                old,
+                columns=(*user, *hidden),
+                type_texts={**old.type_texts, column: printed},
+                attributes={**old.attributes, column: attributes},
             )
-            return self._altered(entry, new, in_place=in_place)
+            return self._altered(entry, new, in_place=in_place, fills={} if fill is None else {column: fill})
 
     def drop_column(
         self, database: str, table: str, column: str, *, in_place: bool = False, account: str = SYS
     ) -> TableEntry:
-        """See `add_column`. Columns of keys and indexes cannot be dropped here."""
+        """See `add_column`. Indexes of the column alone go with it; columns of keys cannot be dropped here."""
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
@@ -305,34 +443,91 @@ class Tables:
             if not any(not known.hidden for known in columns):
                 raise StatementError(1090, "You can't delete all columns with ALTER TABLE", "42000")
             texts = {name: text for name, text in old.type_texts.items() if name != column}
-            return self._altered(entry, replace(old, columns=columns, type_texts=texts), in_place=in_place)
+            indexes = tuple(
+                replace(index, columns=kept)
+                for index in old.indexes
+                if (kept := tuple(name for name in index.columns if name != column))
+            )
+            new = replace(old, columns=columns, type_texts=texts, indexes=indexes)
+            return self._altered(entry, new, in_place=in_place)
 
     def modify_column(
-        self, database: str, table: str, column: str, type_text: str, *, account: str = SYS
+        self,
+        database: str,
+        table: str,
+        column: str,
+        type_text: str,
+        *,
+        name: str | None = None,
+        place: int | None = None,
+        attributes: Attributes | None = None,
+        account: str = SYS,
     ) -> TableEntry:
         """A CHAR or VARCHAR that only becomes wider is changed in place; otherwise the table is copied to a new id and
         its values are cast.
 
-        Columns of keys and indexes cannot be modified here. Also raises BadDefinition for values that the new type
-        cannot hold.
+        Columns of cluster keys cannot be modified here. Also raises BadDefinition for values that the new type cannot
+        hold.
         """
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
-            self._refuse_key_column(old, column)
             before = old.column(column)
-            made, printed = make_column(column, type_text, before.seqnum)
+            if column in old.cluster_by:
+                raise BadDefinition(f"column {column} belongs to a key or an index")
+            made, printed = make_column(column, type_text, before.seqnum, not_null=column in old.primary_key)
+            user = [made if known.name == column else known for known in old.user_columns]
+            if place is not None:
+                user.insert(place, user.pop(user.index(made)))
             new = replace(
                 old,
-                columns=tuple(made if known.name == column else known for known in old.columns),
+                columns=(*user, *(known for known in old.columns if known.hidden)),
                 type_texts={**old.type_texts, column: printed},
+                attributes=old.attributes if attributes is None else {**old.attributes, column: attributes},
             )
+            new = new if name is None or name == column else renamed_column(new, column, name)
             widened = (
                 before.type.oid == made.type.oid
                 and before.type.oid in WIDENED_IN_PLACE
                 and made.type.width >= before.type.width
             )
-            return self._altered(entry, new, in_place=widened and made.nullable == before.nullable)
+            indexed = any(column in index.columns for index in old.indexes) or column in old.primary_key
+            same = widened and made.nullable == before.nullable and place is None and not indexed
+            return self._altered(entry, new, in_place=same)
+
+    def alter_keys(self, database: str, table: str, primary_key: Sequence[str], *, account: str = SYS) -> TableEntry:
+        """Another primary key, or none: the table is copied to a new id. Raises 1062 for values that repeat, 1068 if
+        there is one already."""
+        with self.lock:
+            entry = self.table(database, table, account=account)
+            old = entry.definition
+            if primary_key and old.primary_key:
+                raise StatementError(1068, "Multiple primary key defined", "42000")
+            texts = {
+                column.name: old.type_texts[column.name] + ("" if column.nullable else " not null")
+                for column in old.user_columns
+            }
+            again = define(old.database, old.name, texts, primary_key=[old.column(name).name for name in primary_key])
+            visible = entry.stored.visible(self.clock.last)
+            names = {column.name: column.seqnum for column in old.columns}
+            columns = tuple(replace(known, seqnum=names.get(known.name, 10**6)) for known in again.columns)
+            columns = tuple(
+                replace(known, labels=old.column(known.name).labels) if known.name in names else known
+                for known in columns
+            )
+            keys = keys_in(entry.stored.values(visible, [old.column(n) for n in again.primary_key]), again.primary_key)
+            if primary_key and None in keys:
+                raise StatementError(1048, f"Column '{primary_key[0]}' cannot be null", "23000")
+            if primary_key and len(set(keys)) < len(keys):
+                raise DuplicateEntry(table, "PRIMARY")
+            return self._altered(entry, replace(old, columns=columns, primary_key=again.primary_key), in_place=False)
+
+    def redefine(
+        self, database: str, table: str, change: Callable[[Definition], Definition], *, account: str = SYS
+    ) -> None:
+        """Change attributes or constraints in place: nothing that concerns rows."""
+        with self.lock:
+            self._redefine(self.table(database, table, account=account), change)
 
     def create_index(
         self, database: str, table: str, name: str, columns: Sequence[str], *, unique: bool = False, account: str = SYS
@@ -371,19 +566,24 @@ class Tables:
             entry.indexes.pop(name).dropped = self.clock.last
             entry.index_rows.pop(name, None)
 
-    def clone_table(self, database: str, table: str, name: str, *, account: str = SYS) -> TableEntry:
-        """A new table of the same objects, which both tables list from then on."""
+    def clone_table(
+        self, database: str, table: str, name: str, *, target: str | None = None, account: str = SYS
+    ) -> TableEntry:
+        """A new table of the same objects, which both tables list from then on; in the database `target`, or in the
+        same."""
         with self.lock:
             source = self.table(database, table, account=account)
             if source.definition.indexes:
                 raise BadDefinition("a table with indexes cannot be cloned here")
-            if self._exists(database, name, account):
+            owner = source.database if target is None else self.database(target, account=account)
+            if self._exists(owner.name, name, account):
                 raise StatementError(1050, f"table {name} already exists", "42S01")
             source.stored.flush(source.definition, self.clock.next())
             tick = self.clock.next()
-            entry = self._new_table(source.database, replace(source.definition, name=name), tick)
+            entry = self._new_table(owner, replace(source.definition, name=name, database=owner.name), tick)
             entry.stored = source.stored.clone(tick)
             entry.next_seqnum, entry.next_fake_key = source.next_seqnum, source.next_fake_key
+            entry.next_auto = source.next_auto
             return entry
 
     # ---- entries
@@ -407,7 +607,13 @@ class Tables:
         return f"__mo_index_{'unique' if unique else 'secondary'}_{uuid.UUID(bytes=self.files.new_uuid())}"
 
     def _new_table(
-        self, owner: DatabaseEntry, definition: Definition, tick: int, *, predecessor: TableEntry | None = None
+        self,
+        owner: DatabaseEntry,
+        definition: Definition,
+        tick: int,
+        *,
+        predecessor: TableEntry | None = None,
+        kind: str = TABLE,
     ) -> TableEntry:
         indexes = {}
         for index in definition.indexes:
@@ -417,9 +623,9 @@ class Tables:
         id_ = self._new_id()
         logical_id = id_ if predecessor is None else predecessor.logical_id
         entry = TableEntry(
-            id_, logical_id, owner, TABLE, tick, [(tick, definition)], StoredTable(self.files), indexes=indexes
+            id_, logical_id, owner, kind, tick, [(tick, definition)], StoredTable(self.files), indexes=indexes
         )
-        entry.next_seqnum = max(column.seqnum for column in definition.columns) + 1
+        entry.next_seqnum = max((column.seqnum for column in definition.columns), default=-1) + 1
         self.tables += [*indexes.values(), entry]
         return entry
 
@@ -429,11 +635,7 @@ class Tables:
 
     def _refuse_key_column(self, definition: Definition, column: str) -> None:
         definition.column(column)
-        if column in (
-            *definition.primary_key,
-            *definition.cluster_by,
-            *(name for index in definition.indexes for name in index.columns),
-        ):
+        if column in (*definition.primary_key, *definition.cluster_by):
             raise BadDefinition(f"column {column} belongs to a key or an index")
 
     def _redefine(self, entry: TableEntry, change: Callable[[Definition], Definition]) -> None:
@@ -441,13 +643,15 @@ class Tables:
         new = change(entry.definition)
         entry.definitions.append((self.clock.next(), replace(new, version=new.version + 1)))
 
-    def _altered(self, entry: TableEntry, new: Definition, *, in_place: bool) -> TableEntry:
+    def _altered(
+        self, entry: TableEntry, new: Definition, *, in_place: bool, fills: Mapping[str, Fill] | None = None
+    ) -> TableEntry:
         if in_place:
             entry.next_seqnum = max(entry.next_seqnum, max(column.seqnum for column in new.columns) + 1)
             self._redefine(entry, lambda _: new)
             return entry
         visible = entry.stored.visible(self.clock.last)
-        values = _cast(entry, visible, new)
+        rows = _cast(entry, visible, new, fills or {})
         copied = replace(
             new, columns=tuple(replace(column, seqnum=number) for number, column in enumerate(new.columns)), version=0
         )
@@ -455,31 +659,49 @@ class Tables:
         tick = self.clock.next()
         self._drop(entry, tick)
         made = self._new_table(entry.database, copied, tick, predecessor=entry)
-        made.next_fake_key = entry.next_fake_key
+        made.next_fake_key, made.next_auto = entry.next_fake_key, entry.next_auto
         if len(visible):
-            made.insert(
-                values.select([column.name for column in copied.columns]), tick, by_cn=len(visible) >= self.cn_rows
-            )
+            both_fake = not copied.primary_key and not entry.definition.primary_key
+            fake = whole(entry.stored.values(visible, [entry.definition.key]).column(0)) if both_fake else None
+            made.insert(made.with_hidden_columns(rows, fake), tick, by_cn=len(visible) >= self.cn_rows)
         return made
 
 
-def _cast(entry: TableEntry, rows: np.ndarray, new: Definition) -> pa.Table:
-    """The stored columns of some rows in the types of a new definition. Raises BadDefinition for values that do not
+def renamed_column(definition: Definition, column: str, name: str) -> Definition:
+    """The definition with another name for a user column, wherever it is named."""
+
+    def changed(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name if known == column else known for known in names)
+
+    return replace(
+        definition,
+        columns=tuple(replace(known, name=name) if known.name == column else known for known in definition.columns),
+        type_texts={name if known == column else known: text for known, text in definition.type_texts.items()},
+        primary_key=changed(definition.primary_key),
+        indexes=tuple(replace(index, columns=changed(index.columns)) for index in definition.indexes),
+        attributes={name if known == column else known: found for known, found in definition.attributes.items()},
+        fulltext=tuple((index, changed(columns)) for index, columns in definition.fulltext),
+    )
+
+
+def _cast(entry: TableEntry, rows: np.ndarray, new: Definition, fills: Mapping[str, Fill]) -> pa.Table:
+    """The user columns of some rows in the types of a new definition. Raises BadDefinition for values that do not
     fit."""
-    known = {column.seqnum: column for column in entry.definition.columns}
+    known = {column.seqnum: column for column in entry.definition.user_columns}
+    before = entry.stored.values(rows, entry.definition.user_columns) if fills else pa.table({})
     arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
-    for column in new.columns:
+    for column in new.user_columns:
         old = known.get(column.seqnum)
-        nulls = pa.nulls(len(rows), arrow_type(column))
-        arrays[column.name] = nulls if old is None else entry.stored.values(rows, [old]).column(0)
-    values = pa.table(arrays)
+        if column.name in fills:
+            arrays[column.name] = fills[column.name](before)
+        elif old is None:
+            arrays[column.name] = pa.nulls(len(rows), arrow_type(column))
+        else:
+            arrays[column.name] = entry.stored.values(rows, [old]).column(0)
     try:
-        cast = as_rows(new, values.select([column.name for column in new.user_columns]))
+        return as_rows(new, pa.table(arrays))
     except pa.ArrowException as error:
         raise BadDefinition(f"table {new.name}: {error}") from error
-    for column in cast.column_names:
-        values = values.set_column(values.column_names.index(column), column, cast.column(column))
-    return values
 
 
 def _wide(column: Column, unchecked: Collection[str]) -> Column:

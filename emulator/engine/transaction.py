@@ -1,7 +1,7 @@
 """A transaction of a simulated upstream: snapshot isolation, a workspace of its own, conflicts at the commit."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from emulator.engine.clock import Clock
 from emulator.engine.definitions import Definition, Index
 from emulator.engine.entries import TableEntry, index_values, whole
+from emulator.engine.live_keys import FEW_ROWS, Key, keys_in, unique_columns
+from emulator.engine.object_files import ObjectFiles
 from emulator.engine.stored_table import ALIVE
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
@@ -48,12 +50,13 @@ class DuplicateEntry(StatementError):
 @dataclass(eq=False)
 class _Workspace:
     """What a transaction changed in one table: added `rows` with all stored columns, which of them are `kept` (not
-    deleted again), and the numbers of `deleted` rows."""
+    deleted again), the numbers of `deleted` rows, and the `keys` of the kept rows by key name."""
 
     definition: Definition
     rows: list[pa.Table] = field(default_factory=list)
     kept: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
     deleted: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    keys: dict[str, set[Key]] | None = field(default_factory=dict)  # of the kept rows; None if that is not known
 
     def added(self) -> pa.Table | None:
         if not self.rows:
@@ -70,12 +73,17 @@ class TransactionTables(Protocol):
     ----------
     cn_rows : a transaction that inserts or deletes at least so many rows writes them as objects of a compute node.
     create_at : see `emulator.engine.storage.Storage`.
+    files : say whether rows of aborted transactions are stored.
     """
 
     clock: Clock
-    lock: threading.RLock
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+
     cn_rows: int
     create_at: CreateAt
+    files: ObjectFiles
 
     def table(self, database: str, table: str, *, account: str) -> TableEntry: ...
 
@@ -151,14 +159,93 @@ class Transaction:
             fake = None if definition.primary_key else whole(seen.column(FAKE_KEY))
             user = changed.select([column.name for column in definition.user_columns])
             added = entry.with_hidden_columns(as_rows(definition, user), fake)
-            kept, deleted = workspace.kept.copy(), workspace.deleted
-            self._remove(workspace, numbers)
-            try:
-                self._add(entry, workspace, added)
-            except DuplicateEntry:
-                workspace.kept, workspace.deleted = kept, deleted
-                raise
+            self._exchange(entry, workspace, numbers, added)
             return len(numbers)
+
+    # ---- by the numbers of rows, for SQL: those of its own uncommitted rows are -1, -2, …
+
+    def scan(self, database: str, table: str) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+        """The user columns of all rows that ever were, mostly without a copy; their numbers; and which of them the
+        transaction sees."""
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            columns = workspace.definition.user_columns
+            rows = entry.stored.every(columns)
+            numbers = np.arange(rows.num_rows)
+            seen = np.zeros(rows.num_rows, bool)
+            seen[entry.stored.visible(self.started)] = True
+            seen[workspace.deleted] = False
+            if workspace.rows:
+                added = pa.concat_tables(workspace.rows).select(rows.column_names)
+                rows = pa.concat_tables([rows, added])
+                numbers = np.concatenate([numbers, -1 - np.arange(added.num_rows)])
+                seen = np.concatenate([seen, workspace.kept])
+            return rows, numbers, seen
+
+    def take(self, database: str, table: str, numbers: np.ndarray) -> pa.Table:
+        """The user columns of some rows."""
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            return self._stored_rows(entry, workspace, numbers).select(
+                [column.name for column in workspace.definition.user_columns]
+            )
+
+    def remove(self, database: str, table: str, numbers: np.ndarray) -> int:
+        """Delete rows."""
+        with self._tables.lock:
+            _, workspace = self._of(database, table)
+            self._remove(workspace, numbers)
+            return len(numbers)
+
+    def replace(self, database: str, table: str, numbers: np.ndarray, rows: pa.Table) -> int:
+        """Put `rows` in the place of the rows with these numbers, which keep their fake keys."""
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            definition = workspace.definition
+            fake = None
+            if not definition.primary_key:
+                fake = whole(self._stored_rows(entry, workspace, numbers).column(FAKE_KEY))
+            self._exchange(entry, workspace, numbers, entry.with_hidden_columns(as_rows(definition, rows), fake))
+            return len(numbers)
+
+    def matches(self, database: str, table: str, rows: pa.Table) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For the primary key and each unique index: positions in `rows` (all user columns), and the number of the row
+        that has the same key in the transaction's view."""
+        with self._tables.lock:
+            entry, workspace = self._of(database, table)
+            live = None
+            if not workspace.rows and not len(workspace.deleted) and entry.last_delete <= self.started:
+                live = entry.live_keys(self._tables.clock.last)
+            found: list[tuple[np.ndarray, np.ndarray]] = []
+            for name, columns in unique_columns(workspace.definition).items():
+                keys = keys_in(rows, columns)
+                if live is None:
+                    seen, numbers = self._seen(entry, workspace, None)
+                    places = dict(zip(keys_in(seen, columns), numbers.tolist(), strict=True))
+                    places.pop(None, None)
+                else:
+                    places = live.rows[name]
+                hits = [(number, places[key]) for number, key in enumerate(keys) if key in places]
+                positions, numbers = zip(*hits, strict=True) if hits else ((), ())
+                found.append((np.array(positions, np.int64), np.array(numbers, np.int64)))
+            return found
+
+    def _stored_rows(self, entry: TableEntry, workspace: _Workspace, numbers: np.ndarray) -> pa.Table:
+        columns = workspace.definition.columns
+        if not workspace.rows:
+            return entry.stored.values(numbers, columns)
+        every = pa.concat_tables([entry.stored.every(columns), *workspace.rows])
+        places = np.where(numbers >= 0, numbers, entry.stored.count - 1 - numbers)
+        return every.take(pa.array(places)).combine_chunks()
+
+    def _exchange(self, entry: TableEntry, workspace: _Workspace, numbers: np.ndarray, added: pa.Table) -> None:
+        before = workspace.kept.copy(), workspace.deleted, workspace.keys
+        self._remove(workspace, numbers)
+        try:
+            self._add(entry, workspace, added)
+        except DuplicateEntry:
+            workspace.kept, workspace.deleted, workspace.keys = before
+            raise
 
     def commit(self) -> int:
         """Make all changes visible at one tick, which is returned (0 if there are none). Raises WriteConflict; then no
@@ -203,7 +290,22 @@ class Transaction:
 
     def rollback(self) -> None:
         self._end()
+        with self._tables.lock:
+            if self.prepared and self._tables.files.abort_column:
+                self._leave_aborted()
         self._workspaces.clear()
+
+    def _leave_aborted(self) -> None:
+        """What a transaction that is rolled back after it was prepared leaves in memory, marked."""
+        tick, limit = self._tables.clock.next(), self._tables.cn_rows
+        for entry, workspace in self._changed().items():
+            if entry.dropped != ALIVE or entry.definition is not workspace.definition:
+                continue
+            if 0 < len(workspace.deleted) < limit:
+                entry.delete(workspace.deleted, tick, by_cn=False, aborted=True)
+            added = workspace.added()
+            if added is not None and 0 < added.num_rows < limit:
+                entry.insert(added, tick, by_cn=False, aborted=True)
 
     def _end(self) -> None:
         if not self.open:
@@ -238,17 +340,45 @@ class Transaction:
     def _remove(self, workspace: _Workspace, numbers: np.ndarray) -> None:
         workspace.deleted = np.concatenate([workspace.deleted, numbers[numbers >= 0]])
         kept = workspace.kept.copy()
-        kept[-1 - numbers[numbers < 0]] = False
+        own = -1 - numbers[numbers < 0]
+        kept[own] = False
         workspace.kept = kept
+        if len(own):
+            workspace.keys = None
 
     def _add(self, entry: TableEntry, workspace: _Workspace, added: pa.Table) -> None:
-        seen, _ = self._seen(entry, workspace, None)
-        for name, keys_of in unique_keys(entry):
-            keys = keys_of(added)
-            if pc.count_distinct(keys).as_py() < len(keys) or pc.any(pc.is_in(keys, value_set=keys_of(seen))).as_py():
-                raise DuplicateEntry(entry.definition.name, name)
+        if not self._add_few_keys(entry, workspace, added):
+            seen, _ = self._seen(entry, workspace, None)
+            for name, keys_of in unique_keys(entry):
+                keys = keys_of(added)
+                repeats = pc.count_distinct(keys).as_py() < len(keys)
+                if repeats or pc.any(pc.is_in(keys, value_set=keys_of(seen))).as_py():
+                    raise DuplicateEntry(entry.definition.name, name)
         workspace.rows.append(added)
         workspace.kept = np.concatenate([workspace.kept, np.ones(added.num_rows, bool)])
+
+    def _add_few_keys(self, entry: TableEntry, workspace: _Workspace, added: pa.Table) -> bool:
+        """Check the keys of a few rows without reading the table; False if that cannot be done."""
+        known, workspace.keys = workspace.keys, None
+        if known is None or added.num_rows > FEW_ROWS or entry.last_delete > self.started:
+            return False
+        live = entry.live_keys(self._tables.clock.last)
+        if live is None:
+            return False
+        new: dict[str, set[Key]] = {}
+        for name, columns in live.columns.items():
+            keys = [key for key in keys_in(added, columns) if key is not None]
+            new[name] = set(keys)
+            rows = np.array([live.rows[name][key] for key in keys if key in live.rows[name]], np.int64)
+            rows = rows[~np.isin(rows, workspace.deleted)]
+            is_seen = bool(len(rows)) and bool(entry.stored.is_older(rows, self.started).any())
+            if len(new[name]) < len(keys) or is_seen or new[name] & known.get(name, set()):
+                workspace.keys = known
+                raise DuplicateEntry(entry.definition.name, name)
+        for name, keys in new.items():
+            known.setdefault(name, set()).update(keys)
+        workspace.keys = known
+        return True
 
     def _check_conflicts(self, entry: TableEntry, workspace: _Workspace) -> None:
         name = entry.definition.name
@@ -258,6 +388,13 @@ class Transaction:
             raise WriteConflict(f"a row of table {name} was changed")
         added = workspace.added()
         if added is None or not added.num_rows:
+            return
+        if added.num_rows <= FEW_ROWS and (live := entry.live_keys(self._tables.clock.last)) is not None:
+            for key, columns in live.columns.items():
+                known = live.rows[key]
+                rows = np.array([known[value] for value in keys_in(added, columns) if value in known], np.int64)
+                if not np.isin(rows, workspace.deleted).all():
+                    raise WriteConflict(f"key {key} of table {name} was inserted")
             return
         alive = entry.stored.visible(self._tables.clock.last)
         others = entry.stored.values(alive[~np.isin(alive, workspace.deleted)], workspace.definition.columns)
@@ -312,12 +449,23 @@ def _as_read(values: pa.Array, column: Column) -> pa.Array:
         precision, scale = column.type.width, column.type.scale
         numbers = values.cast(pa.decimal256(precision, scale)).cast(pa.decimal256(76, scale))
         return decimal_text(numbers.view(pa.decimal256(76, 0)), scale)
+    if column.type.oid in (types.VECF16, types.VECBF16):
+        return pa.ListArray.from_arrays(values.offsets, _halved(values, column.type.oid), mask=values.is_null())
     if types.is_set(column):
         given = pc.unique(values.drop_null())
         ordered = [",".join(label for label in column.labels if label in text.split(",")) for text in given.to_pylist()]
         known = all(set(text.split(",")) <= {"", *column.labels} for text in given.to_pylist())
         return pa.array(ordered, pa.string()).take(pc.index_in(values, given)) if known else values
     return values
+
+
+def _halved(values: pa.Array, oid: int) -> pa.Array:
+    """The numbers of vectors as 16 bits hold them: rounded to the nearest, and of two to the even one."""
+    numbers = values.values.to_numpy(zero_copy_only=False).astype("<f4")
+    if oid == types.VECF16:
+        return pa.array(numbers.astype("<f2").astype("<f4"))
+    bits = numbers.view("<u4")
+    return pa.array(((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype("<u4").view("<f4"))
 
 
 def unique_keys(entry: TableEntry) -> list[tuple[str, Callable[[pa.Table], pa.Array]]]:

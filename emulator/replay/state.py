@@ -89,6 +89,9 @@ class ReplayState:
         known = name == recorded.name if self.strict_publication else can_be_publication(name)
         return recorded if known and publisher == self.recording.publisher else None
 
+    def published(self, publisher: str, name: str) -> "ReplayState":
+        return self
+
     # ---- catalog
 
     def catalog(self, account: str, snapshot: Snapshot | None = None) -> RecordedSnapshot:

@@ -1,53 +1,68 @@
-"""The SQL of a simulated upstream: enough to fill and change it by hand and in tests. The Python API of
-`emulator.engine.storage` is the main way.
+"""The SQL of a simulated upstream: one session's statements, with its transaction and its variables.
 
-    INSERT INTO t [(c, …)] VALUES (…), …           UPDATE t SET c = value, … [WHERE …]       DELETE FROM t [WHERE …]
-    SELECT * | columns | count(*) FROM t [{mo_ts = …}] [WHERE …] [ORDER BY …] [LIMIT n [OFFSET m]]
-    BEGIN    COMMIT    ROLLBACK                    SET autocommit = 0 | 1
+| | |
+|---|---|
+| `emulator.sql.literals`, `emulator.sql.single` | INSERT of literals |
+| `emulator.sql.changes` | all that changes rows |
+| `emulator.sql.queries` | SELECT, by DuckDB |
+| `emulator.sql.ddl`, `emulator.sql.show` | definitions, and what shows them |
+| `emulator.sql.system` | information_schema and mo_catalog |
 
-and the DDL and SHOW statements of `emulator.sql.ddl` and `emulator.sql.show`. Conditions are comparisons with a
-literal, IN, BETWEEN, LIKE, IS NULL, joined by AND. Every login of an account may do all of this in it. Literals are
-numbers, texts, x'hex', NULL, TRUE and FALSE. A statement is read to its end before it does anything. DDL commits an
-open transaction first, as MySQL does.
+A statement is read to its end before it does anything. DDL commits an open transaction first, as MySQL does. Every
+login of an account may do all of this in it; users, roles and grants are accepted and have no effect. What is not
+supported is error 20105, which names it.
 """
 
 import re
 from collections.abc import Callable
 from itertools import islice, takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from emulator.engine.definitions import BadDefinition
+from emulator.engine.entries import SEQUENCE, VIEW
 from emulator.engine.storage import Storage
 from emulator.engine.transaction import Transaction
-from emulator.sql import ddl as sql_ddl
 from emulator.sql import show as sql_show
-from emulator.sql.text import array_of, cells, charset, mysql_type
-from matrixone.objects import types
+from emulator.sql.changes import Changed, Changes, LoadOptions, Target
+from emulator.sql.ddl import statement as sql_ddl
+from emulator.sql.ddl.names import names_in_brackets, table_name
+from emulator.sql.dialect import parse, unsupported
+from emulator.sql.queries import Reader, Relation, result_set
+from emulator.sql.single import SingleInserts
+from emulator.sql.system import system_table
+from emulator.sql.text import plain_cells
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Column as TableColumn
+from matrixone.schema import Column
 from matrixone.sql.lexer import tokens as tokens_of
 from wire.access import Login
-from wire.server import BIGINT, Done, ResultColumn, ResultSet, StatementError
-from wire.statements import Condition, Literal_, Select, Tokens, conditions
+from wire.backing import SYSTEM_DATABASES
+from wire.server import SERVER_VERSION, VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
+from wire.statements import Select, Tokens
+from wire.variables import VARIABLES
 
-BINARY = 63
-_TESTS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": lambda field, value: field == value,
-    "!=": lambda field, value: field != value,
-    "<": lambda field, value: field < value,
-    "<=": lambda field, value: field <= value,
-    ">": lambda field, value: field > value,
-    ">=": lambda field, value: field >= value,
-}
-_CHANGES = ("insert", "update", "delete")
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+UTF8 = 33
 _AUTOCOMMIT = re.compile(
     r"\s*set\s+(?:session\s+|@@session\.|@@)?autocommit\s*(?:=|:=)\s*(0|1|on|off|true|false)\s*;?\s*", re.IGNORECASE
 )
-# What a statement does once it has been read: rows, how many were changed, or nothing.
-Act = Callable[[], ResultSet | int | None]
+_ROWS = ("insert", "replace", "update", "delete", "load")
+_TRANSACTIONS = ("begin", "commit", "rollback")
+# Accepted, with no effect.
+_IGNORED = (
+    ("create", "user"), ("drop", "user"), ("alter", "user"), ("create", "role"), ("drop", "role"), ("grant", ""),
+    ("revoke", ""), ("flush", ""), ("analyze", ""), ("optimize", ""), ("lock", "tables"), ("unlock", "tables"),
+)  # fmt: skip
+_UNSUPPORTED = (
+    ("create", "procedure"), ("create", "function"), ("create", "trigger"), ("create", "event"), ("create", "stage"),
+    ("create", "temporary"), ("create", "external"), ("create", "source"), ("call", ""), ("xa", ""),
+    ("drop", "procedure"), ("drop", "function"), ("drop", "trigger"), ("drop", "event"), ("restore", ""), ("do", ""),
+    ("release", ""),
+)  # fmt: skip
+_QUERIES = ("select", "with", "values", "table", "(", "explain", "prepare", "execute", "deallocate", "kill")
 
 
 class SqlSession:
@@ -57,12 +72,23 @@ class SqlSession:
     def __init__(self, storage: Storage, login: Login) -> None:
         if login.account not in storage.accounts:
             raise StatementError(20101, f"internal error: there is no tenant {login.account}")
-        self._storage = storage
+        self.storage = storage
         self.login = login
         self._account = login.account
         self._transaction: Transaction | None = None
+        self._statement: Transaction | None = None  # of a statement that is its own transaction
         self._autocommit = True
         self.database = ""
+        self.number = 0
+        self._variables: dict[str, exp.Expr] = {}
+        self._settings: dict[str, str | int] = {}
+        self._prepared: dict[str, str] = {}
+        self._last = Changed()
+        self._found_rows = 0
+        self._sequence = 0
+        self.reader = Reader(self._find, self._replaced, lambda: self.database)
+        self.changes = Changes(storage, self.reader, self._target, self._change)
+        self._single = SingleInserts(self.changes)
 
     @property
     def in_transaction(self) -> bool:
@@ -71,223 +97,415 @@ class SqlSession:
     def close(self) -> None:
         if self._transaction is not None and self._transaction.open:
             self._transaction.rollback()
+        self.reader.close()
 
     def knows(self, text: str) -> str | None:
-        """The kind of a statement that is answered here, e.g. `insert`; None for all others. SELECT has `select`
-        instead."""
+        """The kind of a statement that is answered here and nowhere else, e.g. `insert`; None for all others: those
+        that only `run` can answer, and those of every upstream."""
+        if text[:6].lower() == "insert":
+            return "insert"
         words = _first_words(text)
         first, second, _ = words
-        if first in (*_CHANGES, "begin", "commit", "rollback") or (first, second) == ("start", "transaction"):
-            return first if first != "start" else "begin"
+        if first in (*_ROWS, *_TRANSACTIONS):
+            return first
+        if (first, second) == ("start", "transaction"):
+            return "begin"
         if first == "set":
-            return "set" if _AUTOCOMMIT.fullmatch(text) else None
+            return "set" if _AUTOCOMMIT.fullmatch(text) or "@" in text.split("=")[0] else None
         return sql_ddl.kind_of(words) or sql_show.kind_of(words)
 
-    def run(self, text: str, database: str) -> ResultSet | Done:
-        """Answer a statement that `knows` knows. Raises StatementError; a statement that cannot be read to its end
-        does nothing."""
+    def reads(self, database: str, statement: Select) -> bool:
+        return (statement.database or database.lower()) != "mo_catalog"
+
+    def run(self, text: str, database: str) -> Answer:
+        """Answer any statement. Raises StatementError; a statement that cannot be read to its end does nothing."""
         self.database = database
-        tokens = Tokens(text)
-        kind = self.knows(text) or ""
         try:
-            act = self._parse(kind, tokens)
-            tokens.accept(";")
-            if not tokens.at_end():
-                raise tokens.unknown()
-            answer = act()
+            if self._transaction is None and self._autocommit and text[:6].lower() == "insert":
+                changed = self._single.run(text, database)
+                if changed is not None:
+                    return self._done(changed)
+            return self._run(text)
         except (BadDefinition, pa.ArrowException) as error:
             raise StatementError(20301, f"invalid input: {error}") from error
-        if isinstance(answer, ResultSet):
-            return answer
-        return Done(answer or 0, self._autocommit, self.in_transaction)
+        except RecursionError as error:
+            raise StatementError(
+                1064, "You have an error in your SQL syntax: it is nested too deeply", "42000"
+            ) from error
 
-    def _parse(self, kind: str, tokens: Tokens) -> Act:
-        match kind:
-            case "begin":
-                tokens.skip_rest()
-                return self._begin
-            case "commit" | "rollback":
-                tokens.next()
-                tokens.accept("work")
-                return self._commit if kind == "commit" else self._rollback
-            case "set":
-                found = _AUTOCOMMIT.fullmatch(tokens.sql)
-                tokens.skip_rest()
-                return lambda: self._set_autocommit(found is not None and found[1].lower() in ("1", "on", "true"))
-            case "insert":
-                return self._insert(tokens)
-            case "update":
-                return self._update(tokens)
-            case "delete":
-                tokens.next()
-                tokens.expect("from")
-                names = self._table_name(tokens)
-                where = self._where(names, tokens)
-                return lambda: self._change(lambda transaction: transaction.delete(*names, where))
-            case _ if sql_show.is_kind(kind):
-                return sql_show.parse(kind, tokens, self._storage, self._account, self.database)
-            case _:
-                act = sql_ddl.parse(kind, tokens, self._storage, self.login, self.database)
+    def _run(self, text: str) -> Answer:
+        words = _first_words(text)
+        first, second, _ = words
+        kind = self.knows(text)
+        if kind in _TRANSACTIONS or (kind == "set" and _AUTOCOMMIT.fullmatch(text)):
+            self._transact(kind or "", text)
+            return self._done()
+        if kind == "set":
+            return self._set(text)
+        if kind == "load":
+            return self._load(text)
+        if first in ("insert", "replace"):
+            return self._done(self.changes.insert_text(text))
+        if kind in ("update", "delete"):
+            return self._done(self._change_rows(text))
+        for known, answer in ((_IGNORED, None), (_UNSUPPORTED, text)):
+            if (first, second) in known or (first, "") in known:
+                if answer is not None:
+                    raise unsupported(text)
+                return self._done()
+        if kind is not None and sql_show.is_kind(kind):
+            return self._parsed(text, lambda tokens: sql_show.parse(kind, tokens, self))()
+        if kind is not None:
+            act = self._parsed(text, lambda tokens: sql_ddl.parse(kind, tokens, self))
+            self._commit()
+            act()
+            return self._done()
+        return self._query(first, text)
 
-                def define() -> None:
-                    self._commit()
-                    act()
+    def _parsed(self, text: str, read: Callable[[Tokens], Callable[[], Any]]) -> Callable[[], Any]:
+        tokens = Tokens(text)
+        act = read(tokens)
+        tokens.accept(";")
+        if not tokens.at_end():
+            raise tokens.unknown()
+        return act
 
-                return define
+    def _done(self, changed: Changed | None = None) -> Done:
+        if changed is not None:
+            self._last = Changed(changed.rows, changed.insert_id or self._last.insert_id)
+        given = changed or Changed()
+        return Done(given.rows, self._autocommit, self.in_transaction, given.insert_id)
 
     # ---- transactions
 
-    def _begin(self) -> None:
-        self._commit()
-        self._transaction = self._storage.begin(self._account)
+    def _transact(self, kind: str, text: str) -> None:
+        found = _AUTOCOMMIT.fullmatch(text)
+        if kind == "begin":
+            self._commit()
+            self._transaction = self.storage.begin(self._account)
+        elif kind == "commit":
+            self._commit()
+        elif kind == "rollback":
+            if " to " in f" {text.lower()} ":
+                raise unsupported(text)
+            transaction, self._transaction = self._transaction, None
+            if transaction is not None and transaction.open:
+                transaction.rollback()
+        elif found is not None:
+            self._autocommit = found[1].lower() in ("1", "on", "true")
+            if self._autocommit:
+                self._commit()
 
     def _commit(self) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None and transaction.open:
             transaction.commit()
 
-    def _rollback(self) -> None:
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None and transaction.open:
-            transaction.rollback()
-
-    def _set_autocommit(self, wanted: bool) -> None:
-        if wanted:
-            self._commit()
-        self._autocommit = wanted
-
-    def _change(self, act: Callable[[Transaction], int]) -> int:
+    def _change(self, act: Callable[[Transaction], Changed]) -> Changed:
         """In the open transaction, or in one of its own."""
+        if self._statement is not None:
+            return act(self._statement)
         if self._transaction is None and not self._autocommit:
-            self._transaction = self._storage.begin(self._account)
+            self._transaction = self.storage.begin(self._account)
         if self._transaction is not None:
             return act(self._transaction)
-        with self._storage.begin(self._account) as transaction:
-            return act(transaction)
+        with self.storage.begin(self._account) as transaction:
+            self._statement = transaction
+            try:
+                return act(transaction)
+            finally:
+                self._statement = None
 
-    def _insert(self, tokens: Tokens) -> Act:
-        tokens.next()
-        tokens.accept("into")
-        names = self._table_name(tokens)
-        columns = self._columns(names)
-        chosen = list(columns)
-        if tokens.accept("("):
-            by_name = {column.name.lower(): column for column in columns}
-            chosen = [self._column(by_name, name) for name in sql_ddl.names_in_brackets(tokens)]
-        if len(set(chosen)) < len(chosen):
-            raise StatementError(1110, "a column is named twice", "42000")
-        if not tokens.accept("values"):
-            tokens.expect("value")
-        rows = [self._values(tokens, len(chosen))]
-        while tokens.accept(","):
-            rows.append(self._values(tokens, len(chosen)))
-        given = {column.name: array_of(column, [row[place] for row in rows]) for place, column in enumerate(chosen)}
-        return lambda: self._change(lambda transaction: transaction.insert(*names, given))
+    def _reading(self) -> Transaction:
+        if self._statement is not None:
+            return self._statement
+        if self._transaction is None and not self._autocommit:
+            self._transaction = self.storage.begin(self._account)
+        return self._transaction or self.storage.begin(self._account)
 
-    def _values(self, tokens: Tokens, count: int) -> list[Literal_ | bytes]:
-        tokens.expect("(")
-        values = [tokens.value()]
-        while tokens.accept(","):
-            values.append(tokens.value())
-        tokens.expect(")")
-        if len(values) != count:
-            raise StatementError(1136, "Column count doesn't match value count", "21S01")
-        return values
+    # ---- changes
 
-    def _update(self, tokens: Tokens) -> Act:
-        tokens.next()
-        names = self._table_name(tokens)
-        columns = {column.name.lower(): column for column in self._columns(names)}
-        tokens.expect("set")
-        values: dict[str, Any] = {}
-        while True:
-            column = self._column(columns, tokens.name())
-            tokens.expect("=")
-            values[column.name] = array_of(column, [tokens.value()])[0].as_py()
-            if not tokens.accept(","):
-                break
-        where = self._where(names, tokens)
-        return lambda: self._change(lambda transaction: transaction.update(*names, values, where))
-
-    def _column(self, columns: dict[str, TableColumn], name: str) -> TableColumn:
-        if name.lower() not in columns:
-            raise StatementError(20301, f"invalid input: column {name} does not exist")
-        return columns[name.lower()]
-
-    def _where(self, names: tuple[str, str], tokens: Tokens) -> Any:
-        found = conditions(tokens) if tokens.accept("where") else ()
-        return self._expression(self._columns(names), found)
-
-    def _expression(self, columns: tuple[TableColumn, ...], found: tuple[Condition, ...]) -> Any:
-        """The conditions over Arrow columns; None without any."""
-        by_name = {column.name.lower(): column for column in columns}
-        whole: Any = None
-        for condition in found:
-            column = self._column(by_name, condition.column)
-            part = _test(condition, column)
-            whole = part if whole is None else whole & part
-        return whole
-
-    # ---- reading
-
-    def reads(self, database: str, statement: Select) -> bool:
-        return (statement.database or database.lower()) != "mo_catalog"
-
-    def select(self, database: str, statement: Select) -> ResultSet:
-        """Rows of a user table: as the transaction sees them, or at a time."""
-        self.database = database
-        try:
-            return self._select(database, statement)
-        except pa.ArrowException as error:  # such as an order of vectors
-            raise StatementError(20301, f"invalid input: {error}") from error
-
-    def _select(self, database: str, statement: Select) -> ResultSet:
-        if not statement.database and not database:
+    def _target(self, database: str, table: str) -> Target:
+        database = (database or self.database).lower()
+        if not database:
             raise StatementError(1046, "No database selected", "3D000")
-        names = (statement.database or database.lower(), statement.table)
-        if statement.mo_ts is not None or statement.snapshot is not None:
-            at = Timestamp(statement.mo_ts or 0)
-            if statement.snapshot is not None:
-                taken = self._storage.snapshots.get((self._account, statement.snapshot.lower()))
-                if taken is None:
-                    raise StatementError(
-                        20101, f"internal error: find 0 snapshot records by name({statement.snapshot}), expect only 1"
-                    )
-                at = self._storage.clock.time(taken.tick)
-            rows = self._storage.rows_at(*names, at, account=self._account)
-            tables = self._storage.tables_at(at, account=self._account)
-            columns = next(d.user_columns for _, d in tables if (d.database, d.name) == names)
-            where = self._expression(columns, statement.conditions)
-            rows = rows if where is None else rows.filter(where)
+        entry = self.storage.find(database, table.lower(), account=self._account)
+        if entry is not None and entry.kind in (VIEW, SEQUENCE):
+            raise StatementError(20105, f"not supported: rows of a view or a sequence are not changed ({table})")
+        return Target(database, table.lower(), self.storage.table(database, table.lower(), account=self._account))
+
+    def _change_rows(self, text: str) -> Changed:
+        from sqlglot import exp
+
+        tree = parse(text)
+        if isinstance(tree, exp.Update):
+            return self.changes.update(tree)
+        if isinstance(tree, exp.Delete):
+            return self.changes.delete(tree)
+        raise unsupported(text)
+
+    def _load(self, text: str) -> Answer:
+        tokens = Tokens(text)
+        for word in ("load", "data", "local", "infile"):
+            if not tokens.accept(word):
+                raise unsupported(text) if word == "local" else tokens.unknown()
+        name = tokens.text()
+        given: dict[str, Any] = {"ignore": tokens.accept("ignore")}
+        if tokens.accept("replace"):
+            raise unsupported(text)
+        tokens.expect("into")
+        tokens.expect("table")
+        names = table_name(tokens, self.database)
+        if tokens.accept("character", "set"):
+            tokens.next()
+        if tokens.accept("fields") or tokens.accept("columns"):
+            while True:
+                if tokens.accept("terminated", "by"):
+                    given["field_end"] = tokens.text()
+                elif tokens.accept("optionally", "enclosed", "by") or tokens.accept("enclosed", "by"):
+                    given["quote"] = tokens.text()
+                elif tokens.accept("escaped", "by"):
+                    tokens.text()
+                else:
+                    break
+        if tokens.accept("lines"):
+            tokens.expect("terminated")
+            tokens.expect("by")
+            given["line_end"] = tokens.text()
+        if tokens.accept("ignore"):
+            given["skip"] = tokens.number()
+            if not tokens.accept("lines"):
+                tokens.expect("rows")
+        columns = names_in_brackets(tokens) if tokens.accept("(") else None
+        tokens.accept(";")
+        if not tokens.at_end():
+            raise unsupported(text)
+        target = self._target(*names)
+        options = LoadOptions(**given)
+        return LocalFile(name, lambda content: self._done(self.changes.load(target, columns, options, content)))
+
+    # ---- queries
+
+    def _query(self, first: str, text: str) -> Answer:
+        if first in ("prepare", "execute", "deallocate"):
+            return self._prepared_statement(first, text)
+        if first == "kill":
+            raise StatementError(1094, f"Unknown thread id: {text.split()[-1].rstrip(';')}")
+        if first == "explain":
+            return self._explain(text)
+        from sqlglot import exp
+
+        tree = parse(text)
+        if not isinstance(tree, exp.Query | exp.Values) or not text.lstrip("( \t\r\n"):
+            if isinstance(tree, exp.Column | exp.Alias | exp.Identifier | exp.Anonymous):
+                raise Tokens(text).unknown()
+            raise unsupported(text)
+        if tree.args.get("into"):
+            raise unsupported(text)
+        if isinstance(tree, exp.Select) and not tree.expressions:
+            raise Tokens(text).unknown()
+        limits = (tree.args.get("limit"), tree.args.get("offset"))
+        if any(limit is not None and isinstance(limit.expression, exp.Neg) for limit in limits):
+            raise Tokens(text).unknown()
+        result = self.reader.read(tree, text)
+        self._found_rows = result.rows.num_rows
+        return result_set(result)
+
+    def _explain(self, text: str) -> ResultSet:
+        words = list(tokens_of(text))
+        place = next(
+            (n for n, t in enumerate(words) if n and not t.is_word("ANALYZE", "VERBOSE", "FORMAT", "EXTENDED")), 0
+        )
+        from sqlglot import exp
+
+        tree = parse(text[words[place].start :]) if place else None
+        if not isinstance(tree, exp.Query):
+            lines = [f"{type(tree).__name__ if tree is not None else 'nothing'}: has no plan here"]
         else:
-            columns = self._columns(names)
-            if self._transaction is None and not self._autocommit:
-                self._transaction = self._storage.begin(self._account)
-            transaction = self._transaction or self._storage.begin(self._account)
-            rows = transaction.rows(*names, self._expression(columns, statement.conditions))
-        by_name = {column.name.lower(): column for column in columns}
-        if statement.order:
-            shown_as = {shown.lower(): name for name, shown in statement.columns}
-            order = [(shown_as.get(name, name), down) for name, down in statement.order]
-            order = [(self._column(by_name, name).name, "descending" if down else "ascending") for name, down in order]
-            rows = rows.sort_by(order)
-        rows = rows.slice(statement.offset, statement.limit)
-        if statement.count:
-            return ResultSet((ResultColumn(statement.columns[0][1], BIGINT, BINARY),), ((rows.num_rows,),))
-        wanted = [(self._column(by_name, name), shown) for name, shown in statement.columns] or [
-            (c, c.name) for c in columns
-        ]
-        described = tuple(ResultColumn(shown, mysql_type(column), charset(column)) for column, shown in wanted)
-        texts = [
-            cells(column, pa.concat_arrays(rows.column(column.name).chunks or [pa.nulls(0)])) for column, _ in wanted
-        ]
-        return ResultSet(described, list(zip(*texts, strict=True)))
+            lines = self.reader.explain(tree)
+        return ResultSet((ResultColumn("QUERY PLAN", VAR_STRING, UTF8),), [(line,) for line in lines])
 
-    def _table_name(self, tokens: Tokens) -> tuple[str, str]:
-        return sql_ddl.table_name(tokens, self.database)
+    def _prepared_statement(self, first: str, text: str) -> Answer:
+        tokens = Tokens(text.replace("?", "")) if first != "prepare" else Tokens(text)
+        tokens.next()
+        if first == "deallocate":
+            tokens.expect("prepare")
+        name = tokens.name().lower()
+        if first == "prepare":
+            tokens.expect("from")
+            self._prepared[name] = tokens.text()
+            return self._done()
+        if name not in self._prepared:
+            raise StatementError(1243, f"Unknown prepared statement handler ({name})", "HY000")
+        if first == "deallocate":
+            del self._prepared[name]
+            return self._done()
+        given: list[str] = []
+        if tokens.accept("using"):
+            while not tokens.at_end() and not tokens.at(";"):
+                given.append(tokens.next())
+                tokens.accept(",")
+        prepared = self._prepared[name]
+        places = [token for token in tokens_of(prepared) if token.kind == "sign" and token.value == "?"]
+        if len(places) != len(given):
+            raise StatementError(1210, "Incorrect arguments to EXECUTE")
+        for token, variable in reversed(list(zip(places, given, strict=True))):
+            value = self._variables.get(variable.removeprefix("@").lower())
+            shown = "NULL" if value is None else value.sql(dialect="mysql")
+            prepared = prepared[: token.start] + shown + prepared[token.end :]
+        return self._run(prepared)
 
-    def _columns(self, names: tuple[str, str]) -> tuple[TableColumn, ...]:
-        return self._storage.table(*names, account=self._account).definition.user_columns
+    def _set(self, text: str) -> Answer:
+        """Variables: @name, @@name."""
+        from sqlglot import exp
+
+        tree = parse(text)
+        for item in tree.find_all(exp.SetItem):
+            node = item.this
+            if not isinstance(node, exp.EQ | exp.PropertyEQ):
+                continue
+            left, right = node.this, node.expression
+            if isinstance(left, exp.Parameter):
+                (array,) = self.reader.values([right])
+                (value,) = plain_cells(array)
+                number = (
+                    pa.types.is_integer(array.type)
+                    or pa.types.is_floating(array.type)
+                    or pa.types.is_decimal(array.type)
+                )
+                literal = exp.Literal.number(value) if number and value is not None else exp.Literal.string(value or "")
+                self._variables[left.name.lower()] = exp.Null() if value is None else literal
+            else:
+                self._settings[left.name.lower()] = right.name
+        return self._done()
+
+    def _find(self, database: str, table: str, how: str, which: str) -> Relation:
+        storage = self.storage
+        if database in SYSTEM_DATABASES:
+            rows = system_table(storage, self._account, database, table)
+            if rows is None:
+                raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+            return Relation(tuple(rows.column_names), (None,) * rows.num_columns, rows)
+        if how:
+            return self._find_at(database, table, how, which)
+        entry = storage.find(database, table, account=self._account)
+        if entry is None:
+            raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+        columns = entry.definition.user_columns
+        names = tuple(column.name for column in columns)
+        if entry.kind == VIEW:
+            return Relation(names, columns, query=parse(entry.definition.query))
+        if entry.kind == SEQUENCE:
+            rows = storage.rows_at(database, table, storage.now, account=self._account)
+            return Relation(names, columns, rows)
+        rows, numbers, seen = self._reading().scan(database, table)
+        return Relation(names, columns, rows, numbers, seen)
+
+    def _find_at(self, database: str, table: str, how: str, which: str) -> Relation:
+        storage = self.storage
+        if how == "snapshot":
+            taken = storage.snapshots.get((self._account, which.lower()))
+            if taken is None:
+                raise StatementError(20101, f"internal error: find 0 snapshot records by name({which}), expect only 1")
+            at = storage.clock.time(taken.tick)
+        elif which.isdecimal():
+            at = Timestamp(int(which[:30]))
+        else:
+            raise StatementError(20105, "not supported: a table is read at {snapshot = '…'} or {mo_ts = …}")
+        rows = storage.rows_at(database, table, at, account=self._account)
+        tables = storage.tables_at(at, account=self._account)
+        columns: tuple[Column, ...] = next(
+            d.user_columns for _, d in tables if (d.database, d.name) == (database, table)
+        )
+        return Relation(tuple(rows.column_names), columns, rows)
+
+    def _replaced(self, node: "exp.Expr") -> "exp.Expr | None":
+        """Variables and functions that only the session knows, as literals."""
+        from sqlglot import exp
+
+        if isinstance(node, exp.Parameter):
+            return self._variables.get(node.name.lower(), exp.Null()).copy()
+        if isinstance(node, exp.SessionParameter):
+            name = node.name.lower()
+            known = {**VARIABLES, **self._settings, "autocommit": int(self._autocommit)}
+            if name not in known:
+                raise StatementError(20101, f"internal error: the system variable does not exist: {name}")
+            return _literal(known[name])
+        if not isinstance(node, exp.Func):
+            return None
+        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+        if name in _TIMES:
+            return _time(name)
+        known_functions: dict[str, Callable[[], Any]] = {
+            "version": lambda: SERVER_VERSION,
+            "database": lambda: self.database or None,
+            "schema": lambda: self.database or None,
+            "current_schema": lambda: self.database or None,
+            "user": lambda: f"{self.login.user}@127.0.0.1",
+            "session_user": lambda: f"{self.login.user}@127.0.0.1",
+            "system_user": lambda: f"{self.login.user}@127.0.0.1",
+            "current_user": lambda: f"{self.login.user}@127.0.0.1",
+            "current_role": lambda: self.login.role,
+            "current_role_name": lambda: self.login.role,
+            "current_user_name": lambda: self.login.user,
+            "current_account_name": lambda: self.login.account,
+            "connection_id": lambda: self.number,
+            "last_insert_id": lambda: self._last.insert_id,
+            "row_count": lambda: self._last.rows,
+            "found_rows": lambda: self._found_rows,
+        }
+        if name in known_functions:
+            return _literal(known_functions[name]())
+        if name in ("nextval", "currval", "setval", "lastval"):
+            return _literal(self._sequence_value(name, [one.name for one in node.expressions]))
+        if name == "unix_timestamp" and not node.this and not node.expressions:
+            return exp.Anonymous(this="unix_timestamp", expressions=[_time("now")])
+        if name == "field" and len(node.expressions) > 1:
+            first, *rest = node.expressions
+            return exp.Anonymous(this="field2", expressions=[first, exp.Array(expressions=rest)])
+        return None
+
+    def _sequence_value(self, function: str, arguments: list[str]) -> int:
+        if function == "lastval":
+            return self._sequence
+        database, _, name = arguments[0].lower().rpartition(".")
+        entry = self.storage.find(database or self.database, name, account=self._account)
+        if entry is None or entry.kind != SEQUENCE:
+            raise StatementError(1146, f"no such sequence {arguments[0]}", "42S02")
+        with self.storage.lock:
+            if function == "setval":
+                entry.next_auto = int(arguments[1]) + entry.increment
+            elif function == "nextval":
+                entry.next_auto += entry.increment
+            self._sequence = entry.next_auto - entry.increment
+        return self._sequence
+
+
+_TIMES = {
+    "now": "datetime", "current_timestamp": "datetime", "localtime": "datetime", "localtimestamp": "datetime",
+    "sysdate": "datetime", "utc_timestamp": "datetime", "current_datetime": "datetime", "curdate": "date",
+    "current_date": "date", "utc_date": "date", "curtime": "time", "current_time": "time", "utc_time": "time",
+}  # fmt: skip
+
+
+def _time(name: str) -> "exp.Expr":
+    from datetime import UTC, datetime
+
+    from sqlglot import exp
+
+    kind = _TIMES[name]
+    now = datetime.now(UTC)
+    text = now.strftime({"datetime": "%Y-%m-%d %H:%M:%S", "date": "%Y-%m-%d", "time": "%H:%M:%S"}[kind])
+    meant = {"datetime": "timestamp", "date": "date", "time": "interval"}[kind]
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(meant))
+
+
+def _literal(value: Any) -> "exp.Expr":
+    from sqlglot import exp
+
+    if value is None:
+        return exp.Null()
+    return exp.Literal.number(value) if isinstance(value, int) else exp.Literal.string(str(value))
 
 
 def _first_words(text: str) -> tuple[str, str, str]:
@@ -295,23 +513,3 @@ def _first_words(text: str) -> tuple[str, str, str]:
     words = takewhile(lambda token: token.kind == "word", islice(tokens_of(text), 3))
     first, second, third, *_ = (*(word.value.lower() for word in words), "", "", "")
     return first, second, third
-
-
-def _test(condition: Condition, column: TableColumn) -> Any:
-    """One condition over Arrow columns."""
-    field = pc.field(column.name)
-    if condition.test in ("is null", "is not null"):
-        return field.is_null() if condition.test == "is null" else field.is_valid()
-    if condition.test in ("in", "not in"):
-        part = field.isin(array_of(column, [value for value in condition.values if value is not None]))
-        if condition.test == "in":
-            return part
-        return ~part & field.is_valid() & pc.scalar(None not in condition.values)  # NOT IN with a null is never true
-    if condition.test in ("like", "not like") and pa.types.is_string(types.arrow_type(column)):
-        part = pc.match_like(field, str(condition.values[0]))
-        return part if condition.test == "like" else ~part
-    if condition.test in _TESTS and not types.is_set(column):
-        return _TESTS[condition.test](field, array_of(column, list(condition.values))[0])
-    raise StatementError(
-        1064, f"SQL syntax: the emulator does not know {condition.test} for column {column.name}", "42000"
-    )
