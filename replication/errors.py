@@ -36,6 +36,22 @@ class SubscriptionBusy(Transient):
     default_remedy = "Wait until the other run has ended. If its process is dead, its lease expires by itself."
 
 
+class ServiceRunning(Terminal):
+    """Another `ccpr serve` runs on this state folder."""
+
+    code = "SERVICE_RUNNING"
+    about = "state folder"
+    default_remedy = "One is enough: it runs all subscriptions. End the other one first, or set another CCPR_HOME."
+
+
+class ServiceNotServed(Terminal):
+    """The pages of the service (/healthz, /metrics, /status) cannot be served at that address."""
+
+    code = "SERVICE_NOT_SERVED"
+    about = "address"
+    default_remedy = "Choose another --port (0 takes a free one), or another --listen address of this machine."
+
+
 class SubscriptionPaused(Terminal):
     """The subscription is paused and does not run until it is resumed."""
 
@@ -224,6 +240,17 @@ class MirrorDisagrees(Terminal):
     about = "mirror"
 
 
+class SnapshotsHidden(Terminal):
+    """The snapshots of a lost history are in the list of the publisher's account, which only a login of that account
+    can read."""
+
+    code = "SNAPSHOTS_HIDDEN"
+    default_remedy = (
+        "As that account: SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE 'xr%'; the names that `ccpr "
+        "snapshots NAME` does not list, and that have the same twelve characters after `xr_`, are lost: DROP SNAPSHOT."
+    )
+
+
 class MirrorMissing(MirrorDisagrees):
     """The subscription has points, but where its mirror should be there is none: its disk is not mounted, it was
     moved, or it is on another machine."""
@@ -404,6 +431,64 @@ class TargetInUse(Terminal):
     default_remedy = (
         "First make them ordinary tables with `ccpr release NAME --target TARGET`. "
         "With --force the target is removed, and the tables stay as they are."
+    )
+
+
+class RelayPinned(Terminal):
+    """A snapshot of this name exists at the relay already."""
+
+    code = "RELAY_PINNED"
+    about = "snapshot"
+    default_remedy = "Use another name, or drop it: `ccpr relay pins NAME --drop SNAPSHOT`."
+
+
+class RelayPins(Terminal):
+    """The relay keeps no more snapshots of this subscription: each keeps a point and its files."""
+
+    code = "RELAY_PINS"
+    about = "snapshot"
+    default_remedy = "See `ccpr relay pins NAME`, and drop those of downstreams that are gone with `--drop SNAPSHOT`."
+
+
+class RelayUserExists(Terminal):
+    """The relay already has a user of this name. Letter case does not count."""
+
+    code = "RELAY_USER_EXISTS"
+    about = "user of the relay"
+    default_remedy = "Choose another name, or drop it first: `ccpr relay user drop NAME`."
+
+
+class RelayUserMissing(Terminal):
+    """The relay has no user of this name."""
+
+    code = "RELAY_USER_MISSING"
+    about = "user of the relay"
+    default_remedy = "See `ccpr relay user list`; add one with `ccpr relay user add NAME`."
+
+
+class FollowerMissing(Terminal):
+    """The subscription has no follower of this name."""
+
+    code = "FOLLOWER_MISSING"
+    about = "follower"
+    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follow`."
+
+
+class FollowerExists(Terminal):
+    """The subscription has a follower of this name, which is another cluster or another database."""
+
+    code = "FOLLOWER_EXISTS"
+    about = "follower"
+    default_remedy = "Choose another name with --downstream; see `ccpr status NAME`."
+
+
+class FollowerInUse(Terminal):
+    """Other clusters follow the subscription. Nothing would serve them any more."""
+
+    code = "FOLLOWER_IN_USE"
+    about = "follower"
+    default_remedy = (
+        "First end it: `ccpr unfollow NAME --downstream FOLLOWER`. With --force it is forgotten, and stays as it is."
     )
 
 

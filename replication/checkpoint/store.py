@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +25,7 @@ from replication.state.tables import checkpoints
 BATCH = 100  # table points in one statement (C3)
 _GLOBAL = 0  # no table of MatrixOne has this id
 
+_STORED = sa.select(checkpoints).where(checkpoints.c.id == sa.bindparam("of"))
 _KEPT = ("id", "table_id", "is_global", "create_time")
 _UPDATED = [column.name for column in checkpoints.columns if column.name not in _KEPT]
 
@@ -139,7 +141,7 @@ class CheckpointStore:
     def load(self) -> StoredCheckpoints:
         """Raises StateUnavailable, StateUnreadable."""
         with self._begin() as connection:
-            rows = fetch(connection, sa.select(checkpoints).where(checkpoints.c.id == self.id))
+            rows = fetch(connection, _STORED, of=self.id)
         all_tables, tables, unfinished = None, {}, set()
         for row in rows:
             location = Location(row.lsn, row.snapshot_ts)
@@ -226,13 +228,18 @@ class CheckpointStore:
         }
 
     def _upsert(self) -> sa.Executable:
-        """An INSERT that updates a row that exists, but for `create_time`."""
-        if self._bind.dialect.name == "sqlite":
-            insert = sqlite.insert(checkpoints)
-            updated = {name: insert.excluded[name] for name in _UPDATED}
-            return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=updated)
-        insert = mysql.insert(checkpoints)
-        return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _UPDATED})
+        return _upsert(self._bind.dialect.name)
+
+
+@cache
+def _upsert(dialect: str) -> sa.Executable:
+    """An INSERT that updates a row that exists, but for `create_time`."""
+    if dialect == "sqlite":
+        insert = sqlite.insert(checkpoints)
+        updated = {name: insert.excluded[name] for name in _UPDATED}
+        return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=updated)
+    insert = mysql.insert(checkpoints)
+    return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _UPDATED})
 
 
 def json_text(info: Mapping[str, Any]) -> str:

@@ -119,6 +119,16 @@ def _without_last(mirror: Mirror, key: RowKey, pieces: list[_Rows], codes: np.nd
     return Duplicates(merged, int(np.count_nonzero(is_last)), example)
 
 
+def _shown(value: pa.Scalar) -> str:
+    """For people; Python has no dates beyond the year 9999."""
+    kind = value.type
+    return (
+        str(value.cast(pa.string()))
+        if pa.types.is_temporal(kind) and not pa.types.is_duration(kind)
+        else repr(value.as_py())
+    )
+
+
 def _example(mirror: Mirror, key: RowKey, pieces: list[_Rows], starts: np.ndarray, rows: np.ndarray) -> str:
     """Two rows of one key as text."""
     places, values = [], ""
@@ -129,6 +139,6 @@ def _example(mirror: Mirror, key: RowKey, pieces: list[_Rows], starts: np.ndarra
         places.append(f"row {line} of block {block} of object {listed.stats.name}")
         file = open_listed(listed, mirror.open_object)
         values = ", ".join(
-            f"{column.name} = {file.column(block, column, np.array([line]))[0].as_py()!r}" for column in key.columns
+            f"{column.name} = {_shown(file.column(block, column, np.array([line]))[0])}" for column in key.columns
         )
     return f"{values:.{_SHOWN}}: {' and '.join(places)}"

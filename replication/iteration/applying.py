@@ -21,10 +21,8 @@ from replication.mirror.mirror import Mirror, files_of
 from replication.mirror.object_rows import (
     CHECKSUM,
     LISTED_SCHEMA,
-    ObjectDiff,
     as_listed,
     as_manifest,
-    rows_of,
     without_objects,
 )
 from replication.mirror.points import TableRef
@@ -47,19 +45,24 @@ def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Ti
         return False
     with files_of(point.ref.qualified_name):
         appendable = (listed.stats for listed in mirror.manifest(point.ref).listed_objects() if listed.stats.appendable)
-        return any(_may_have_commits(mirror, stats, last, now) for stats in appendable)
+        return any(may_have_commits(mirror, stats, last, now) for stats in appendable)
 
 
-def live_objects(mirror: Mirror, before: TablePoint | None, table_id: int, diff: ObjectDiff) -> pa.Table:
-    """Step 4: the objects that make one table at the snapshot, with their checksums (LISTED_SCHEMA and CHECKSUM, as
-    the added ones). `before` is None for a table whose added objects are all that it has. Raises MirrorDamaged.
+def live_objects(mirror: Mirror, before: TablePoint | None, added: pa.Table, removed: pa.Table) -> pa.Table:
+    """Step 4: the objects that make one table at the snapshot, with their checksums (LISTED_SCHEMA and CHECKSUM).
+
+    Parameters
+    ----------
+    before : None for a table whose added objects are all that it has.
+    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUM).
+
+    Raises MirrorDamaged.
     """
-    added = rows_of(diff.added, [table_id])
     if before is None or before.ref is None:
         return added
     manifest = mirror.manifest(before.ref).objects
-    kept = as_listed(table_id, manifest).append_column(CHECKSUM, manifest.column(CHECKSUM.name))
-    return pa.concat_tables([without_objects(kept, rows_of(diff.removed, [table_id])), added])
+    kept = as_listed(before.table.id, manifest).append_column(CHECKSUM, manifest.column(CHECKSUM.name))
+    return pa.concat_tables([without_objects(kept, removed), added])
 
 
 def with_found(
@@ -67,6 +70,7 @@ def with_found(
     table: Table,
     before: TablePoint | None,
     added: pa.Table,
+    removed: pa.Table,
     objects: pa.Table,
     found: Mapping[str, str | None],
 ) -> Table:
@@ -78,19 +82,25 @@ def with_found(
 
     Parameters
     ----------
-    added, objects : the objects that came since `before`, and all (LISTED_SCHEMA). All of them count where `before` was
-        not measured by this release.
+    added, removed, objects : the objects that came and went since `before`, and all (LISTED_SCHEMA). All of them count
+        where `before` was not measured by this release.
     found : JSON of `Findings` by object name, where the copying looked. Other objects are opened.
     """
     known = {} if before is None else {column.seqnum: column for column in before.table.columns}
     had_unread = any(column.unread for column in known.values())
-    if before is not None and not is_measured(before.table):
+    whole = before is None or before.ref is None or not is_measured(before.table)
+    if before is not None and whole:
         known = {seqnum: replace(column, unread=None) for seqnum, column in known.items()}
         added = objects
-    rows = added.filter(pc.invert(added.column("is_tombstone"))).column("stats").to_pylist()
     with files_of(table.qualified_name):
-        files = (_found_in(mirror, ObjectStats.parse(cell), found, inflate=had_unread) for cell in rows)
-        return with_findings(table, known, files)
+        files = (_found_in(mirror, stats, found, inflate=had_unread) for stats in _data_objects(added))
+        gone = (_found_in(mirror, stats, {}, inflate=False) for stats in _data_objects(removed))
+        return with_findings(table, known, files, removed=gone, whole=whole)
+
+
+def _data_objects(rows: pa.Table) -> list[ObjectStats]:
+    cells = rows.filter(pc.invert(rows.column("is_tombstone"))).column("stats").to_pylist()
+    return [ObjectStats.parse(cell) for cell in cells]
 
 
 def _found_in(mirror: Mirror, stats: ObjectStats, found: Mapping[str, str | None], *, inflate: bool) -> Findings:
@@ -112,7 +122,7 @@ def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.
     return TablePoint(table, ref, lsn, _total(objects, "appendable"))
 
 
-def _may_have_commits(mirror: Mirror, stats: ObjectStats, last: Timestamp, now: Timestamp) -> bool:
+def may_have_commits(mirror: Mirror, stats: ObjectStats, last: Timestamp, now: Timestamp) -> bool:
     """What cannot be read may have them: to a release that can, a point that was left out would lack rows."""
     try:
         return _commits_between(mirror.open_object(stats.name), last, now)

@@ -121,15 +121,16 @@ class PointBuilder:
     def _write_table(
         self, table_id: int, before: TablePoint | None, diff: ObjectDiff, found: Mapping[str, str | None]
     ) -> TablePoint:
-        objects = live_objects(self.mirror, before, table_id, diff)
         table = self.catalog.tables[table_id]
+        added, removed = (rows_of(rows, [table_id]) for rows in (diff.added, diff.removed))
+        objects = live_objects(self.mirror, before, added, removed)
         if self.subscription.copies(table):
-            table = with_found(self.mirror, table, before, rows_of(diff.added, [table_id]), objects, found)
+            table = with_found(self.mirror, table, before, added, removed, objects, found)
         return write_table(self.mirror, self.lsn, self.fence, table, objects)
 
     def _to_write(self, listed: Listed) -> set[int]:
-        """Tables that differ from what the last point shows, tables that it does not show, and those whose files
-        this release has not looked at (`is_measured`); without those that failed."""
+        """Tables that differ from what the last point shows, tables that it does not show, those whose files this
+        release has not looked at (`is_measured`), and those with other hidden tables; without those that failed."""
         changed = {change.table.id for change in self.catalog.changes if change.kind is not ChangeKind.DROPPED}
         behind = self.last.behind.keys() & self.catalog.tables.keys()
         unmeasured = {
@@ -137,7 +138,13 @@ class PointBuilder:
             for table_id in self.last.tables.keys() & self.kept - self.last.behind.keys()
             if not is_measured(self.last.tables[table_id].table)
         }
-        return (listed.diff.table_ids | changed | listed.repaired | behind | unmeasured) - listed.failures.keys()
+        indexed = {
+            table_id
+            for table_id in self.last.tables.keys() & self.catalog.tables.keys() - self.last.behind.keys()
+            if self.last.tables[table_id].table.indexes != self.catalog.tables[table_id].indexes
+        }
+        found = listed.diff.table_ids | changed | listed.repaired | behind | unmeasured | indexed
+        return found - listed.failures.keys()
 
     def _gone(self, listed: Listed) -> set[int]:
         """Tables that are gone. One whose successor failed stays, so that its rows can still be read."""

@@ -8,7 +8,7 @@ by the next executor.
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -23,14 +23,15 @@ from replication.errors import CheckpointUnknown, StateUnavailable
 from replication.failure import Failure
 from replication.iteration.copying import CopyReport
 from replication.iteration.results import Listed
-from replication.maintenance.retention import GRACE_SECONDS, Retention, Swept, sweep
+from replication.maintenance.retention import Retention, Swept, sweep
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
+from replication.state.database import repeatable, together
 from replication.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from replication.state.lease import Lease
-from replication.state.ledger import Ledger
+from replication.state.ledger import GRACE_SECONDS, Ledger, due_time
 from replication.state.publishing import publish_pending, write_point
 from replication.state.quarantine import Quarantine
 from replication.state.settings import Settings
@@ -48,6 +49,9 @@ class Outcome:
     lag_seconds : age of the replica's state when the iteration ended, see `replication.iteration.lag`.
     clock_skew_seconds : our clock less the upstream's; None if not known.
     quarantined : names of the tables that failed while the others went on.
+    zero_dates : by table and column, see `matrixone.schema.zero_dates_of`.
+    newest_point, newest_point_ts : lsn of the newest point, made by this iteration or before, and its time by the
+        upstream's clock in nanoseconds; None if there is none.
     """
 
     lsn: int
@@ -62,6 +66,9 @@ class Outcome:
     lag_seconds: float
     clock_skew_seconds: float | None
     quarantined: tuple[str, ...] = ()
+    zero_dates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    newest_point: int | None = None
+    newest_point_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +124,31 @@ class PointCommitter:
         self.ledger = Ledger(log.engine, task_id)
         self.quarantine = Quarantine(log.engine, task_id)
         self._checkpoint = Checkpoint(log.engine, task_id, clock)
+        self._is_loaded = False  # and the checkpoint has not been flushed since
 
-    def last(self) -> Last:
-        newest = self.history.newest()
-        if newest is None:
-            return Last(None, {}, {})
-        return Last(newest, self.history.tables(newest.lsn), self.quarantine.behind(newest.lsn))
+    @repeatable
+    def last(self, known: Last | None = None) -> Last:
+        """The last point. `known` is an earlier answer after which nobody else has held the lease: then only the tables
+        that changed since are read."""
+        with together(self.history.engine):
+            self._checkpoint.load()
+            self._is_loaded = True
+            newest = self.history.newest()
+            if newest is None:
+                return Last(None, {}, {})
+            return Last(newest, self._tables(newest.lsn, known), self.quarantine.behind(newest.lsn))
+
+    def _tables(self, lsn: int, known: Last | None) -> dict[int, TablePoint]:
+        if known is None or known.point is None or known.point.lsn > lsn:
+            return self.history.tables(lsn)
+        if known.point.lsn == lsn:
+            return known.tables
+        tables = dict(known.tables)
+        for point in self.history.changed_after(known.point.lsn):
+            tables.pop(point.table.id, None)
+            if point.ref is not None:
+                tables[point.table.id] = point
+        return tables
 
     def commit(self, ref: SnapshotRef, context: Context, last: Last, result: IterationResult) -> None:
         """Points and outcome in one transaction. Raises LeaseLost, and nothing is committed, unless the claim is still
@@ -140,7 +166,7 @@ class PointCommitter:
             self.quarantine.write(connection, lsn, now, result.failed)
             # What was copied for a table that failed is kept for the next attempt, and deleted some time after the
             # last.
-            self.ledger.schedule_strays(connection, strays, ref.at.physical // 10**9 + GRACE_SECONDS)
+            self.ledger.schedule_strays(connection, strays, due_time(ref.at.physical))
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
@@ -174,7 +200,9 @@ class PointCommitter:
         the global point back (C2).
         """
         here = Location(self._lease.claim.lsn, ref.at.physical)
-        self._checkpoint.load()
+        if not self._is_loaded:
+            self._checkpoint.load()
+        self._is_loaded = False
         acknowledged, gone = [], []
         for point in result.points or ():
             if point.ref is None:

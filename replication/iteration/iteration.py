@@ -21,6 +21,7 @@ import structlog
 
 from matrixone.errors import CcprError, Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.errors import SnapshotGone
@@ -34,6 +35,7 @@ from replication.errors import (
     TableMissingInMirror,
     UpstreamClockBack,
 )
+from replication.iteration.appendable import FullList, LaterSnapshot
 from replication.iteration.building import PointBuilder
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.committing import IterationResult, Last, Outcome, PointCommitter
@@ -45,13 +47,14 @@ from replication.iteration.plan import Plan, make_plan
 from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.scope import diff_scope
 from replication.iteration.steps import Step
-from replication.maintenance.retention import GRACE_SECONDS, Swept
+from replication.maintenance.retention import Swept
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import ObjectDiff
 from replication.snapshot_ref import SnapshotRef
-from replication.state.context import Context
+from replication.state.context import MOST_UNREPLICATED, Context
 from replication.state.lease import Lease
+from replication.state.ledger import GRACE_SECONDS
 from replication.state.subscription import Subscription
 
 _OBSERVED = 3  # new objects that are looked at until one says what the upstream can do
@@ -66,6 +69,8 @@ class Iteration:
     connect : opens a session with the upstream; called when the first one is needed.
     clock : seconds since 1970.
     key_file : opens the sealed password where this process copies; None to find the file by CCPR_KEY_FILE.
+    session : gives a session that stays connected afterwards; None opens one for this iteration.
+    known : the last point as an earlier iteration of this process read it, if nobody else has held the lease since.
     """
 
     def __init__(
@@ -76,7 +81,10 @@ class Iteration:
         options: IterationOptions = DEFAULT_OPTIONS,
         clock: Callable[[], float] = time.time,
         key_file: Path | None = None,
+        session: Callable[[], Session] | None = None,
+        known: Last | None = None,
     ) -> None:
+        self._kept_session, self._known = session, known
         self._log, self._lease, self._connect, self._clock = lease.log, lease, connect, clock
         self._options, self._allow_resync, self._key_file = options, options.allow_resync, key_file
         self._step: Step | None = None
@@ -92,7 +100,17 @@ class Iteration:
         self._committer = PointCommitter(lease, mirror, clock)
         self._catalog: CatalogDiff | None = None
         self._listing: Listed | None = None  # of the open snapshot
+        self._is_kept = False  # in the mirror's work folder, that is
+        self._later: SnapshotRef | None = None  # likewise
         self._enter(Step.INIT)
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long before this iteration's snapshot the last one's was taken, by the upstream's clock; 0 if one of them
+        is missing."""
+        known = (self._context.open, self._context.current, self._context.previous)
+        times = [ref.physical for ref in known if ref is not None and ref.physical is not None]
+        return (times[0] - times[1]) / 1e9 if len(times) > 1 else 0.0
 
     # ---- 1
 
@@ -108,7 +126,7 @@ class Iteration:
         found = self._read_open_snapshot()
         if found is None:  # gone, or created again by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
-            self._catalog = self._listing = None
+            self._catalog = self._listing = self._later = None
             self._named_here = True
             self._log.remember(self._lease.claim, self._context)
             found = self._read_open_snapshot()
@@ -205,16 +223,21 @@ class Iteration:
 
     # ---- 2
 
-    def diff_objects(self) -> ObjectDiff:
+    def diff_objects(self, *, keep: bool = True) -> ObjectDiff:
         """Wait until the snapshot is flushed, read and check the object list, compare it with the manifests of the
         tables in it.
 
+        Parameters
+        ----------
+        keep : the result, for a run that takes this one up. Without it, it is kept when `apply_if_idle` has found that
+            there is something to do.
+
         Raises BaseSnapshotLost with what a full list would fetch, if it has to be one and that was not allowed.
         """
-        return self._allowed().diff
+        return self._allowed(keep=keep).diff
 
-    def _allowed(self) -> Listed:
-        listed = self._listed()
+    def _allowed(self, *, keep: bool = True) -> Listed:
+        listed = self._listed(keep=keep)
         if listed.base_lost and not (self._allow_resync or self._options.resync == Resync()):
             objects, size = _count(self._to_copy(listed))
             if size > self.subscription.settings.resync_limit:
@@ -228,17 +251,21 @@ class Iteration:
             )
         return listed
 
-    def _listed(self) -> Listed:
+    def _listed(self, *, keep: bool = True) -> Listed:
         self._lease.check()
         ref = self.resume()
         self._enter(Step.OBJECT_LIST)
-        if self._listing is None:
-            results = self._results(ref)
-            self._listing = results.listed()
-            if self._listing is None:
-                self._listing = self._list(ref)
-                results.keep_listed(self._listing)
-        return self._listing
+        results, listing = self._results(ref), self._listing
+        if listing is None:
+            listing = results.listed()
+            self._is_kept = listing is not None
+            if listing is None:
+                listing = self._list(ref)
+            self._listing = listing
+        if keep and not self._is_kept:
+            results.keep_listed(listing)
+            self._is_kept = True
+        return listing
 
     def _list(self, ref: SnapshotRef) -> Listed:
         catalog, publication = self.diff_catalog(), self.subscription.publication
@@ -257,6 +284,7 @@ class Iteration:
             publication,
             requests=snapshots.flush_requests(self._connect, stored) if on_demand else (),
             timeout_seconds=self._options.timeouts.flush,
+            sleep=self._options.sleep,
         )
         listing = Listing(
             self._session,
@@ -266,9 +294,36 @@ class Iteration:
             self._last.behind.keys(),
             self.mirror,
             self._committer.ledger,
+            LaterSnapshot(self._session, self.subscription, self._take_later),
+            FullList(self._context.list_rows),
             self._options.timeouts.stale_read,
         )
-        return listing.diff(ref, self._context.current, resync)
+        found = listing.diff(ref, self._context.current, resync)
+        self._context = replace(self._context, list_rows=listing.full_list.rows)  # remembered with the commit
+        return found
+
+    def _take_later(self) -> SnapshotRef:
+        """A second snapshot, later than the flush of the open one. It is dropped when the iteration ends.
+
+        A session's transaction may begin before what the session has seen of others, but never before its own last
+        commit. So a snapshot is created only to be committed after the flush, and the next one is later than that.
+        """
+        if self._later is None:
+            opened = self._session.opened
+            self._create_passing()
+            later = self._create_passing()
+            at = snapshots.snapshot_timestamp(self._session, later.name, self.subscription.publication)
+            if self._session.opened != opened:  # another connection may be to another node, which lags
+                raise SnapshotGone("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
+            self._later = replace(later, physical=at.physical)
+        return self._later
+
+    def _create_passing(self) -> SnapshotRef:
+        """Recorded, as to be dropped, before it is made."""
+        self._context, ref = self._context.with_passing(self.subscription.uid)
+        self._log.remember(self._lease.claim, self._context)
+        snapshots.create_snapshot(self._session, ref.name, self.subscription.publication, self.subscription.database)
+        return ref
 
     def plan(self) -> Plan:
         """What this iteration is about to do. Nothing is copied, and the iteration stays open."""
@@ -306,6 +361,8 @@ class Iteration:
         )
         wanted = listed.wanted
         wanted = wanted.filter(pc.is_in(wanted.column("table_id"), copied)).select(COPY_INPUT.names)
+        if wanted.num_rows == 0:  # grouping imports Arrow's datasets
+            return COPY_INPUT.empty_table()
         return (
             wanted.group_by("name", use_threads=False)
             .aggregate([("size", "first"), ("stats", "first")])
@@ -332,6 +389,10 @@ class Iteration:
             results.keep_copied(report)
         return report
 
+    def note_copier(self, text: str) -> None:
+        """Who copies and why, for those who watch."""
+        self._results(self.resume()).keep_copier(text)
+
     # ---- 4, 5, 7, 6
 
     def apply(self) -> Outcome:
@@ -351,10 +412,14 @@ class Iteration:
         stays open."""
         self._lease.check()
         ref = self.resume()
-        if not self._results(ref).is_listed():
+        if self._listing is None and not self._results(ref).is_listed():
             raise StepMissing("object_diffs has not run for this iteration", subject=self._subject)
-        result = self._builder(ref).idle_result(self._allowed(), CopyReport(COPY_OUTPUT.empty_table()))
-        return None if result is None else self._end(ref, result)
+        listed = self._allowed(keep=False)
+        result = self._builder(ref).idle_result(listed, CopyReport(COPY_OUTPUT.empty_table()))
+        if result is None:
+            self._listed()
+            return None
+        return self._end(ref, result)
 
     def _builder(self, ref: SnapshotRef) -> PointBuilder:
         fence = self._lease.claim.fence
@@ -365,7 +430,8 @@ class Iteration:
     def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
-        attempts, context = self._context.attempts, self._context.committed()
+        attempts, left_out = self._context.attempts, self.diff_catalog().unreplicated[:MOST_UNREPLICATED]
+        context = replace(self._context.committed(), unreplicated=left_out)
         self._committer.commit(ref, context, self._last, result)
         self._context = context
         self._running = False
@@ -379,6 +445,8 @@ class Iteration:
             point.ref for table_id, point in shown.items() if point.ref is not None and table_id not in result.behind
         ]
         lag = self._lag.since(self.subscription.task_id, ref)
+        last = self._last.point
+        newest = (self.lsn, ref.at) if result.points is not None else None if last is None else (last.lsn, last.at)
         return Outcome(
             lsn=self.lsn,
             point=result.points is not None,
@@ -392,6 +460,9 @@ class Iteration:
             lag_seconds=lag.seconds or 0.0,
             clock_skew_seconds=lag.skew_seconds,
             quarantined=tuple(sorted(table.qualified_name for table, _ in result.failed.values())),
+            zero_dates=zero_dates_of(point.table for point in shown.values() if point.ref is not None),
+            newest_point=None if newest is None else newest[0],
+            newest_point_ts=None if newest is None else newest[1].physical,
         )
 
     def sweep(self, grace_seconds: int = GRACE_SECONDS, *, strays: bool = False) -> Swept:
@@ -442,19 +513,24 @@ class Iteration:
         self._lease.confirm()
 
     def close(self) -> None:
-        """End the upstream session, if one was opened."""
-        if "_session" in self.__dict__:
+        """End the upstream session, if one was opened here."""
+        if "_session" in self.__dict__ and self._kept_session is None:
             self._session.close()
 
     # ----
 
     @cached_property
     def _session(self) -> Session:
-        return self._connect()
+        return self._connect() if self._kept_session is None else self._kept_session()
 
     @cached_property
     def _last(self) -> Last:
-        return self._committer.last()
+        return self._committer.last(self._known)
+
+    @property
+    def last_read(self) -> Last | None:
+        """The last point as this iteration has read it, before its own; None if it has not. For `known` of the next."""
+        return self.__dict__.get("_last")
 
     @property
     def _subject(self) -> str:

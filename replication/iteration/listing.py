@@ -15,6 +15,7 @@ from matrixone.upstream.retry import NO_RETRY, STALE_READ_RULES, Policy, with_re
 from matrixone.upstream.session import Session
 from replication.errors import BadObjectList, MirrorDamaged
 from replication.failure import Failure
+from replication.iteration.appendable import SHORT_LIST, FullList, LaterSnapshot
 from replication.iteration.applying import known_objects
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.object_list import (
@@ -49,6 +50,8 @@ class Listing:
     before : the tables as their last points have them, by id.
     behind : ids of tables that have not reached the last point: a difference to it says nothing of them
         (docs/architecture.md, "One commit").
+    later : what a list of the snapshot is compared with instead of a long full list.
+    full_list : is told how long the full list is.
     stale_read : see `replication.iteration.options.Timeouts`.
     """
 
@@ -59,6 +62,8 @@ class Listing:
     behind: Collection[int]
     mirror: Mirror
     ledger: Ledger
+    later: LaterSnapshot
+    full_list: FullList
     stale_read: Policy | None = STALE_READ_RULES
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
@@ -124,6 +129,7 @@ class Listing:
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
             limit, publication = list_limit(), self.subscription.publication
             batches = object_list(self.session, ref.name, publication, against=against, longest=limit.bytes)
+            batches = self.full_list.counted(batches) if against is None else batches
             return read_list(batches, names, subject, limit.rows, appendable=appendable)
 
         def read() -> pa.Table:
@@ -131,7 +137,10 @@ class Listing:
                 return read_against(None)
             # A difference omits an appendable object that was created before the base and written after it (decision
             # created-before-its-rows).
-            difference, appendable = read_against(base.name), read_against(None, appendable=True)
+            difference = read_against(base.name)
+            appendable = self.later.appendable(ref, tables, subject) if self._is_long(tables) else None
+            if appendable is None:
+                appendable = read_against(None, appendable=True)
             return pa.concat_tables([difference, without_objects(appendable, difference)])
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
@@ -155,6 +164,11 @@ class Listing:
             listed, found.known, complete=touched - found.failures.keys() if base is None else set()
         )
         return found
+
+    def _is_long(self, tables: set[int]) -> bool:
+        """Whether the full list is longer than one that costs nothing, by what is known of it without asking."""
+        known = (self.before[table_id].ref for table_id in tables & self.before.keys())
+        return max(self.full_list.rows, sum(ref.objects for ref in known if ref is not None)) > SHORT_LIST
 
     def _check_shared(self, found: "_Found", subject: str) -> None:
         """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns
+from matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns, without_unknown_flags
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream.errors import ObjectListTooLong
 from matrixone.upstream.limits import ListLimit
@@ -53,8 +53,9 @@ def read_list(
 
 
 def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
-    """One row an object and table; where a list has several, a delete wins. Conflicting stats or flags are an error;
-    so are create times, but for those of appendable objects, which may change (`_lasting_times`)."""
+    """One row an object and table; where a list has several, a delete wins. Conflicting stats are an error, but for
+    flags that are not known; so are create times, but for those of appendable objects, which may change
+    (`_lasting_times`)."""
     if not listed.num_rows:
         return listed
     keys = ["table_id", "name"]
@@ -63,6 +64,8 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
         return listed
     facts = ["stats", "is_tombstone", *_CREATE_TIME]
     lasting = _lasting_times(listed)
+    place = lasting.schema.get_field_index("stats")
+    lasting = lasting.set_column(place, "stats", without_unknown_flags(lasting.column("stats")))
     if lasting.group_by(keys + facts).aggregate([]).num_rows != unique:
         counts = (
             lasting.select(keys + facts)
@@ -87,6 +90,8 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
 def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
     """An object is never written over: what a list says of one that a manifest has must be what the manifest says, but
     for the create time of an appendable object (`_lasting_times`). Raises BadObjectList."""
+    if not (listed.num_rows and known.num_rows):  # a join imports Arrow's engine for queries
+        return
     facts = ["size", "rows", "is_tombstone", *_CREATE_TIME]
     keys = ["table_id", "name"]
     ours = _lasting_times(known).select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
@@ -174,6 +179,8 @@ def conflicting_objects(added: pa.Table, stored: Mapping[str, int]) -> list[str]
     several tables, or by a size (`stored`, by name) with which the mirror has it for others. An object is there once,
     and never written over.
     """
+    if not added.num_rows:
+        return []
     facts = ["size", "rows", "blocks", "appendable"]
     found = added.select(["name", *facts]).group_by(["name", *facts]).aggregate([])
     several = found.group_by("name").aggregate([([], "count_all")])

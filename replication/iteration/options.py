@@ -1,5 +1,7 @@
 """How an iteration is asked for: what it may do by itself, how long it waits, who follows it."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from matrixone.upstream.retry import DEFAULT_RETRY, STALE_READ_RULES, Policy
@@ -47,12 +49,14 @@ class IterationOptions:
     allow_resync : if the upstream has lost the last point's snapshot, go on with a full list, whatever it costs.
     resync : ask for a full list, whatever the difference would say.
     progress : what is called while the iteration works.
+    sleep : how it waits for the upstream's flush; may raise, to end the wait.
     """
 
     allow_resync: bool = False
     resync: Resync | None = None
     timeouts: Timeouts = Timeouts()
     progress: Progress = SILENT
+    sleep: Callable[[float], None] = time.sleep
 
 
 DEFAULT_OPTIONS = IterationOptions()

@@ -7,34 +7,45 @@ So a run that is given the id carries out exactly that, or nothing.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
 from replication.failure import Failure
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.results import Listed
+from replication.schema.ddl_diff import ddl_diff, same_definition
 from replication.schema.table_changes import ChangeKind, TableChange
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
 _ID_DIGITS = 12
 _SETTINGS = ("with_indexes", "consistency", "mirror")  # the others change how it is done, not what
-_ENDS = frozenset((ChangeKind.DROPPED, ChangeKind.REPLACED))
+_LEFT_SCOPE, _REWRITTEN, _TRUNCATED = "left_scope", "rewritten", "truncated"
+_ENDS = frozenset((ChangeKind.DROPPED.value, _LEFT_SCOPE, _TRUNCATED))
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """One table's objects: how many come and go, and bytes that come."""
+    """One table's objects: how many come and go, and bytes that come.
+
+    Attributes
+    ----------
+    kind : as in `matrixone.schema.Kind`.
+    copied : whether its objects are copied; those of index tables are only if the subscription says so.
+    """
 
     table_id: int
     table: str
     added: int
     removed: int
     bytes: int
+    kind: str = Kind.TABLE.value
+    copied: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +54,20 @@ class PlannedChange:
 
     Attributes
     ----------
-    kind : as in `ChangeKind`, and ``left_scope`` for a table that is there upstream and no longer the subscription's.
+    kind : created, dropped, renamed, altered (in place), rewritten (by an ALTER that copies), truncated, or left_scope
+        for a table that is there upstream and no longer the subscription's.
     before : the table's name at the last point where it was another.
     destructive : rows that the newest point shows are not shown by the next one. Older points keep them.
+    index : whether it is a hidden index table.
+    diff : of the definitions, unified; empty where they are the same, and for a table that came or went.
     """
 
     kind: str
     table: str
     before: str | None
     destructive: bool
+    diff: str = ""
+    index: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,7 @@ def make_plan(
     subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int
 ) -> Plan:
     names = {table.id: table.qualified_name for table in catalog.catalog.tables}
+    filled = set(_sums(listed.wanted.filter(pc.invert(listed.wanted.column("is_tombstone").fill_null(False)))))
     return Plan(
         id=_digest(subscription, ref, catalog, listed),
         subscription=subscription.name,
@@ -97,19 +114,23 @@ def make_plan(
         at=ref.at,
         objects=objects,
         bytes=size,
-        tables=tuple(_tables(listed, names)),
-        changes=tuple(_change(change, names) for change in catalog.changes),
+        tables=tuple(_tables(subscription, listed, names, catalog)),
+        changes=tuple(_change(change, names, filled) for change in catalog.changes),
         resync=listed.base_lost,
         failures={names[table_id]: failure for table_id, failure in listed.failures.items()},
         unreplicated=catalog.unreplicated,
     )
 
 
-def _tables(listed: Listed, names: dict[int, str]) -> Iterable[PlannedTable]:
+def _tables(
+    subscription: Subscription, listed: Listed, names: dict[int, str], catalog: CatalogDiff
+) -> Iterable[PlannedTable]:
     added, removed = _sums(listed.wanted), _sums(listed.diff.removed)
     for table_id in sorted(added.keys() | removed.keys(), key=lambda table_id: names[table_id]):
         count, size = added.get(table_id, (0, 0))
-        yield PlannedTable(table_id, names[table_id], count, removed.get(table_id, (0, 0))[0], size)
+        table = catalog.tables[table_id]
+        kind, copied = table.kind.value, subscription.copies(table)
+        yield PlannedTable(table_id, names[table_id], count, removed.get(table_id, (0, 0))[0], size, kind, copied)
 
 
 def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
@@ -117,14 +138,29 @@ def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
     return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
 
 
-def _change(change: TableChange, names: dict[int, str]) -> PlannedChange:
-    kind = "left_scope" if change.kind is ChangeKind.DROPPED and change.table.id in names else change.kind.value
+def _change(change: TableChange, names: dict[int, str], filled: Collection[int]) -> PlannedChange:
+    """`filled`: ids of tables of which rows come."""
+    kind = _kind(change, names, filled)
     before = (
         change.before.qualified_name
         if change.before and change.before.qualified_name != change.table.qualified_name
         else None
     )
-    return PlannedChange(kind, change.table.qualified_name, before, change.kind in _ENDS)
+    diff = ddl_diff(change.before, change.after) if change.before and change.after else ""
+    return PlannedChange(
+        kind, change.table.qualified_name, before, kind in _ENDS, diff, change.table.kind is Kind.INDEX
+    )
+
+
+def _kind(change: TableChange, names: dict[int, str], filled: Collection[int]) -> str:
+    """A table with a new id has been truncated, or rewritten by an ALTER. If its definition is the same, or no rows
+    come with the new one, rows may be lost, and it counts as truncated."""
+    if change.kind is ChangeKind.DROPPED and change.table.id in names:
+        return _LEFT_SCOPE
+    if change.kind is not ChangeKind.REPLACED or change.before is None or change.after is None:
+        return change.kind.value
+    kept = change.after.id in filled and not same_definition(change.before, change.after)
+    return _REWRITTEN if kept else _TRUNCATED
 
 
 def _digest(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed) -> str:

@@ -3,6 +3,7 @@ from there, in whatever process takes it up (docs/architecture.md, "The way of t
 
     about.json       which snapshot the results are of, how they were asked for, what of single tables went wrong
     added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
+    copier.txt       who copies in step 3 and why, for people
     copied.arrow     COPY_OUTPUT, all of step 3
 """
 
@@ -18,7 +19,7 @@ from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
 from replication.iteration.findings import Findings
 from replication.iteration.options import Resync
-from replication.iteration.steps import COPIED, LISTED
+from replication.iteration.steps import COPIED, COPIER, LISTED
 from replication.mirror.arrow_files import arrow_file
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
@@ -112,6 +113,7 @@ class StepResults:
         store.replace(self._path(_ABOUT), json.dumps(about, ensure_ascii=False).encode())
         store.replace(self._path("added.arrow"), arrow_file(listed.diff.added))
         store.replace(self._path("refetched.arrow"), arrow_file(listed.refetched))
+        store.sync(self._ref.work)  # what it stands for is there whenever it is; if it is lost, the step is done again
         store.replace(self._path(LISTED), arrow_file(listed.diff.removed))  # last: it says that the step is done
 
     def is_listed(self) -> bool:
@@ -138,6 +140,9 @@ class StepResults:
         except MirrorDamaged:  # or written by 0.1.0, which left out the last column: then objects are opened for it
             rows = self._mirror.files.read_arrow(name, COPY_OUTPUT.remove(len(COPY_OUTPUT) - 1))
             return rows.append_column(COPY_OUTPUT[-1], pa.nulls(rows.num_rows, pa.string()))
+
+    def keep_copier(self, text: str) -> None:
+        self._mirror.store.replace(self._path(COPIER), text.encode())
 
     def keep_copied(self, report: CopyReport) -> None:
         self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))

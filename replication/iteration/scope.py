@@ -2,11 +2,12 @@
 (docs/requirements.md N2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 
 from matrixone.schema import Kind, Table
-from matrixone.upstream.catalog import Catalog, index_tables, read_catalog
+from matrixone.upstream.catalog import Catalog, index_rows, index_tables, read_catalog
 from matrixone.upstream.errors import NotCovered, PartitionedTable
 from matrixone.upstream.publications import Offer, not_covered, read_offer
 from matrixone.upstream.session import Session
@@ -38,7 +39,7 @@ def diff_scope(
             subject=", ".join(f"{subscription.database}.{name}" for name in catalog.partitioned[:5]),
         )
     scope = _Scope(session, subscription, ref, catalog, before)
-    tables = scope.tables()
+    tables = scope.with_indexes(scope.tables())
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
     unreplicated = tuple(sorted((*catalog.unreplicated, *((name, UNPUBLISHED) for name in scope.unpublished))))
     return CatalogDiff(catalog, tables, changes, unreplicated, scope.failures)
@@ -92,6 +93,24 @@ class _Scope:
         )
         chosen += [table for table in self._catalog.tables if table.kind is Kind.INDEX and table.name in indexes]
         return {table.id: table for table in sorted(chosen, key=lambda table: table.id)}
+
+    def with_indexes(self, tables: dict[int, Table]) -> dict[int, Table]:
+        """With the indexes of each table, where index tables are copied. They are asked for again where the text of the
+        table has changed, or a hidden table of it is gone."""
+        if not self._subscription.settings.with_indexes:
+            return tables
+        there = {table.name for table in self._catalog.tables if table.kind is Kind.INDEX}
+        return {
+            number: replace(table, indexes=self._indexes(table, there)) if table.kind is Kind.TABLE else table
+            for number, table in tables.items()
+        }
+
+    def _indexes(self, table: Table, there: Collection[str]) -> tuple[tuple[str, str, str], ...]:
+        last = self._before.get(table.id)
+        known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
+        if known is not None and all(name in there for _, _, name in known if name):
+            return known
+        return index_rows(self._session, self._subscription.publication, table.id, self._ref.name)
 
     def _is_covered(self, table: Table, offer: Offer) -> bool:
         """Whether the table is in scope. One that an ALTER took out is an error: it has another name than at the last

@@ -7,6 +7,7 @@ from replication.mirror.store import Store
 from replication.snapshot_ref import SnapshotRef
 
 LISTED = "removed.arrow"  # the last file that step 2 leaves
+COPIER = "copier.txt"  # who copies, and why
 COPIED = "copied.arrow"  # that of step 3
 
 

@@ -25,7 +25,7 @@ from replication.checkpoint.store import (
     TableCheckpoint,
     json_text,
 )
-from replication.errors import MirrorForeign, MirrorMissing
+from replication.errors import MirrorMissing
 from replication.mirror.head import Head, Identity
 from replication.mirror.layout import LEDGER_SCHEMA, digest_in, object_path
 from replication.mirror.mirror import Mirror
@@ -37,7 +37,7 @@ from replication.state.context import Context
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.lease import Lease
 from replication.state.ledger import Ledger, LedgerEntry, Reference
-from replication.state.publishing import mirror_url, new_epoch, publish_pending
+from replication.state.publishing import check_owner, mirror_url, new_epoch, publish_pending
 from replication.state.quarantine import Quarantine
 from replication.state.states import IDLE
 
@@ -82,11 +82,8 @@ def adopt(lease: Lease, mirror: Mirror) -> Adopted:
     if head is None and identity is None:
         raise MirrorMissing("there is no mirror at this place", subject=mirror.store.url)
     head = head or Head(None, None, 0, 0)  # it is as it was before the first point
-    if identity is not None and identity.task_id != claim.task_id:
-        text = f"it belongs to subscription {identity.subscription!r} ({identity.task_id})"
-        raise MirrorForeign(
-            text, subject=mirror.store.url, remedy="Name the right place: `ccpr alter NAME --mirror URL`."
-        )
+    if identity is not None:
+        check_owner(identity, claim.task_id, mirror)
     found = _read(mirror, head)
     history = PointHistory(log.engine, claim.task_id)
     before, newest = history.newest(), found.points[-1] if found.points else None

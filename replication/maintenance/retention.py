@@ -8,7 +8,7 @@ nothing expires by it (decision expiry-by-upstream-clock).
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,13 +16,13 @@ from replication.maintenance.strays import find_strays
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
-from replication.state.database import batches, transaction
+from replication.state.database import batches, repeatable, together, transaction
 from replication.state.history import GlobalPoint, PointHistory
-from replication.state.ledger import Ledger
+from replication.state.ledger import GRACE_SECONDS, Ledger
+from replication.state.pins import needed_by_pins, pinned_before
 from replication.state.quarantine import Quarantine
 from replication.state.targets import needed_points
 
-GRACE_SECONDS = 3600
 _CONFIRMED_FILES = 50  # files deleted between two checks of the lease
 _SECOND = 10**9  # nanoseconds
 
@@ -33,7 +33,7 @@ class Retention:
 
     A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
     before the watermark; so the newest of the older ones stays, too. The newest point always stays, and all points
-    since the newest one that shows a table which is behind, or since one that a target needs.
+    since the newest one that shows a table which is behind, or since one that a target needs or a relay has pinned.
 
     Attributes
     ----------
@@ -106,30 +106,46 @@ def sweep(
         towards the time that readers of a dropped point have, not against it.
     strays : look for files of attempts that came to nothing, which lists the whole mirror.
     """
-    points, watermark = history.global_points(), history.head().watermark
+    points, watermark, behind, needed, (waiting, first, last) = _look(history, quarantine, ledger)
     now = watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
-    behind = quarantine.behind(points[-1].lsn).values() if points else ()
-    oldest = retention.oldest_kept(points, watermark, behind, needed_points(history.engine, history.task_id))
+    oldest = retention.oldest_kept(points, watermark, behind, needed)
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
+    if not (dropped or strays) and (not waiting or (now < first and last <= latest)):
+        return Swept(0, 0, waiting)
     if dropped and oldest is not None:
         confirm()
         with transaction(history.engine) as connection:
-            paths = history.drop_before(connection, oldest)
-            paths += [object_path(name) for name in ledger.end_references(connection, oldest)]
-            paths += [point.ledger for point in dropped if point.ledger]
-            paths += mirror.points_not_needed(oldest)
-            quarantine.drop_before(connection, oldest)
-            ledger.schedule_deletion(connection, paths, latest)
+            if pinned_before(connection, history.task_id, oldest):  # since they were read; the next sweep knows it
+                dropped = []
+            else:
+                paths = history.drop_before(connection, oldest)
+                paths += [object_path(name) for name in ledger.end_references(connection, oldest)]
+                paths += [point.ledger for point in dropped if point.ledger]
+                paths += mirror.points_not_needed(oldest)
+                quarantine.drop_before(connection, oldest)
+                ledger.schedule_deletion(connection, paths, latest)
     if strays and (found := list(find_strays(history, ledger, mirror))):
         confirm()
         with transaction(history.engine) as connection:
             ledger.schedule_deletion(connection, found, latest)
-    ledger.limit_due_times(latest)
-    due = ledger.due_garbage(now)
+    due, waiting = ledger.due_garbage(now, latest)
     for batch in batches(due, _CONFIRMED_FILES):
         confirm()
         for path in batch:
             mirror.store.delete(path)
             ledger.forget(path)
-    return Swept(len(dropped), len(due), ledger.waiting())
+    return Swept(len(dropped), len(due), waiting)
+
+
+@repeatable
+def _look(
+    history: PointHistory, quarantine: Quarantine, ledger: Ledger
+) -> tuple[list[GlobalPoint], int, Collection[LaggingTable], list[int], tuple[int, int, int]]:
+    """The points, oldest first, the watermark, the tables that the newest point does not show, the points that are
+    needed, `Ledger.waiting`."""
+    with together(history.engine):
+        points = history.global_points()
+        behind = quarantine.behind(points[-1].lsn).values() if points else ()
+        needed = needed_points(history.engine, history.task_id) + needed_by_pins(history.engine, history.task_id)
+        return points, history.watermark(), behind, needed, ledger.waiting()

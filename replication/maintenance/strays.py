@@ -18,8 +18,8 @@ def find_strays(history: PointHistory, ledger: Ledger, mirror: Mirror) -> Iterat
     named = {object_path(entry.name) for entry in ledger.stored_objects()}
     named |= {state.ref.manifest for state in history.states() if state.ref is not None}
     named |= {point.ledger for point in history.global_points()}
-    points = {file.path for file in history.files()}
-    oldest = min((file.lsn for file in history.files()), default=0)
+    files = history.files()
+    points, oldest = {file.path for file in files}, min((file.lsn for file in files), default=0)
     for folder in ("objects", "manifests", "ledger"):
         yield from (path for path in mirror.store.names(folder) if path not in named and path not in waiting)
     for path in mirror.store.names("points"):

@@ -21,7 +21,6 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.errors import MirrorDamaged, PointNotReached
 from replication.maintenance.decoded_objects import DecodedObjects
-from replication.maintenance.retention import GRACE_SECONDS
 from replication.maintenance.strays import find_strays
 from replication.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from replication.mirror.mirror import Mirror
@@ -31,7 +30,7 @@ from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.lease import Lease
-from replication.state.ledger import Ledger, LedgerEntry
+from replication.state.ledger import Ledger, LedgerEntry, due_time
 from replication.state.log import CcprLog
 from replication.state.publishing import check_agreement, publish_pending, rewrite_damaged, rewrite_points
 from replication.state.quarantine import Quarantine
@@ -220,7 +219,7 @@ class Verifier:
         found = list(find_strays(self._history, self._ledger, self._mirror))
         if found and self._connect is not None:
             with self._lease(self._name), transaction(self._log.engine) as connection:
-                self._ledger.schedule_deletion(connection, found, row.watermark // 10**9 + GRACE_SECONDS)
+                self._ledger.schedule_deletion(connection, found, due_time(row.watermark))
         return len(found)
 
     def _points(self) -> Iterator[Damage]:

@@ -53,3 +53,11 @@ class ExtraMissing(Terminal):
     code = "EXTRA_MISSING"
     about = "package"
     default_remedy = "Install it with pip."
+
+
+class QueryFailed(Terminal):
+    """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names what is not there."""
+
+    code = "QUERY_FAILED"
+    about = "query"
+    default_remedy = "Check it; `ccpr tables NAME` lists the tables, and `ccpr schema NAME TABLE` shows their columns."

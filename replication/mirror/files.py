@@ -74,9 +74,9 @@ class MirrorFiles:
         content = sealed({"format": FORMAT, **value})
         if new:
             self.store.put(name, [content])
-            self.store.sync("")
         else:
             self.store.replace(name, content)
+        self.store.sync("")
 
     def subject(self, name: str) -> str:
         return f"{self.store.url}/{name}"

@@ -102,7 +102,6 @@ class LocalStore:
 
     def replace(self, name: str, content: bytes) -> None:
         self._put(name, [content], None, self._replace)
-        self.sync(name.rpartition("/")[0])
 
     def _replace(self, temporary: Path, name: str, _: StoredFile) -> None:
         self._rename(temporary, self.path(name))

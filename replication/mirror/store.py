@@ -63,7 +63,7 @@ class Store(Protocol):
         ...
 
     def sync(self, folder: str) -> None:
-        """Make the files of a folder survive a power cut; `""` is the root."""
+        """Make the names of the files in a folder survive a power cut, as their contents do; `""` is the root."""
         ...
 
     def read(self, name: str) -> pa.Buffer:

@@ -12,8 +12,8 @@ on (B4).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from replication.schema.choices import DdlPolicy
 from replication.schema.table_changes import ChangeKind, TableChange
 from replication.schema.table_diff import (
     ColumnAdded,
@@ -32,21 +32,6 @@ from replication.schema.table_diff import (
     TableOptionsChanged,
     TableRenamed,
 )
-
-
-class DuplicateKeys(StrEnum):
-    """What happens to a table of which two visible rows have one primary key (the upstream's LOAD DATA does not
-    check)."""
-
-    ERROR = "error"  # the table waits for a person
-    LAST = "last"  # the row with the later commit counts
-
-
-class DdlPolicy(StrEnum):
-    ADDITIVE = "additive"
-    FULL = "full"
-    MANUAL = "manual"
-
 
 # What `additive` applies, unless the change is destructive (a narrower type is). Renames, moves and another key are
 # not among them: they take a name, a place or a row's identity away from a reader.

@@ -410,7 +410,9 @@ def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> st
     if not _is_literal(read) or column.type.name == "timestamp":
         return None
     literal = default
-    if read[-1].kind == "text":
+    if column.default_text is not None:
+        literal = quote_string(column.default_text)
+    elif read[-1].kind == "text":
         meant = _meant_text(read[-1].value, column)
         if meant is None:
             return None
@@ -419,7 +421,7 @@ def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> st
         return None
     if kind.type.name == "datetime" and read[-1].kind != "text":
         return None
-    if kind.type.name in ("varchar", "char", "longtext") and read[-1].kind != "text":
+    if kind.type.name in ("varchar", "char", "longtext") and read[-1].kind != "text" and column.default_text is None:
         literal = quote_string(literal)
     return f"({literal})" if kind.type.name in _LONG and dialect is Dialect.MYSQL8 else literal
 
@@ -437,7 +439,8 @@ def _unbracketed(expression: str) -> tuple[list[Token], str]:
 
 def _meant_text(written: str, column: ColumnDefinition) -> str | None:
     """The text that a default means; None if that is not certain. get_ddl writes each quote of a default twice as often
-    as it should: `it''s` may be this text or `it's`. The members of an enum or set say which."""
+    as it should: `it''s` may be this text or `it's`. The members of an enum or set say which, and
+    `ColumnDefinition.default_text` for texts."""
     once = written.replace("''", "'")
     if column.type.name == "enum":
         return next((text for text in (written, once) if text in column.type.members), None)

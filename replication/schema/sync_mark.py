@@ -43,7 +43,7 @@ class NotSyncable(Terminal):
 
 
 class MarkEdited(Terminal):
-    """The mark of a table that is being synced is not as this program left it: somebody else edited the table (D5)."""
+    """The mark of a table that is being synced is not as this program left it: somebody else edited the table."""
 
     code = "SYNC_MARK_EDITED"
     about = "table"

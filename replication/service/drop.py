@@ -16,6 +16,7 @@ from matrixone.upstream.endpoint import format_uri
 from matrixone.upstream.errors import PublicationMissing
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import (
+    FollowerInUse,
     MirrorForeign,
     MirrorInUse,
     StateUnreadable,
@@ -32,6 +33,7 @@ from replication.service.mirror_places import is_within, readable_subscriptions
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.database import repeatable, transaction
+from replication.state.followers import FollowerRecords
 from replication.state.log_rows import LogRow
 from replication.state.subscription import Subscription
 from replication.state.tables import METADATA, mo_ccpr_log
@@ -71,10 +73,11 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
     """End a subscription: a run under way cannot commit any more, the name is free, the snapshots upstream are dropped.
 
     If the upstream does not answer, the row keeps the snapshots' names, and calling this again tries them again. With
-    `force` they are forgotten instead, and so are the targets, whose tables stay as they are. The mirror stays
+    `force` they are forgotten instead, and so are targets and followers, which stay as they are. The mirror stays
     readable; `purge` deletes its files and its points in the catalog database. With `force` a subscription whose row
     cannot be read is ended as well; its mirror is not purged, because its place is not known. Raises
-    SubscriptionMissing; TargetInUse if there are targets that were not released, unless it is forced.
+    SubscriptionMissing; unless it is forced, TargetInUse if there are targets that were not released, and FollowerInUse
+    if there are followers.
     """
     try:
         return _drop_readable(workspace, name, purge=purge, force=force)
@@ -122,10 +125,15 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
     synced = [target.name for target in records.all() if target.state is TargetState.ACTIVE]
     if synced and not force:
         raise TargetInUse("tables in it are being synced", subject=f"target {', '.join(synced)}")
+    followers = FollowerRecords(workspace.log.engine, row.task_id)
+    following = [] if force else [follower.name for follower in followers.all()]
+    if following:
+        raise FollowerInUse("it follows the subscription", subject=f"follower {', '.join(following)}")
     held = workspace.log.is_held(row) and row.cn_uuid is not None and not workspace.executor.is_dead(row.cn_uuid)
     dropped = workspace.log.drop(name)
     for target in records.all():  # with their passwords
         records.remove(target.name)
+    followers.remove_all()
     return dropped, opened.name if held and opened is not None and opened.physical is None else None, held
 
 
@@ -207,6 +215,7 @@ def _drop_unreadable(workspace: Workspace, name: str, error: StateUnreadable) ->
     records = TargetRecords(workspace.log.engine, row.task_id)
     for target in records.all():
         records.remove(target.name)
+    FollowerRecords(workspace.log.engine, row.task_id).remove_all()
     left = tuple(Context.from_text(row.context).to_drop)
     try:
         known = Subscription.from_row(row)

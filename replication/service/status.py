@@ -2,60 +2,33 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from matrixone.errors import CcprError, Terminal
-from matrixone.objects.types import unreadable_columns
-from matrixone.schema import Kind
+from matrixone.schema import zero_dates_of
 from matrixone.upstream.capabilities import Capabilities
 from replication.errors import StateUnreadable
 from replication.failure import Failure
 from replication.iteration.due import due_at
 from replication.iteration.lag import Lag, LagMeter
-from replication.iteration.steps import Step, step_under_way
-from replication.mirror.layout import object_path
-from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import LISTED_SCHEMA
+from replication.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from replication.service.last_error import LastError
 from replication.service.workspace import Workspace
-from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
+from replication.state.followers import FollowerRecords
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.log_rows import LogRow
+from replication.state.pins import Pins
 from replication.state.quarantine import Quarantine, QuarantineEntry
-from replication.state.states import IterationState, State
+from replication.state.states import IterationState, Shown, State, shown
 from replication.state.subscription import Subscription
 from replication.state.targets import LaggingTargetTable, Target, TargetRecords
 from replication.targets.address import parse_target_uri
 
+if TYPE_CHECKING:
+    from replication.service.open_work import OpenWork, StepUnderWay
+
 UNREADABLE = "unreadable"  # the state of a subscription whose row cannot be read
-_MOST_SINGLE_LOOKUPS = 500  # objects; for more the store's folder is listed
-_DONE_BEFORE = {  # what is done when a step is under way
-    Step.CATALOG: (),
-    Step.OBJECT_LIST: ("snapshot",),
-    Step.COPY: ("snapshot", "catalog", "object list"),
-    Step.APPLY: ("snapshot", "catalog", "object list", "copy"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class StepUnderWay:
-    """The step of the open iteration.
-
-    Attributes
-    ----------
-    number, name, title : of the step (docs/requirements.md N2).
-    done : what was done before it.
-    snapshot : the iteration's snapshot upstream.
-    """
-
-    number: int
-    name: str
-    title: str
-    done: tuple[str, ...]
-    snapshot: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +87,45 @@ class TargetStatus:
         return self.last_error is None and not self.behind
 
 
+_KINDS = {
+    "v": ("view", "it has no rows of its own"),
+    "S": ("sequence", "its value is not among the objects of tables"),
+    "e": ("external table", "its rows are in files outside of MatrixOne"),
+    "cluster": ("cluster table", "the upstream gives its definition to nobody"),
+    "temporary": ("temporary table", "it is of one session"),
+    "unpublished": ("table", "the publication does not list it"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something in the database that is not replicated."""
+
+    name: str
+    kind: str
+    reason: str
+
+    @classmethod
+    def of(cls, name: str, kind: str) -> "LeftOut":
+        """`kind` as in `replication.iteration.catalog_diff.CatalogDiff.unreplicated`."""
+        return cls(name, *_KINDS.get(kind, (f"relation of kind {kind}", "this release does not know the kind")))
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatus:
     """
     Attributes
     ----------
-    state, iteration_state : names in lower case. If the row cannot be read, `unreadable` and nothing, and the rest is
-        empty.
+    state : a word of `replication.state.states.Shown`. If the row cannot be read, `unreadable`, and the rest is empty.
+    iteration_state : the name of the stored code in lower case.
     lag_seconds, clock_skew_seconds : see `replication.iteration.lag`; None before the first point.
     watermark : the upstream's clock, nanoseconds; 0 before the first point.
     newest_point : lsn of the newest point that can be read.
     step : None if no iteration is open.
     objects_pending, bytes_pending : what step 3 still has to copy; None in other steps. Objects of hidden index tables
         that no point has yet are counted, though they are not copied.
+    bytes_to_copy : of all objects of step 3, there or not; None in other steps.
+    copier : who copies in step 3 and why, as last chosen; None in other steps, or if that was not noted.
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
     owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nobody runs it.
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
@@ -134,6 +133,11 @@ class SubscriptionStatus:
     warnings : what a person has to know to understand the rest.
     unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the
         same.
+    zero_dates : of the newest point, table -> column -> how many values are the zero date 0000-00-00, those of deleted
+        rows included that are still stored. Readers get null for them, unless they ask for something else.
+    not_replicated : what the database had at the last iteration and is not replicated, with the reason. Of very many
+        the first ones.
+    forgotten_pins : snapshots of the relay that nobody has used for long.
     """
 
     name: str
@@ -147,7 +151,7 @@ class SubscriptionStatus:
     newest_point: int | None
     lag_seconds: float | None
     clock_skew_seconds: float | None
-    step: StepUnderWay | None
+    step: "StepUnderWay | None"
     objects_pending: int | None
     bytes_pending: int | None
     snapshots: dict[str, str]
@@ -159,8 +163,14 @@ class SubscriptionStatus:
     next_attempt: float | None
     updated_at: str
     capabilities: Capabilities | None = None
+    bytes_to_copy: int | None = None
+    copier: str | None = None
     warnings: tuple[str, ...] = field(default=())
     unreadable_columns: dict[str, dict[str, str]] = field(default_factory=dict)
+    zero_dates: dict[str, dict[str, int]] = field(default_factory=dict)
+    not_replicated: tuple[LeftOut, ...] = ()
+    followers: tuple[FollowerStatus, ...] = ()
+    forgotten_pins: tuple[ForgottenPin, ...] = ()
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -192,44 +202,37 @@ class SubscriptionStatus:
 
     @property
     def ok(self) -> bool:
-        """Whether the last attempt succeeded, for all tables, here and in the targets."""
-        if self.last_error is not None or self.state == State.ERROR.name.lower() or self.quarantined:
+        """Whether the last attempt succeeded, for all tables, here and in the targets and followers."""
+        if self.last_error is not None or self.state == Shown.STOPPED or self.quarantined:
             return False
-        return all(target.ok for target in self.targets)
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenWork:
-    """The open iteration by what it has left in the mirror's work folder."""
-
-    step: StepUnderWay | None = None
-    objects_pending: int | None = None
-    bytes_pending: int | None = None
-    warnings: tuple[str, ...] = ()
+        return all(one.ok for one in (*self.targets, *self.followers))
 
 
 def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> SubscriptionStatus:
     """Read only: no lease is taken, no session opened, nothing repaired. If the mirror cannot be read, a warning says
     so. Raises StateUnreadable."""
     read = ReadRow.of(row)
-    engine, lag, work = workspace.log.engine, meter.read(row.task_id, read.context), _open_work(workspace, read)
+    engine, lag, work = workspace.log.engine, meter.read(row.task_id, read.context), open_work(workspace, read)
     history, held = PointHistory(engine, row.task_id), workspace.log.is_held(row)
     newest = history.newest()
+    tables = [] if newest is None else list(history.tables(newest.lsn).values())
+    followers, now = FollowerRecords(engine, row.task_id).all(), workspace.clock()
+    unlooked = filter(None, (unwatched(one, now) for one in followers))
     return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
         upstream=read.subscription.endpoint.masked(),
         scope=read.subscription.scope,
-        state=State(row.state).name.lower(),
+        state=state_word(read, work, held=held),
         iteration_state=IterationState(row.iteration_state).name.lower(),
         iteration_lsn=row.iteration_lsn,
         watermark=row.watermark,
         newest_point=None if newest is None else newest.lsn,
         lag_seconds=lag.seconds,
         clock_skew_seconds=lag.skew_seconds,
-        step=work.step,
-        objects_pending=work.objects_pending,
-        bytes_pending=work.bytes_pending,
+        step=None if work is None else work.step,
+        objects_pending=None if work is None else work.objects_pending,
+        bytes_pending=None if work is None else work.bytes_pending,
         snapshots=read.context.recorded(),
         quarantined=tuple(map(_quarantined, Quarantine(engine, row.task_id).entries())),
         targets=tuple(_target(one, newest, row, lag) for one in TargetRecords(engine, row.task_id).all()),
@@ -239,13 +242,28 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         next_attempt=next_attempt(row, workspace.clock(), held=held),
         updated_at=f"{row.updated_at.isoformat()}Z",
         capabilities=read.context.capabilities,
-        warnings=(*lag.warnings(), *work.warnings),
-        unreadable_columns={} if newest is None else unreadable_tables(history.tables(newest.lsn).values()),
+        bytes_to_copy=None if work is None else work.bytes_to_copy,
+        copier=None if work is None else work.copier,
+        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked),
+        unreadable_columns=unreadable_tables(tables),
+        zero_dates=zero_dates_of(point.table for point in tables),
+        not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),
+        followers=tuple(follower_status(one, history, newest, row, lag) for one in followers),
+        forgotten_pins=ForgottenPin.among(Pins(engine, row.task_id).all(), now),
     )
+
+
+def state_word(read: ReadRow, work: "OpenWork | None", *, held: bool) -> Shown:
+    """After the commit no snapshot is open, and whoever has the lease syncs targets."""
+    from_copied = work is not None and work.step is not None and work.step.name == "apply"
+    ends = work is None and read.row.iteration_lsn > 0
+    return shown(read.row.state, held=held, failing=read.last_error is not None, applying=from_copied or ends)
 
 
 def unreadable_tables(points: Iterable[TablePoint]) -> dict[str, dict[str, str]]:
     """Names of the tables that have columns which this release cannot read; which ones, and why."""
+    from matrixone.objects.types import unreadable_columns
+
     found = {point.table.qualified_name: unreadable_columns(point.table.user_columns) for point in points}
     return {name: columns for name, columns in sorted(found.items()) if columns}
 
@@ -286,53 +304,15 @@ def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
     if held or row.state != State.RUNNING:
         return None
     try:
-        return max(now, due_at(row))
+        return max(now, due_at(row, now))
     except StateUnreadable:
         return None
 
 
-def _open_work(workspace: Workspace, read: ReadRow) -> _OpenWork:
-    ref, shown = read.context.open, None
-    try:
-        mirror = workspace.mirror_of(read.subscription)
-        step = step_under_way(ref, mirror.store)
-        if ref is None or step is None:
-            return _OpenWork()
-        shown = StepUnderWay(step.value, step.label, step.title, _DONE_BEFORE.get(step, ()), ref.name)
-        listed = _listed(mirror, ref) if step is Step.COPY else None
-        if listed is None:
-            return _OpenWork(shown)
-        return _OpenWork(shown, *_pending(mirror, listed, _tables_not_copied(workspace, read)))
-    except CcprError as error:
-        return _OpenWork(shown, warnings=(f"the mirror cannot be read: {error.code}: {error.message}",))
-
-
-def _listed(mirror: Mirror, ref: SnapshotRef) -> pa.Table | None:
-    """The objects that the open iteration has found to be copied (LISTED_SCHEMA). None if it has ended meanwhile."""
-    files = [f"{ref.work}/{name}" for name in ("added.arrow", "refetched.arrow")]
-    if any(mirror.store.size(file) is None for file in files):
+def open_work(workspace: Workspace, read: ReadRow) -> "OpenWork | None":
+    """None if no iteration is open: then the mirror is not read, and Arrow not imported."""
+    if read.context.open is None:
         return None
-    return pa.concat_tables([mirror.files.read_arrow(file, LISTED_SCHEMA) for file in files])
+    from replication.service.open_work import read_open_work
 
-
-def _tables_not_copied(workspace: Workspace, read: ReadRow) -> pa.Array:
-    """Ids of the tables whose objects are not copied: hidden index tables, if a point has them."""
-    tables = PointHistory(workspace.log.engine, read.row.task_id).tables(read.row.iteration_lsn).values()
-    hidden = [point.table for point in tables if point.table.kind is Kind.INDEX]
-    return pa.array([table.id for table in hidden if not read.subscription.copies(table)], pa.int64())
-
-
-def _pending(mirror: Mirror, listed: pa.Table, not_copied: pa.Array) -> tuple[int, int]:
-    """Number and bytes of the listed objects that are not in the store yet."""
-    wanted = (
-        listed.filter(pc.invert(pc.is_in(listed.column("table_id"), not_copied)))
-        .group_by("name")
-        .aggregate([("size", "max")])
-    )
-    if wanted.num_rows > _MOST_SINGLE_LOOKUPS:
-        present = pa.array([name.rpartition("/")[2] for name in mirror.store.names("objects")], pa.string())
-    else:
-        names = wanted.column("name").to_pylist()
-        present = pa.array([name for name in names if mirror.store.size(object_path(name)) is not None], pa.string())
-    missing = wanted.filter(pc.invert(pc.is_in(wanted.column("name"), present)))
-    return missing.num_rows, pc.sum(missing.column("size_max")).as_py() or 0
+    return read_open_work(workspace, read.row.task_id, read.subscription, read.context.open, read.row.iteration_lsn)

@@ -7,7 +7,7 @@ upstream, before anything is written. Nothing is written upstream.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -53,6 +53,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "max_sessions": (1, MOST_SESSIONS),
     "max_mb_s": (0, 10**9),
     "resync_limit": (0, 2**62),
+    "max_lag": (0, 10**9),
 }
 
 
@@ -147,15 +148,22 @@ def check_settings(settings: Settings) -> None:
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
     """To copy the same tables twice is wasteful, and mostly a mistake. Raises ScopeOverlap."""
-    for other in readable_subscriptions(rows):
+    if (other := overlapping(subscription, readable_subscriptions(rows))) is not None:
+        raise ScopeOverlap(
+            f"subscription {other.name} replicates {other.scope} of the same upstream",
+            subject=f"subscription {subscription.name}",
+        )
+
+
+def overlapping(subscription: Subscription, others: Iterable[Subscription]) -> Subscription | None:
+    """Another subscription that has some of the tables; None if there is none."""
+    for other in others:
         if other.task_id == subscription.task_id or _source(other) != _source(subscription):
             continue
         tables = (subscription.table, other.table)
         if None in tables or _folded(subscription.table) == _folded(other.table):
-            raise ScopeOverlap(
-                f"subscription {other.name} replicates {other.scope} of the same upstream",
-                subject=f"subscription {subscription.name}",
-            )
+            return other
+    return None
 
 
 def _source(subscription: Subscription) -> tuple[str, int, str, str]:

@@ -9,19 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
 
 from matrixone.errors import CcprError
 from replication.errors import LeaseLost
 from replication.failure import Failure
 from replication.iteration.iteration import Iteration
+from replication.mirror.mirror import Mirror
 from replication.progress import SILENT, Progress
-from replication.service.targets import address_of, open_target
 from replication.service.workspace import Workspace
 from replication.state.history import GlobalPoint, PointHistory
-from replication.state.targets import Target, TargetRecords, TargetState
+from replication.state.subscription import Subscription
+from replication.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from replication.targets.errors import TargetTableUnknown
-from replication.targets.plan import TargetPlan, TargetRules, plan_target, stuck_failure
-from replication.targets.sync import SyncResult, TargetSync
+
+if TYPE_CHECKING:  # imported where there is a target
+    from replication.targets.plan import TargetPlan, TargetRules
+    from replication.targets.sync import SyncResult, TargetSync
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,49 +39,79 @@ class TargetOutcome:
     """
 
     target: str
-    result: SyncResult | None
+    result: "SyncResult | None"
     failure: Failure | None
     seconds: float
 
 
+class SyncedUnder(Protocol):
+    """What a sync of a target needs of whoever holds the subscription's lease: an iteration has it."""
+
+    @property
+    def subscription(self) -> Subscription: ...
+
+    @property
+    def mirror(self) -> Mirror: ...
+
+    def confirm(self) -> None:
+        """Raises LeaseLost if the subscription is not ours any more."""
+        ...
+
+
 def sync_targets(workspace: Workspace, iteration: Iteration, *, progress: Progress = SILENT) -> list[TargetOutcome]:
-    """Sync each target to the newest point. The caller has just committed an iteration and holds its lease.
+    """Sync each target to the newest point. The caller has just committed an iteration and holds its lease. A target
+    that is recorded there is not asked, unless the last iteration was long ago.
 
     A target that fails is recorded, and the others are synced. Raises LeaseLost, and errors of the catalog database.
     """
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    ask = may_be_restored(iteration.pause_seconds, iteration.subscription.settings.sync_interval)
+    outcomes = (sync_target(workspace, iteration, target, ask=ask, progress=progress) for target in records.all())
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def sync_target(
+    workspace: Workspace, under: SyncedUnder, target: Target, *, ask: bool = False, progress: Progress = SILENT
+) -> TargetOutcome | None:
+    """Sync one target to the newest point; `ask` it even if it is recorded there. None if the target was released, or
+    if there is no point yet. Raises LeaseLost, and errors of the catalog database."""
+    records = TargetRecords(workspace.log.engine, under.subscription.task_id)
     history = PointHistory(records.engine, records.task_id)
     newest = history.newest()
-    outcomes: list[TargetOutcome] = []
+    if newest is None or target.state is TargetState.RELEASED:
+        return None
+    if target.lsn == newest.lsn and not target.behind and target.failing is None and not ask:
+        return TargetOutcome(target.name, None, None, 0.0)
+    progress.on_target(target.name)
+    started = time.monotonic()
+    result, failure = None, None
+    if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
+        records.change(target.name, needed_lsn=newest.lsn)
+    try:
+        with _opened_sync(workspace, under, target, history, newest, progress) as sync:
+            result = sync.run()
+    except LeaseLost:
+        raise
+    except CcprError as error:
+        failure = Failure.of(error)
+    if result is not None:
+        _record_result(records, target, result)
+    elif failure is not None:
+        records.record_failure(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
+    return TargetOutcome(target.name, result, failure, time.monotonic() - started)
+
+
+def pin_points(records: TargetRecords, newest: int) -> None:
+    """Let retention keep the newest point and all later ones for targets that have none yet. By whoever holds the
+    lease, before a sync begins that iterations do not wait for: no point of it can expire."""
     for target in records.all():
-        if newest is None or target.state is TargetState.RELEASED:
-            continue
-        if target.lsn == newest.lsn and not target.behind and target.failing is None:
-            outcomes.append(TargetOutcome(target.name, None, None, 0.0))
-            continue
-        progress.on_target(target.name)
-        started = time.monotonic()
-        result, failure = None, None
-        if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
-            records.change(target.name, needed_lsn=newest.lsn)
-        try:
-            with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
-                result = sync.run()
-        except LeaseLost:
-            raise
-        except CcprError as error:
-            failure = Failure.of(error)
-        if result is not None:
-            _record_result(records, target, result)
-        elif failure is not None:
-            records.record_failure(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
-        outcomes.append(TargetOutcome(target.name, result, failure, time.monotonic() - started))
-    return outcomes
+        if target.needed_lsn is None and target.state is TargetState.ACTIVE:
+            records.change(target.name, needed_lsn=newest)
 
 
 def rebuild_table(
     workspace: Workspace, iteration: Iteration, target_name: str, table: str, *, progress: Progress = SILENT
-) -> SyncResult:
+) -> "SyncResult":
     """Rebuild a table of a target from the newest point of the mirror; the target's other tables are synced as well.
     `table` is its name upstream, `t` or `db.t`.
 
@@ -99,7 +133,7 @@ def rebuild_table(
     return result
 
 
-def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, TargetPlan | Failure]:
+def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, TargetPlan | Failure]":
     """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
     catalog = iteration.diff_catalog()
@@ -107,6 +141,9 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, Target
     for target in records.all():
         if target.state is TargetState.RELEASED:
             continue
+        from replication.service.targets import open_target
+        from replication.targets.plan import plan_target, stuck_failure
+
         try:
             with open_target(workspace, target) as destination:
                 registered = destination.tables()
@@ -122,7 +159,10 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> dict[str, Target
     return found
 
 
-def _rules(target: Target) -> TargetRules:
+def _rules(target: Target) -> "TargetRules":
+    from replication.service.targets import address_of
+    from replication.targets.plan import TargetRules
+
     return TargetRules(
         target.dialect,
         address_of(target).database,
@@ -136,24 +176,27 @@ def _rules(target: Target) -> TargetRules:
 @contextmanager
 def _opened_sync(
     workspace: Workspace,
-    iteration: Iteration,
+    under: SyncedUnder,
     target: Target,
     history: PointHistory,
     newest: GlobalPoint,
     progress: Progress,
-) -> Iterator[TargetSync]:
+) -> "Iterator[TargetSync]":
+    from replication.service.targets import open_target
+    from replication.targets.sync import TargetSync
+
     with open_target(workspace, target) as destination:
         yield TargetSync(
             destination,
-            iteration.mirror,
+            under.mirror,
             history,
             newest,
             _rules(target),
-            confirm=iteration.confirm,
+            confirm=under.confirm,
             progress=progress,
-            reading=iteration.subscription.settings.reading,
+            reading=under.subscription.settings.reading,
         )
 
 
-def _record_result(records: TargetRecords, target: Target, result: SyncResult) -> None:
+def _record_result(records: TargetRecords, target: Target, result: "SyncResult") -> None:
     records.record_sync(target.name, result.lsn, result.snapshot_ts, result.needed_lsn, result.behind)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from replication.errors import BadSetting, TargetExists, TargetInUse
-from replication.schema.policy import DdlPolicy, DuplicateKeys
+from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.subscription import check_subscription_name

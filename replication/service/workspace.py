@@ -11,12 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from matrixone.errors import CcprError
-from matrixone.upstream.session import Session
-from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Timeouts
-from replication.mirror.mirror import Mirror
-from replication.mirror.open_store import open_store
-from replication.mirror.store import Store
-from replication.state.credentials import Vault
 from replication.state.lease import TTL_SECONDS, Executor, Lease
 from replication.state.log import CcprLog
 from replication.state.migrations import open_database
@@ -24,7 +18,13 @@ from replication.state.settings import Settings
 from replication.state.subscription import Subscription, check_subscription_name
 
 if TYPE_CHECKING:
+    from matrixone.upstream.session import Session
+    from replication.iteration.committing import Last
     from replication.iteration.iteration import Iteration
+    from replication.iteration.options import IterationOptions, Timeouts
+    from replication.mirror.mirror import Mirror
+    from replication.mirror.store import Store
+    from replication.state.credentials import Vault
 
 HOME_VARIABLE = "CCPR_HOME"
 CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder
@@ -44,8 +44,9 @@ def find_home() -> Path:
 
 
 class Workspace:
-    """One state folder and everything in it. What is not used is not opened, and opening a workspace changes nothing.
-    As a context manager it is closed at the end.
+    """One state folder and everything in it. What is not used is neither opened nor imported: a command that only reads
+    the state needs no Arrow and no PyMySQL. Opening a workspace changes nothing. As a context manager it is closed at
+    the end.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Workspace:
         self.close()
 
     @cached_property
-    def vault(self) -> Vault:
+    def vault(self) -> "Vault":
+        from replication.state.credentials import Vault
+
         return Vault(self.home / "key")
 
     @cached_property
@@ -80,7 +83,7 @@ class Workspace:
     def executor(self) -> Executor:
         return Executor(self.home / "executors")
 
-    def mirror(self, name: str, *, published: bool = True) -> Mirror:
+    def mirror(self, name: str, *, published: bool = True) -> "Mirror":
         """The mirror of a subscription. If a crash left a point committed and not published, it is published first;
         but if somebody is running the subscription, they will do that. Raises SubscriptionMissing.
         """
@@ -93,19 +96,27 @@ class Workspace:
             publish_pending(self.log, name, mirror)
         return mirror
 
-    def mirror_of(self, subscription: Subscription) -> Mirror:
+    def mirror_of(self, subscription: Subscription) -> "Mirror":
         """The mirror as it is; nothing is published."""
+        from replication.mirror.mirror import Mirror
+
         return Mirror(self.mirror_store(subscription.name, subscription.settings))
 
-    def mirror_store(self, name: str, settings: Settings) -> Store:
+    def mirror_store(self, name: str, settings: Settings) -> "Store":
         """The store of a subscription's mirror: the setting `mirror`, or else a folder in the state folder."""
+        from replication.mirror.open_store import open_store
+
         return open_store(settings.mirror or str(self.default_mirror(name)), shared=settings.shared)
 
     def default_mirror(self, name: str) -> Path:
         """The folder of a subscription's mirror without the setting `mirror`."""
         return self.home / "mirrors" / name
 
-    def connect(self, subscription: Subscription, timeouts: Timeouts = DEFAULT_OPTIONS.timeouts) -> Session:
+    def connect(self, subscription: Subscription, timeouts: "Timeouts | None" = None) -> "Session":
+        from matrixone.upstream.session import Session
+        from replication.iteration.options import DEFAULT_OPTIONS
+
+        timeouts = timeouts or DEFAULT_OPTIONS.timeouts
         return Session.connect(
             subscription.endpoint,
             self.vault.open(subscription.sealed_password, subscription.endpoint),
@@ -125,26 +136,39 @@ class Workspace:
     def iteration(
         self,
         name: str,
-        options: IterationOptions = DEFAULT_OPTIONS,
+        options: "IterationOptions | None" = None,
     ) -> "Iterator[Iteration]":
         """The open or next iteration, with its lease held. A typed failure inside is stored in the log. Raises
         SubscriptionBusy, SubscriptionPaused, SubscriptionMissing.
         """
-        # Imported here: commands that only read the state do not need all the steps.
-        from replication.iteration.iteration import Iteration
+        with self.lease(name) as lease, self.iteration_under(lease, options) as iteration:
+            yield iteration
 
-        with self.lease(name) as lease:
-            subscription = Subscription.from_row(lease.claim.row)
-            connect = partial(self.connect, subscription, options.timeouts)
-            mirror = self.mirror_of(subscription)
-            iteration = Iteration(lease, mirror, connect, options, self.clock, self.vault.path)
-            try:
-                yield iteration
-            except CcprError as error:
-                iteration.fail(error)
-                raise
-            finally:
-                iteration.close()
+    @contextmanager
+    def iteration_under(
+        self,
+        lease: Lease,
+        options: "IterationOptions | None" = None,
+        *,
+        session: "Callable[[], Session] | None" = None,
+        known: "Last | None" = None,
+    ) -> "Iterator[Iteration]":
+        """`iteration`, under a lease that the caller holds. For `session` and `known` see `Iteration`."""
+        from replication.iteration.iteration import Iteration
+        from replication.iteration.options import DEFAULT_OPTIONS
+
+        options = options or DEFAULT_OPTIONS
+        subscription = Subscription.from_row(lease.claim.row)
+        connect = partial(self.connect, subscription, options.timeouts)
+        mirror = self.mirror_of(subscription)
+        iteration = Iteration(lease, mirror, connect, options, self.clock, self.vault.path, session, known)
+        try:
+            yield iteration
+        except CcprError as error:
+            iteration.fail(error)
+            raise
+        finally:
+            iteration.close()
 
     def close(self) -> None:
         """Close what was opened. May be called twice."""

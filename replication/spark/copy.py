@@ -1,7 +1,9 @@
 """Copies objects in Spark tasks, each with an upstream session of its own."""
 
 import pickle
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,12 @@ import pyarrow as pa
 
 from matrixone.errors import CcprError, Terminal
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_objects
+from replication.mirror.open_store import open_store
+from replication.spark.connect import difference_of_code, failure_of, is_connect
+from replication.spark.errors import SparkCodeDiffers
+from replication.spark.identity import loaded_code
 from replication.spark.tasks import SparkJobFailed, in_tasks, reason_of, refuse_unshared_store, spark_schema
+from replication.spark.watching import Watch
 from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
@@ -38,27 +45,49 @@ _COPY_ROWS = pa.schema(
 )
 
 
-def copy_with_spark(spark: "SparkSession", job: CopyJob, objects: pa.Table, tasks: int) -> Iterator[pa.RecordBatch]:
+def copy_with_spark(
+    spark: "SparkSession",
+    job: CopyJob,
+    objects: pa.Table,
+    tasks: int,
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Copy objects (COPY_INPUT) in `tasks` tasks, each with an upstream session of its own. Returns COPY_OUTPUT when
-    all are done.
+    all are done; `on_progress` is called meanwhile with the bytes of objects that are in the store since the last call.
 
     Objects that were copied by a task that then fails stay in the store. Raises what a task raised, in its own class:
-    the first terminal error, else the first; SparkJobFailed if Spark itself failed; StoreNotShared.
+    the first terminal error, else the first; what `on_progress` raises, which ends the job; SparkCodeDiffers;
+    SparkSessionLost and SparkRefused of a session that somebody else keeps; SparkJobFailed if Spark itself failed;
+    StoreNotShared.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
 
     if objects.num_rows == 0:
         return
-    refuse_unshared_store(spark, job.store_url)
+    assigned, tag, watch = assign_tasks(objects, tasks), f"ccpr-{uuid.uuid4()}", None
     try:
-        frame = in_tasks(spark, assign_tasks(objects, tasks)).mapInArrow(
-            partial(_copy_share, job), spark_schema(_COPY_ROWS)
-        )
-        rows = frame.toArrow()
-    except PythonException:  # a defect of this program, as it would be without Spark: errors of ours come as rows
-        raise
+        refuse_unshared_store(spark, job.store_url)
+        frame = in_tasks(spark, assigned).mapInArrow(partial(_copy_share, job, loaded_code()), spark_schema(_COPY_ROWS))
+        with ExitStack() as held:
+            spark.addTag(tag)
+            held.callback(spark.removeTag, tag)
+            if on_progress is not None:
+                store = open_store(job.store_url, shared=job.shared)
+                watch = held.enter_context(Watch(store, assigned, on_progress, lambda: spark.interruptTag(tag)))
+            rows = frame.toArrow()
+    except PythonException as error:
+        failure = failure_of(error, "Spark")
+        if isinstance(failure, SparkCodeDiffers):
+            raise failure from error
+        raise  # a defect of this program, as it would be without Spark: errors of ours come as rows
     except (PySparkException, Py4JError) as error:
+        if watch is not None and watch.raised is not None:
+            raise watch.raised from error
+        failure = failure_of(error, "Spark") if is_connect(spark) else None
+        if failure is not None and not isinstance(failure, SparkJobFailed):
+            raise failure from error
         raise SparkJobFailed(f"Spark failed to copy: {reason_of(error)}", subject=job.store_url) from error
     raised = [pickle.loads(error) for error in rows.column("raised").drop_null().to_pylist()]
     if raised:
@@ -78,9 +107,11 @@ def assign_tasks(objects: pa.Table, tasks: int) -> pa.Table:
     return ordered.append_column("task", pa.array(numbers)).cast(_COPY_REQUEST)
 
 
-def _copy_share(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _copy_share(job: CopyJob, code: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     configure_worker()
     try:
+        if difference := difference_of_code(code):
+            raise SparkCodeDiffers(difference, subject="Spark")
         for done in copy_objects(job, batches):
             values = [column.cast(field.type) for column, field in zip(done.columns, _COPY_ROWS, strict=False)]
             yield pa.RecordBatch.from_arrays([*values, pa.nulls(done.num_rows, pa.binary())], schema=_COPY_ROWS)

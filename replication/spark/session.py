@@ -6,24 +6,32 @@ decisions spark-dataframes, java-from-pypi.
 """
 
 import os
+import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from matrixone.errors import Terminal
-from replication.iteration.copying import CopyEngine, CopyJob
-from replication.spark.copy import copy_with_spark
+from replication.errors import BadSetting
+from replication.spark.connect import shown_url
 from replication.spark.java import find_java
+from replication.spark.properties import submitted_by_file
+from replication.spark.stored import StoredSpark
+from replication.spark.tasks import LOOPBACK_ADDRESS, is_here, reason_of
 from replication.state.credentials import KEY_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOPBACK_ADDRESS = "127.0.0.1"
+MASTER_VARIABLE = "CCPR_SPARK_MASTER"
+REMOTE_VARIABLE = "CCPR_SPARK_REMOTE"
+CONF_PREFIX = "CCPR_SPARK_CONF_"
+LOCAL_MASTER = "local[*]"
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,.*)?\])?")
+_starting = threading.Lock()  # the environment is changed meanwhile
 _LOGGING = Path(__file__).with_name("spark_log4j2.properties")
 
 
@@ -51,7 +59,7 @@ class SparkSettings:
     """
 
     cache: Path
-    master: str = "local[*]"
+    master: str = LOCAL_MASTER
     remote: str | None = None
     ui: bool = False
     key_file: Path | None = None
@@ -69,11 +77,28 @@ class SparkSettings:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         }
-        if self.master.startswith("local"):  # executors elsewhere must be able to reach the driver
+        if is_here(self.master):  # executors elsewhere must be able to reach the driver
             config |= {"spark.driver.bindAddress": LOOPBACK_ADDRESS, "spark.driver.host": LOOPBACK_ADDRESS}
         if self.key_file is not None:
             config[f"spark.executorEnv.{KEY_FILE_VARIABLE}"] = str(self.key_file.absolute())
         return {**config, **self.config}
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the master is a cluster or a server that somebody keeps, not this program's own Spark."""
+        return self.remote is not None or not self.master.startswith("local")
+
+    @property
+    def slots(self) -> int | None:
+        """How many tasks run at once; None if only the cluster knows."""
+        if self.remote is not None or (local := _LOCAL.fullmatch(self.master)) is None:
+            return None
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+
+    @property
+    def place(self) -> str:
+        """The master or server for people, without a token."""
+        return shown_url(self.remote or self.master)
 
     def prepare_environment(self) -> None:
         """Set what the JVM and the Python workers inherit. To be called before the session is created.
@@ -85,42 +110,92 @@ class SparkSettings:
             os.environ[KEY_FILE_VARIABLE] = str(self.key_file.absolute())
         if self.remote is None:
             os.environ["JAVA_HOME"] = str(find_java(self.cache).home)
-            if self.master.startswith("local"):
+            if is_here(self.master):
                 os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK_ADDRESS)
 
 
-def settings_of(home: Path) -> SparkSettings:
-    """The settings for a state folder."""
-    return SparkSettings(cache=home / "java", key_file=home / "key")
+def settings_of(
+    home: Path,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    ui: bool = False,
+    config: Mapping[str, str] | None = None,
+) -> SparkSettings:
+    """The settings for a state folder: what is given here, else CCPR_SPARK_MASTER and CCPR_SPARK_REMOTE, else what the
+    folder keeps, else a local master. `config` is added to the folder's and to CCPR_SPARK_CONF_*, of which
+    ``CCPR_SPARK_CONF_spark_executor_memory=2g`` is ``spark.executor.memory``; two underscores are one in the name.
+
+    Raises BadSetting, StateUnreadable.
+    """
+    if not master and not remote:
+        master, remote = (os.environ.get(name, "").strip() for name in (MASTER_VARIABLE, REMOTE_VARIABLE))
+    stored = StoredSpark.of(home)
+    if not master and not remote:
+        master, remote = stored.master, stored.remote
+    if master and remote:
+        raise BadSetting(
+            "a master and a Spark Connect server are named; Spark runs in one of them",
+            subject=f"{MASTER_VARIABLE}, {REMOTE_VARIABLE}",
+            remedy="Unset one of the two.",
+        )
+    if remote and not remote.startswith("sc://"):
+        raise BadSetting(
+            "it is not the address of a Spark Connect server",
+            subject=REMOTE_VARIABLE,
+            remedy="Write sc://host:port. A master (spark://, yarn, k8s://) is named by CCPR_SPARK_MASTER.",
+        )
+    settings = {**stored.config, **dict(_config_of_environment()), **(config or {})}
+    return SparkSettings(home / "java", master or LOCAL_MASTER, remote or None, ui, home / "key", settings)
+
+
+def _config_of_environment() -> Iterator[tuple[str, str]]:
+    for variable, value in sorted(os.environ.items()):
+        if variable.startswith(CONF_PREFIX):
+            name = variable.removeprefix(CONF_PREFIX).replace("__", "\0").replace("_", ".").replace("\0", "_")
+            if not name.startswith("spark."):
+                raise BadSetting(
+                    "it does not name a setting of Spark",
+                    subject=variable,
+                    remedy=f"Spark's names are case-sensitive: {CONF_PREFIX}spark_executor_memory is "
+                    "spark.executor.memory.",
+                )
+            yield name, value
 
 
 def spark_session(settings: SparkSettings) -> "SparkSession":
     """The session of this process; later calls return the same. Raises JavaMissing, SparkUnavailable."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    settings.prepare_environment()
-    builder = SparkSession.builder
-    for name, value in settings.spark_config().items():
-        builder = builder.config(name, value)
     try:
+        start_java(settings)
+        builder = SparkSession.builder
+        for name, value in settings.spark_config().items():
+            builder = builder.config(name, value)
         return builder.getOrCreate()
-    except (PySparkException, ImportError) as error:
+    except (PySparkException, Py4JError, ImportError, OSError) as error:
         raise unavailable(settings, error) from error
+
+
+def start_java(settings: SparkSettings) -> None:
+    """Start the JVM of this process, unless it runs or none is needed. pyspark would give all settings of a session to
+    it as arguments; once it runs they go by a connection of its own (decision settings-by-file).
+
+    Raises JavaMissing, PySparkException.
+    """
+    from pyspark import SparkContext
+
+    settings.prepare_environment()
+    if settings.remote is None:
+        with _starting, submitted_by_file(settings.spark_config()):
+            SparkContext.getSystemProperty("java.version")  # pyspark starts a JVM to ask it
 
 
 def unavailable(settings: SparkSettings, error: Exception) -> SparkUnavailable:
     """The error for a session that could not be created."""
     if settings.remote is not None:
         remedy = 'Check that the server runs and is reachable; its client needs: pip install "pyspark[connect]==4.1.4"'
-        return SparkUnavailable(f"no session: {error}", subject=settings.remote, remedy=remedy)
-    return SparkUnavailable(f"no session: {error}", subject=f"Spark on {settings.master}")
-
-
-def spark_copy_engine(home: Path) -> CopyEngine:
-    """An engine for `replication.iteration.copying.copy`. It starts the session when there is something to copy."""
-
-    def engine(job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
-        return copy_with_spark(spark_session(settings_of(home)), job.for_workers(), objects, job.budget.sessions)
-
-    return engine
+        return SparkUnavailable(f"no session: {shown_url(str(error))}", subject=settings.place, remedy=remedy)
+    return SparkUnavailable(f"no session: {reason_of(error)}", subject=f"Spark on {settings.master}")

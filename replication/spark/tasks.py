@@ -1,6 +1,7 @@
 """What all our Spark jobs need: rows assigned to tasks, Arrow's types as Spark's, and the errors of Spark."""
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LONGEST_REASON = 400
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+LOOPBACK_ADDRESS = "127.0.0.1"
+LOOPBACK = frozenset(("localhost", LOOPBACK_ADDRESS, "::1", "[::1]"))
 
 
 class StoreNotShared(Terminal):
@@ -40,10 +42,12 @@ def spark_schema(schema: pa.Schema) -> "StructType":
 
 
 def reason_of(error: Exception) -> str:
-    """The line of Spark's stack traces that says what happened: the first cause, else the first line."""
+    """The line of Spark's stack traces that says what happened: the first cause, else the first line; py4j's own first
+    line says only what was called."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (causes or lines or [type(error).__name__])[0][:_LONGEST_REASON]
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (causes or thrown or lines or [type(error).__name__])[0][:_LONGEST_REASON]
 
 
 def in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
@@ -62,5 +66,12 @@ def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
     if remote and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
         raise StoreNotShared("the Spark Connect server is on another machine", subject=store_url)
     master = spark.conf.get("spark.master", "") or ""
-    if not master.startswith("local"):
+    if not is_here(master):
         raise StoreNotShared(f"the Spark master is {master or 'unknown'}", subject=store_url)
+
+
+def is_here(master: str) -> bool:
+    """Whether the executors of a master have this machine's folders: they run in this process's children, or under a
+    master that only this machine can reach."""
+    host = urlsplit(master).hostname if master.startswith("spark://") else None
+    return master.startswith("local") or host in LOOPBACK

@@ -3,12 +3,14 @@ docs/requirements.md N3, decision snapshot-names-first."""
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from matrixone.schema import integer_of, text_of
 from matrixone.upstream.capabilities import Capabilities
 from replication.errors import BAD_ROW_REMEDY, StateUnreadable
 from replication.snapshot_ref import SnapshotRef
+
+MOST_UNREPLICATED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class Context:
     to_drop : names that are no longer needed and have not been dropped yet; nothing else is ever dropped.
     attempts : how many names the present lsn has used.
     capabilities : what was found out about the upstream; None in a row that 0.1.0 wrote, until the next iteration.
+    list_rows : how long the database's full list of objects was when it was read last.
+    unreplicated : name and kind of what the database has and is not replicated, as of the last iteration; the first
+        MOST_UNREPLICATED of it.
     """
 
     open: SnapshotRef | None = None
@@ -30,11 +35,20 @@ class Context:
     to_drop: tuple[str, ...] = ()
     attempts: int = 0
     capabilities: Capabilities | None = None
+    list_rows: int = 0
+    unreplicated: tuple[tuple[str, str], ...] = ()
 
     def opened(self, uid: str, lsn: int) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
-        name = f"xr_{uid}_{lsn}_{self.attempts}_{secrets.token_hex(3)}"
+        name = _new_name(uid, lsn, self.attempts)
         return replace(self, open=SnapshotRef(name, lsn, self.attempts), attempts=self.attempts + 1)
+
+    def with_passing(self, uid: str) -> tuple["Context", SnapshotRef]:
+        """A snapshot that is needed for the open one's list only: it is to be dropped from the start."""
+        assert self.open is not None
+        lsn, attempt = self.open.lsn, self.open.attempt
+        passing = SnapshotRef(_new_name(uid, lsn, attempt), lsn, attempt)
+        return replace(self, to_drop=(*self.to_drop, passing.name)), passing
 
     def abandoned(self) -> "Context":
         """Without the open snapshot: it will be dropped, and the next attempt uses a new name."""
@@ -62,7 +76,17 @@ class Context:
         return {ref.name: role for role, ref in refs.items() if ref} | dict.fromkeys(self.to_drop, "orphan")
 
     def to_text(self) -> str:
-        return json.dumps(asdict(self))
+        refs = {"open": self.open, "current": self.current, "previous": self.previous}
+        return json.dumps(  # not by `asdict`, whose copies cost more than the text
+            {
+                **{role: _flat(ref) for role, ref in refs.items()},
+                "to_drop": self.to_drop,
+                "attempts": self.attempts,
+                "capabilities": _flat(self.capabilities),
+                "list_rows": self.list_rows,
+                "unreplicated": self.unreplicated,
+            }
+        )
 
     @classmethod
     def from_text(cls, text: str | None) -> "Context":
@@ -77,6 +101,8 @@ class Context:
                 **refs,
                 to_drop=tuple(map(text_of, value.get("to_drop", ()))),
                 attempts=integer_of(value.get("attempts", 0)),
+                list_rows=integer_of(value.get("list_rows", 0)),
+                unreplicated=tuple((text_of(name), text_of(kind)) for name, kind in value.get("unreplicated", ())),
                 capabilities=None if known is None else Capabilities.from_json(known),
             )
         except (TypeError, ValueError, KeyError, RecursionError) as error:
@@ -85,6 +111,14 @@ class Context:
                 subject="mo_ccpr_log.context",
                 remedy=BAD_ROW_REMEDY,
             ) from error
+
+
+def _new_name(uid: str, lsn: int, attempt: int) -> str:
+    return f"xr_{uid}_{lsn}_{attempt}_{secrets.token_hex(3)}"
+
+
+def _flat(value: SnapshotRef | Capabilities | None) -> dict[str, object] | None:
+    return None if value is None else {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _ref(value: object) -> SnapshotRef:

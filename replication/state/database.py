@@ -13,20 +13,24 @@ an old view for those who read again after waiting. What must be read at one mom
 
 import logging
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 import tenacity
 from sqlalchemy import event, exc
 
-from matrixone.upstream.login_guard import GuardedConnection, PasswordWanted
 from replication.errors import StateUnavailable, StateUnreadable
 from replication.file_modes import create_file, make_folder
+
+if TYPE_CHECKING:
+    from matrixone.upstream.login_guard import GuardedConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +40,10 @@ RETRY_SECONDS = 10.0  # how long to wait for a database that does not answer; a 
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 60  # longer than InnoDB waits for a row lock (50 s), which has an error of its own
 _LOCK_SECONDS = 60
+
+_TURNS: "WeakKeyDictionary[sa.Engine, threading.RLock]" = WeakKeyDictionary()
+_TURNS_LOCK = threading.Lock()
+_TOGETHER = threading.local()  # `connection`: that of this thread's block of `together`
 
 # Error numbers of MySQL and MariaDB after which trying again may help.
 PASSING = {
@@ -144,9 +152,52 @@ def place(engine: sa.Engine) -> str:
 
 @contextmanager
 def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction. Raises StateUnavailable, StateUnreadable; IntegrityError for a violated unique key."""
-    with typed(engine), engine.begin() as connection:
+    """A transaction; within `together` that of the block. Raises StateUnavailable, StateUnreadable; IntegrityError for
+    a violated unique key."""
+    joined = _joined()
+    if joined is not None and joined.engine is engine:
+        yield joined
+        return
+    with _turn(engine), typed(engine), engine.begin() as connection:
         yield connection
+
+
+@contextmanager
+def together(engine: sa.Engine) -> Iterator[None]:
+    """One transaction in the place of those that this thread begins in the block: of many small ones the beginnings and
+    ends are half the cost. In SQLite everybody else waits for its end, so nothing in it may wait for anything else.
+
+    Nothing is repeated in the block; who opens it may be `repeatable` as a whole.
+    """
+    if _joined() is not None:
+        raise RuntimeError("a block of `together` is open already")
+    with transaction(engine) as connection:
+        _TOGETHER.connection = connection
+        try:
+            yield
+        finally:
+            _TOGETHER.connection = None
+
+
+def _joined() -> sa.Connection | None:
+    return getattr(_TOGETHER, "connection", None)
+
+
+@contextmanager
+def _turn(engine: sa.Engine) -> Iterator[None]:
+    """In SQLite transactions run one after another. Those of this process's threads queue here: SQLite itself would
+    let each look again after a pause, and with many threads one may find it locked for longer than it waits."""
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    with _TURNS_LOCK:
+        turn = _TURNS.setdefault(engine, threading.RLock())
+    if not turn.acquire(timeout=_LOCK_SECONDS):
+        raise StateUnavailable("the catalog database is busy with other transactions", subject=place(engine))
+    try:
+        yield
+    finally:
+        turn.release()
 
 
 @contextmanager
@@ -177,18 +228,23 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
-        return attempts(function)(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)  # tenacity takes longer than a short query
+        except StateUnavailable:
+            if _joined() is not None:
+                raise
+            return attempts(function)(*args, **kwargs)
 
     return repeated
 
 
-def fetch(connection: sa.Connection, query: sa.Select) -> list[sa.Row]:
-    """All rows of a query.
+def fetch(connection: sa.Connection, query: sa.Select, **parameters: object) -> list[sa.Row]:
+    """All rows of a query. One that is built once, with parameters, costs half of one that is built for each call.
 
     Raises StateUnreadable for a value that is not of its column's type, which SQLite does not prevent.
     """
     try:
-        return list(connection.execute(query).all())
+        return list(connection.execute(query, parameters).all())
     except (ValueError, TypeError) as error:
         raise StateUnreadable(
             f"a row of the catalog database cannot be read: {error}", subject=place(connection.engine)
@@ -249,6 +305,8 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
         parts = cause.args if cause is not None else ()
         number = parts[0] if parts and isinstance(parts[0], int) else 0
         passing, remedy = number in PASSING or error.connection_invalidated, _REMEDIES.get(number)
+        from matrixone.upstream.login_guard import PasswordWanted
+
         remedy = _CHECK_CERTIFICATE if isinstance(cause, PasswordWanted) else remedy
         text = f"{number}: {parts[1] if len(parts) > 1 else cause}"
     if passing:
@@ -256,7 +314,9 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
     return StateUnreadable(f"the catalog database cannot be used ({text:.500})", subject=place(engine), remedy=remedy)
 
 
-def _guarded(_dialect, _record, _arguments, options) -> GuardedConnection:
+def _guarded(_dialect, _record, _arguments, options) -> "GuardedConnection":
+    from matrixone.upstream.login_guard import GuardedConnection  # PyMySQL, which SQLite does not need
+
     return GuardedConnection(sha2=True, **options)
 
 

@@ -6,26 +6,46 @@ writing a point costs what changed, and reading an older one is one query. Sourc
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind, Table, integer_of, text_of
 from replication.errors import StateUnreadable
-from replication.mirror.head import Head
-from replication.mirror.layout import point_path_1
-from replication.mirror.point_files import PointFile
 from replication.mirror.points import LaggingTable, Point, TableRef
 from replication.state.context import Context
 from replication.state.database import batches, fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import mo_ccpr_log, points, table_points
 
+if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
+    from replication.mirror.head import Head
+    from replication.mirror.point_files import PointFile
+
+_TASK, _LSN = sa.bindparam("task"), sa.bindparam("of")
+_POINTS = sa.select(points).where(points.c.task_id == _TASK)
+_POINT = _POINTS.where(points.c.lsn == _LSN)
+_NEWEST = _POINTS.order_by(points.c.lsn.desc()).limit(1)
+_AFTER = _POINTS.where(points.c.lsn > _LSN).order_by(points.c.lsn)
+_WATERMARK = sa.select(mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == _TASK)
 _INSERT_ROWS = 1000  # rows of one INSERT
 _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
+
+
+def _head() -> sa.Select:
+    mine = points.c.task_id == mo_ccpr_log.c.task_id
+    oldest, newest = (sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max))
+    file = sa.select(points.c.file).where(mine).order_by(points.c.lsn.desc()).limit(1).scalar_subquery()
+    log = mo_ccpr_log.c
+    query = sa.select(oldest, newest, log.iteration_lsn, log.watermark, file, log.context)
+    return query.where(log.task_id == _TASK)
+
+
+_HEAD = _head()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +95,12 @@ class PointHistory:
         self.task_id = task_id
 
     @repeatable
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """The committed state. Read by one statement, so that it is of one moment."""
-        mine = points.c.task_id == mo_ccpr_log.c.task_id
-        oldest, newest = (
-            sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max)
-        )
-        file = sa.select(points.c.file).where(mine).order_by(points.c.lsn.desc()).limit(1).scalar_subquery()
-        log = mo_ccpr_log.c
-        query = sa.select(oldest, newest, log.iteration_lsn, log.watermark, file, log.context)
-        query = query.where(log.task_id == self.task_id)
+        from replication.mirror.head import Head
+
         with transaction(self.engine) as connection:
-            found = fetch(connection, query)
+            found = fetch(connection, _HEAD, task=self.task_id)
         if not found:
             raise StateUnreadable(
                 "mo_ccpr_log has no row of it",
@@ -99,14 +113,23 @@ class PointHistory:
         return Head(oldest_lsn, newest_lsn, iteration_lsn, watermark, path or "", taken)
 
     @repeatable
-    def files(self) -> list[PointFile]:
+    def watermark(self) -> int:
+        """Up to which time the replica is complete: nanoseconds, by the upstream's clock."""
+        with transaction(self.engine) as connection:
+            return int(connection.scalar(_WATERMARK, {"task": self.task_id}) or 0)
+
+    @repeatable
+    def files(self) -> "list[PointFile]":
         """The files of all points, newest first."""
+        from replication.mirror.layout import point_path_1
+        from replication.mirror.point_files import PointFile
+
         query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(points.c.task_id == self.task_id)
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(points.c.lsn.desc()))
         return [PointFile(path or point_path_1(lsn), lsn, at) for path, lsn, at in rows]
 
-    def set_files(self, connection: sa.Connection, files: Iterable[PointFile]) -> None:
+    def set_files(self, connection: sa.Connection, files: "Iterable[PointFile]") -> None:
         """The files of points were written again."""
         key = (points.c.task_id == self.task_id, points.c.lsn == sa.bindparam("of_lsn"))
         rows = [{"of_lsn": file.lsn, "path": file.path} for file in files]
@@ -116,25 +139,42 @@ class PointHistory:
     @repeatable
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
         """The points of a greater lsn than `after`, oldest first."""
-        query = sa.select(points).where(points.c.task_id == self.task_id, points.c.lsn > after).order_by(points.c.lsn)
         with transaction(self.engine) as connection:
-            rows = fetch(connection, query)
+            rows = fetch(connection, _AFTER, task=self.task_id, of=after)
         return [_global_point(row._mapping) for row in rows]
+
+    @repeatable
+    def point(self, lsn: int) -> GlobalPoint | None:
+        """None if there is no such point, or no more."""
+        return self._first(_POINT, of=lsn)
+
+    @repeatable
+    def point_of(self, snapshot_ts: int) -> GlobalPoint | None:
+        """The point of exactly this time; None if there is none, or no more."""
+        return self._first(sa.select(points).where(points.c.snapshot_ts == snapshot_ts))
 
     @repeatable
     def newest(self) -> GlobalPoint | None:
         """None before the first point."""
+        return self._first(_NEWEST)
+
+    def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
         with transaction(self.engine) as connection:
-            query = sa.select(points).where(points.c.task_id == self.task_id).order_by(points.c.lsn.desc()).limit(1)
-            found = fetch(connection, query)
+            found = fetch(connection, query, task=self.task_id, **parameters)
         return _global_point(found[0]._mapping) if found else None
 
     @repeatable
-    def tables(self, at_lsn: int) -> dict[int, TablePoint]:
-        """The tables that exist at a point, by id."""
+    def tables(self, at_lsn: int, *, only: Sequence[int] | None = None) -> dict[int, TablePoint]:
+        """The tables that exist at a point, by id; `only`: of these ids."""
+        if only is not None:
+            parts = [self._tables(at_lsn, table_points.c.table_id.in_(ids)) for ids in batches(only, _DELETE_ROWS)]
+            return {table_id: table for part in parts for table_id, table in part.items()}
+        return self._tables(at_lsn)
+
+    def _tables(self, at_lsn: int, *where: sa.ColumnElement[bool]) -> dict[int, TablePoint]:
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
-            .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn)
+            .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn, *where)
             .group_by(table_points.c.table_id)
             .subquery()
         )
@@ -165,6 +205,49 @@ class PointHistory:
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
         return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    @repeatable
+    def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
+        """The present state of up to `most` tables, in the order of the points that changed them and of their ids, from
+        behind a place in this order. Tables that are gone are not among them."""
+        later, place = table_points.alias(), sa.tuple_(table_points.c.lsn, table_points.c.table_id)
+        replaced = (
+            sa.select(later.c.lsn)
+            .where(
+                later.c.task_id == table_points.c.task_id,
+                later.c.table_id == table_points.c.table_id,
+                later.c.lsn > table_points.c.lsn,
+            )
+            .exists()
+        )
+        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~replaced)
+        query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
+        return [_table_point(row._mapping) for row in rows]
+
+    @repeatable
+    def count_tables(self) -> int:
+        """How many tables there are now, index tables left out."""
+        newest = (
+            sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
+            .where(table_points.c.task_id == self.task_id)
+            .group_by(table_points.c.table_id)
+            .subquery()
+        )
+        same = (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
+        live = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        counted = (*live, table_points.c.kind != Kind.INDEX.value)
+        query = sa.select(sa.func.count()).select_from(table_points.join(newest, same)).where(*counted)
+        with transaction(self.engine) as connection:
+            return int(connection.scalar(query) or 0)
+
+    def changed_after(self, lsn: int) -> list[TablePoint]:
+        """The table points of all later iterations, oldest first, those of tables that are gone included."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn > lsn)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(table_points.c.lsn))
+        return [_table_point(row._mapping) for row in rows]
 
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
         """Delete the points before one, and the table points that no remaining point shows. Returns their manifests."""

@@ -7,6 +7,7 @@ owner is dead and does not have to wait until the lease expires. An executor els
 """
 
 import fcntl
+import logging
 import stat
 import threading
 import time
@@ -18,15 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
 from replication.file_modes import make_folder, opener
 from replication.state.log import CcprLog, Claim
+from replication.state.log_rows import LogRow
 
 TTL_SECONDS = 30.0
 _KEPT_SECONDS = 86_400.0  # age at which the lock file of an ended executor is deleted; no lease lasts as long
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Executor:
@@ -50,14 +50,23 @@ class Executor:
     @contextmanager
     def holding(self, log: CcprLog, claim: Claim) -> Iterator["Lease"]:
         """Hold and renew the claim's lease during the block."""
+        lease = self.begin(log, claim)
+        try:
+            yield lease
+        finally:
+            self.finish(lease)
+
+    def begin(self, log: CcprLog, claim: Claim) -> "Lease":
+        """Renew the claim's lease until `finish`, or until `Lease.end` where a later claim of ours takes its place."""
         lease = Lease(log, claim)
         self._held.add(claim.task_id)
-        try:
-            with lease:
-                yield lease
-        finally:
-            if lease.freed:
-                self._held.discard(claim.task_id)
+        lease.begin()
+        return lease
+
+    def finish(self, lease: "Lease") -> None:
+        """End renewing, and free the lease."""
+        lease.finish()
+        self._held.discard(lease.claim.task_id)
 
     def is_dead(self, owner: str) -> bool:
         """True if the owner ran on this state folder and has ended; False if it is alive or ran elsewhere."""
@@ -95,25 +104,41 @@ def _is_free(path: Path) -> bool:
 
 
 class Lease:
-    """Holds a claim during the work; a thread renews it. `check` raises LeaseLost once another executor took over."""
+    """Holds a claim during the work; a thread renews it. `check` raises LeaseLost once another executor took over.
+
+    Attributes
+    ----------
+    left : the subscription's row as the end of the lease left it; None before, and where it cannot be read.
+    """
 
     def __init__(self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS) -> None:
         self.claim = claim
         self.freed = False
+        self.left: LogRow | None = None
         self.log, self._ttl = log, ttl_seconds
         self._ended, self._lost = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease-{claim.name}", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.finish()
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Renew it no more, and do not free it: a later claim of the same owner has taken its place."""
         self._ended.set()
         self._thread.join()
-        self.log.release(self.claim)
+
+    def finish(self) -> None:
+        self.end()
+        self.left = self.log.release(self.claim)
         self.freed = True
 
     @property
@@ -142,4 +167,4 @@ class Lease:
                     return
             except (StateUnavailable, StateUnreadable) as error:
                 # Not a reason to stop: the database may answer again soon, and the guarded commit decides in the end.
-                _log.warning("lease not renewed", subscription=self.claim.name, error=error.message)
+                _log.warning("the lease of %s was not renewed: %s", self.claim.name, error.message)

@@ -17,8 +17,13 @@ from replication.mirror.object_rows import ObjectDiff
 from replication.state.database import batches, transaction
 from replication.state.tables import garbage, objects, references
 
+GRACE_SECONDS = 3600  # readers may still use a file that nothing names any more
 _ROWS = 10_000  # rows of one INSERT or one page
 _NAMES = 500  # names in one IN (…)
+
+_WAITING = sa.select(sa.func.count(), sa.func.min(garbage.c.due_at), sa.func.max(garbage.c.due_at)).where(
+    garbage.c.task_id == sa.bindparam("task")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,12 @@ class Reference:
     table_id: int
     from_lsn: int
     until_lsn: int | None
+
+
+def due_time(watermark: int) -> int:
+    """When a file may be deleted that nothing names since the watermark (nanoseconds): in seconds, by the upstream's
+    clock."""
+    return watermark // 10**9 + GRACE_SECONDS
 
 
 class Ledger:
@@ -212,34 +223,26 @@ class Ledger:
         )
         return set(connection.scalars(query))
 
-    def limit_due_times(self, latest: int) -> None:
-        """Nothing becomes due later than that: a later time comes from a clock that was ahead, and would keep a file
-        until then."""
+    def waiting(self) -> tuple[int, int, int]:
+        """How many files are recorded for deletion, and when the first and the last of them are due."""
         with transaction(self.engine) as connection:
-            connection.execute(
-                garbage.update()
-                .where(garbage.c.task_id == self.task_id, garbage.c.due_at > latest)
-                .values(due_at=latest)
-            )
+            count, first, last = connection.execute(_WAITING, {"task": self.task_id}).one()
+        return count, first or 0, last or 0
 
-    def due_garbage(self, now: int) -> list[str]:
-        """Paths of the files that may be deleted now (seconds since 1970 by the upstream's clock)."""
+    def due_garbage(self, now: int, latest: int) -> tuple[list[str], int]:
+        """Paths of the files that may be deleted now (seconds since 1970 by the upstream's clock), and how many have to
+        wait. No file waits longer than until `latest`: a later time comes from a clock that was ahead."""
+        mine, due = garbage.c.task_id == self.task_id, garbage.c.due_at
         with transaction(self.engine) as connection:
-            return list(
-                connection.scalars(
-                    sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.due_at <= now)
-                )
-            )
+            connection.execute(garbage.update().where(mine, due > latest).values(due_at=latest))
+            paths = list(connection.scalars(sa.select(garbage.c.path).where(mine, due <= now)))
+            waiting = connection.scalar(sa.select(sa.func.count()).where(mine, due > now))
+        return paths, waiting or 0
 
     def garbage(self) -> set[str]:
         """Paths of all files that are recorded for deletion."""
         with transaction(self.engine) as connection:
             return set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
-
-    def waiting(self) -> int:
-        """How many files are recorded for deletion."""
-        with transaction(self.engine) as connection:
-            return connection.scalar(sa.select(sa.func.count()).where(garbage.c.task_id == self.task_id)) or 0
 
     def forget(self, path: str) -> None:
         """Remove a file that has been deleted."""

@@ -5,9 +5,11 @@ The rows as values are in `replication.state.log_rows`. Which state may follow w
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -91,7 +93,7 @@ class CcprLog:
     def row(self, name: str) -> LogRow:
         """Raises SubscriptionMissing."""
         with transaction(self.engine) as connection:
-            found = read_row(connection, mo_ccpr_log.c.live_name == name)
+            found = read_row(connection, name=name)
         if found is None:
             raise _missing(name)
         return found
@@ -105,8 +107,10 @@ class CcprLog:
     # ---- the lease
 
     @repeatable
-    def claim(self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool]) -> Claim:
-        """Become the owner.
+    def claim(
+        self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool], *, task_id: str | None = None
+    ) -> Claim:
+        """Become the owner. With `task_id`, only of that subscription and of no later one of its name.
 
         An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its
         recorded snapshot, which gives the same result. The owner may claim again and gets a new claim, so repeating
@@ -116,8 +120,8 @@ class CcprLog:
         SubscriptionMissing.
         """
         with transaction(self.engine) as connection:
-            row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
-            if row is None:
+            row = read_row(connection, name=name, lock=True)
+            if row is None or task_id not in (None, row.task_id):
                 raise _missing(name)
             pair = after(Event.CLAIM, row.pair, name)
             now = self._now()
@@ -149,18 +153,17 @@ class CcprLog:
     def renew(self, claim: Claim, ttl_seconds: float) -> bool:
         """False if the claim has been taken over, or ended by a pause or a drop."""
         with transaction(self.engine) as connection:
-            query = (
-                mo_ccpr_log.update()
-                .where(*_held(claim))
-                .values(lease_expires_at=self._now() + round(ttl_seconds * 1000))
-            )
-            return connection.execute(query).rowcount == 1
+            return _write_held(connection, claim, {"lease_expires_at": self._now() + round(ttl_seconds * 1000)})
 
     @repeatable
-    def release(self, claim: Claim) -> None:
-        """Free the lease. Nothing happens if another executor has it by now."""
+    def release(self, claim: Claim) -> LogRow | None:
+        """Free the lease. Nothing happens if another executor has it by now. Returns the row as it is afterwards, None
+        if it cannot be read."""
         with transaction(self.engine) as connection:
-            connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(lease_expires_at=0))
+            _write_held(connection, claim, {"lease_expires_at": 0})
+            with suppress(StateUnreadable):
+                return read_row(connection, task_id=claim.task_id)
+        return None
 
     # ---- the iteration
 
@@ -187,14 +190,9 @@ class CcprLog:
             "context": context.to_text(),
             "error_message": None,
         }
-        running = (
-            mo_ccpr_log.c.iteration_lsn == claim.lsn,
-            mo_ccpr_log.c.state == State.RUNNING,
-            mo_ccpr_log.c.iteration_state == IterationState.RUNNING,
-        )
-        changed = connection.execute(mo_ccpr_log.update().where(*_held(claim), *running).values(self._stamped(values)))
-        if changed.rowcount != 1:
-            raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
+        running = {"iteration_lsn": claim.lsn, "state": State.RUNNING, "iteration_state": IterationState.RUNNING}
+        if not _write_held(connection, claim, self._stamped(values), also=running):
+            raise _lost(read_row(connection, task_id=claim.task_id), claim)
 
     def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
         """Whether a commit whose answer was lost has happened. Reads the row under a lock, which waits until a commit
@@ -217,7 +215,7 @@ class CcprLog:
     @repeatable
     def _locked_row(self, claim: Claim) -> LogRow | None:
         with transaction(self.engine) as connection:
-            return read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
+            return read_row(connection, task_id=claim.task_id, lock=True)
 
     def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
         """Store a failure in `error_message`.
@@ -237,14 +235,14 @@ class CcprLog:
     @repeatable
     def _message(self, claim: Claim) -> str | None:
         with transaction(self.engine) as connection:
-            row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id)
+            row = read_row(connection, task_id=claim.task_id)
         return None if row is None else row.error_message
 
     @repeatable
     def _change(self, claim: Claim, values: dict[str, Any], event: Event | None = None) -> None:
         """Write values as the owner of the row; with an event, as a step of the open iteration. Safe to repeat."""
         with transaction(self.engine) as connection:
-            row = read_row(connection, mo_ccpr_log.c.task_id == claim.task_id, lock=True)
+            row = read_row(connection, task_id=claim.task_id, lock=True)
             if row is None or (row.cn_uuid, row.fence) != (claim.owner, claim.fence):
                 raise _lost(row, claim)
             if event is not None:
@@ -254,16 +252,14 @@ class CcprLog:
                     )
                 pair = after(event, row.pair, claim.name)
                 values = {**values, "state": pair.state, "iteration_state": pair.iteration}
-            changed = connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(self._stamped(values)))
-            if changed.rowcount != 1:
+            if not _write_held(connection, claim, self._stamped(values)):
                 raise _lost(row, claim)
 
     def overwrite(self, claim: Claim, values: dict[str, Any], also: Callable[[sa.Connection], None]) -> None:
         """Write values as the owner of the row, and what else belongs to them, in one transaction. Raises LeaseLost."""
         with transaction(self.engine) as connection:
-            changed = connection.execute(mo_ccpr_log.update().where(*_held(claim)).values(self._stamped(values)))
-            if changed.rowcount != 1:
-                raise _lost(read_row(connection, mo_ccpr_log.c.task_id == claim.task_id), claim)
+            if not _write_held(connection, claim, self._stamped(values)):
+                raise _lost(read_row(connection, task_id=claim.task_id), claim)
             also(connection)
 
     # ---- administration
@@ -342,7 +338,7 @@ class CcprLog:
             connection.execute(
                 mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()}))
             )
-            written = read_row(connection, where)
+            written = read_row(connection, task_id=row.task_id)
         assert written is not None
         return written
 
@@ -362,7 +358,7 @@ class CcprLog:
 
     def _write(self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]]) -> LogRow:
         with transaction(self.engine) as connection:
-            row = read_row(connection, mo_ccpr_log.c.live_name == name, lock=True)
+            row = read_row(connection, name=name, lock=True)
             if row is None:
                 raise _missing(name)
             pair = row.pair if event is None else after(event, row.pair, name)
@@ -370,7 +366,7 @@ class CcprLog:
             connection.execute(
                 mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id).values(self._stamped(values))
             )
-            written = read_row(connection, mo_ccpr_log.c.task_id == row.task_id)
+            written = read_row(connection, task_id=row.task_id)
         assert written is not None
         return written
 
@@ -388,13 +384,22 @@ def _missing(name: str) -> SubscriptionMissing:
     return SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
 
 
-def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
-    """Conditions for UPDATE: the claim is still valid."""
-    return (
-        mo_ccpr_log.c.task_id == claim.task_id,
-        mo_ccpr_log.c.cn_uuid == claim.owner,
-        mo_ccpr_log.c.fence == claim.fence,
-    )
+def _write_held(
+    connection: sa.Connection, claim: Claim, values: Mapping[str, Any], also: Mapping[str, Any] | None = None
+) -> bool:
+    """One UPDATE of the claim's row. False, and nothing is changed, if the claim is no longer valid, or `also` is not
+    so: columns with their values."""
+    where = {"task_id": claim.task_id, "cn_uuid": claim.owner, "fence": claim.fence, **(also or {})}
+    parameters = {f"old_{name}": value for name, value in where.items()}
+    parameters |= {f"new_{name}": value for name, value in values.items()}
+    return connection.execute(_update(tuple(where), tuple(values)), parameters).rowcount == 1
+
+
+@cache
+def _update(where: tuple[str, ...], values: tuple[str, ...]) -> sa.Update:
+    """Built once, see `replication.state.database.fetch`."""
+    same = (mo_ccpr_log.c[name] == sa.bindparam(f"old_{name}") for name in where)
+    return mo_ccpr_log.update().where(*same).values({name: sa.bindparam(f"new_{name}") for name in values})
 
 
 def _without_owner(row: LogRow) -> dict[str, Any]:

@@ -23,6 +23,9 @@ from replication.state.tables import mo_ccpr_log
 # Ten times the lease of an executor. A lease that ends later was written by a clock that was ahead.
 LONGEST_LEASE_SECONDS = 300.0
 _READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
+_BY_NAME = sa.select(*_READ).where(mo_ccpr_log.c.live_name == sa.bindparam("key"))
+_BY_TASK = sa.select(*_READ).where(mo_ccpr_log.c.task_id == sa.bindparam("key"))
+_LOCKING = {query: query.with_for_update() for query in (_BY_NAME, _BY_TASK)}
 _NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
 
 
@@ -129,7 +132,7 @@ def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
     keys = sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name).where(live).order_by(mo_ccpr_log.c.live_name)
     for task_id, name in connection.execute(keys).all():
         try:
-            found = read_row(connection, mo_ccpr_log.c.task_id == task_id)
+            found = read_row(connection, task_id=task_id)
             if found is not None:
                 rows.append(found)
         except StateUnreadable as error:
@@ -137,16 +140,20 @@ def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
     return rows, bad
 
 
-def read_row(connection: sa.Connection, where: sa.ColumnElement[bool], *, lock: bool = False) -> LogRow | None:
-    """With `lock`, nobody else can write the row until the transaction ends (in SQLite this is always so).
+def read_row(
+    connection: sa.Connection, *, name: str | None = None, task_id: str | None = None, lock: bool = False
+) -> LogRow | None:
+    """The row of a subscription that is not dropped, by its name, or any row by its task id. With `lock`, nobody else
+    can write the row until the transaction ends (in SQLite this is always so).
 
     Raises StateUnreadable.
     """
-    query = sa.select(*_READ).where(where)
+    query, key = (_BY_NAME, name) if task_id is None else (_BY_TASK, task_id)
     try:
-        found = fetch(connection, query.with_for_update() if lock else query)
+        found = fetch(connection, _LOCKING[query] if lock else query, key=key)
     except StateUnreadable as error:
-        names = connection.execute(sa.select(mo_ccpr_log.c.subscription_name).where(where)).scalars().all()
+        of_it = (mo_ccpr_log.c.live_name if task_id is None else mo_ccpr_log.c.task_id) == key
+        names = connection.execute(sa.select(mo_ccpr_log.c.subscription_name).where(of_it)).scalars().all()
         raise _unreadable(error.message, *names[:1]) from error
     return _row(found[0]) if found else None
 

@@ -8,6 +8,8 @@ the error says what to do. Source: docs/reliability.md; decision the-mirror-says
 import secrets
 import socket
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,14 +28,14 @@ from replication.mirror.layout import HEAD, IDENTITY, lsn_of_point
 from replication.mirror.mirror import Mirror
 from replication.mirror.point_files import PointFile
 from replication.mirror.points import Point
-from replication.state.history import PointHistory, TablePoint, as_mirror_point
-from replication.state.ledger import Ledger
+from replication.state.database import repeatable, together
+from replication.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from replication.state.ledger import Ledger, due_time
 from replication.state.log import CcprLog, Claim
 from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine
 
 _NOTHING = Head(None, None, 0, 0)
-_GRACE_SECONDS = 3600  # for readers of files that were replaced
 
 
 def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None = None) -> None:
@@ -50,25 +52,28 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None
 
     Raises MirrorMissing, MirrorForeign, MirrorAhead, MirrorBehind, and MirrorDamaged.
     """
+    disagreed: tuple[int, str | None] | None = None
     while True:
-        row = log.row(name)
-        history = PointHistory(log.engine, row.task_id)
+        found = _Published.read(mirror)
+        known = _Committed.read(log, name, found)
+        row, history = known.row, known.history
         try:
-            committed, published = _agreed(row, history, mirror)
+            _check(known, found, mirror)
         except MirrorDisagrees:
-            if log.row(name).iteration_lsn != row.iteration_lsn:
-                continue  # it was between two states of the database that they were compared
+            before, disagreed = disagreed, (row.iteration_lsn, row.epoch)
+            if before != disagreed:
+                continue  # the two were not read at one moment
             raise
         if claim is not None and row.epoch is None:
             _mark(log, claim, history, mirror)
         elif claim is not None and row.mirror_url != (url := mirror_url(mirror)):
             log.overwrite(claim, {"mirror_url": url}, lambda _: None)
-        elif row.epoch is None or committed == published or not committed.iteration_lsn:
+        elif row.epoch is None or known.head == found.head or not known.head.iteration_lsn:
             return
         else:
-            missing = _missing_points(history, mirror, published)
+            missing = [point.file for point in known.later if point.file and mirror.store.size(point.file) is None]
             if not missing:
-                mirror.publish_head(committed)
+                mirror.publish_head(known.head)
             elif claim is not None:
                 rewrite_points(log, claim, history, mirror)
             else:
@@ -93,7 +98,9 @@ def mirror_url(mirror: Mirror) -> str:
 
 def check_agreement(log: CcprLog, row: LogRow, mirror: Mirror) -> None:
     """Raises what `publish_pending` does; writes nothing."""
-    _agreed(row, PointHistory(log.engine, row.task_id), mirror)
+    found = _Published.read(mirror)
+    history = PointHistory(log.engine, row.task_id)
+    _check(_Committed.of(row, history, found), found, mirror)
 
 
 def rewrite_points(
@@ -105,7 +112,7 @@ def rewrite_points(
     files = _write_points(history, mirror)
     kept = {file.path for file in files}
     old = [path for path in before if path not in kept and mirror.store.size(path) is not None]
-    due = history.head().watermark // 10**9 + _GRACE_SECONDS
+    due = due_time(history.head().watermark)
 
     def record(connection: sa.Connection) -> None:
         history.set_files(connection, files)
@@ -146,47 +153,95 @@ def rewrite_damaged(log: CcprLog, name: str, mirror: Mirror, damaged: Collection
 # ---- comparing
 
 
-def _agreed(row: LogRow, history: PointHistory, mirror: Mirror) -> tuple[Head, Head]:
-    """What is committed and what is published, if the one follows from the other."""
-    identity, head, committed = mirror.identity(), mirror.published_head(), history.head()
-    if identity is None and head is None:
-        if committed.iteration_lsn and not (row.epoch is None and _is_there(history, mirror, -1)):
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What the mirror says."""
+
+    identity: Identity | None
+    head: Head | None
+
+    @classmethod
+    def read(cls, mirror: Mirror) -> "_Published":
+        return cls(mirror.identity(), mirror.published_head())
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """What the catalog database says, read after what is published, as that follows from it.
+
+    Attributes
+    ----------
+    point : the mirror's newest point; None if the database does not have it.
+    later : the points after that, if there were later iterations.
+    """
+
+    row: LogRow
+    history: PointHistory
+    head: Head
+    point: GlobalPoint | None
+    later: tuple[GlobalPoint, ...]
+
+    @classmethod
+    @repeatable
+    def read(cls, log: CcprLog, name: str, published: _Published) -> "_Committed":
+        with together(log.engine):
+            row = log.row(name)
+            return cls.of(row, PointHistory(log.engine, row.task_id), published)
+
+    @classmethod
+    def of(cls, row: LogRow, history: PointHistory, published: _Published) -> "_Committed":
+        there = published.head or _NOTHING
+        committed, newest = history.head(), there.newest_point
+        point = None if newest is None else history.point(newest)
+        is_later = committed.iteration_lsn != there.iteration_lsn
+        later = history.global_points(-1 if newest is None else newest) if is_later else ()
+        return cls(row, history, committed, point, tuple(later))
+
+
+def _check(known: _Committed, found: _Published, mirror: Mirror) -> None:
+    """Raises MirrorDisagrees unless what is published follows from what is committed."""
+    row, committed = known.row, known.head
+    if found.identity is None and found.head is None:
+        if committed.iteration_lsn and not (row.epoch is None and _is_there(known, mirror)):
             raise MirrorMissing(_missing(row), subject=mirror.store.url)
-        return committed, _NOTHING
-    _check_identity(row, identity, mirror)
-    published = head or _NOTHING
+        return
+    _check_identity(row, found.identity, mirror)
+    published = found.head or _NOTHING
     if published.iteration_lsn > committed.iteration_lsn:
         message = (
             f"the mirror is at iteration {published.iteration_lsn}, the catalog database at {committed.iteration_lsn}"
         )
         raise MirrorAhead(message, subject=mirror.store.url)
-    if published.newest_point is not None and not _is_known(history, mirror, published):
+    if published.newest_point is not None and not _is_known(known.point, mirror, published):
         message = f"the catalog database does not have the mirror's point {published.newest_point}"
         raise MirrorAhead(message, subject=mirror.store.url)
     if published.iteration_lsn == committed.iteration_lsn:
         if (published.newest_point, published.watermark) != (committed.newest_point, committed.watermark):
             raise MirrorAhead("the mirror's last iteration was another one", subject=mirror.store.url)
-    elif not _is_there(history, mirror, -1 if published.newest_point is None else published.newest_point):
+    elif not _is_there(known, mirror):
         message = (
             f"the mirror is at iteration {published.iteration_lsn}, the catalog database at {committed.iteration_lsn}"
         )
         raise MirrorBehind(f"{message}, and the files of points in between are missing", subject=mirror.store.url)
-    return committed, published
 
 
 def _check_identity(row: LogRow, identity: Identity | None, mirror: Mirror) -> None:
     if identity is None:
         if row.epoch is not None:
             raise MirrorForeign("it does not say whose it is: mirror.json is missing", subject=mirror.store.url)
-    elif identity.task_id != row.task_id:
-        text = f"it belongs to subscription {identity.subscription!r} ({identity.task_id})"
-        raise MirrorForeign(text, subject=mirror.store.url, remedy=_OTHERS_REMEDY)
-    elif row.epoch not in (None, identity.epoch):
+        return
+    check_owner(identity, row.task_id, mirror)
+    if row.epoch not in (None, identity.epoch):
         text = "another catalog database has taken it over, or one of the two was restored from a copy before that"
         raise MirrorForeign(text, subject=mirror.store.url)
 
 
-_OTHERS_REMEDY = "Name the right place: `ccpr alter NAME --mirror URL`. Or give a new subscription an empty place."
+def check_owner(identity: Identity, task_id: str, mirror: Mirror) -> None:
+    """Raises MirrorForeign if the mirror is another subscription's."""
+    if identity.task_id != task_id:
+        text = f"it belongs to subscription {identity.subscription!r} ({identity.task_id})"
+        remedy = "Name the right place: `ccpr alter NAME --mirror URL`. Or give a new subscription an empty place."
+        raise MirrorForeign(text, subject=mirror.store.url, remedy=remedy)
 
 
 def _missing(row: LogRow) -> str:
@@ -194,9 +249,8 @@ def _missing(row: LogRow) -> str:
     return f"{text}; it was last written at {row.mirror_url}" if row.mirror_url else text
 
 
-def _is_known(history: PointHistory, mirror: Mirror, published: Head) -> bool:
+def _is_known(known: GlobalPoint | None, mirror: Mirror, published: Head) -> bool:
     """Whether the catalog database has the mirror's newest point, and not another one of that number."""
-    known = next((point for point in history.global_points() if point.lsn == published.newest_point), None)
     if known is None:
         return False
     if known.file and known.file == published.point:
@@ -208,19 +262,14 @@ def _is_known(history: PointHistory, mirror: Mirror, published: Head) -> bool:
     return (point.snapshot, point.at) == (known.snapshot, known.at)
 
 
-def _is_there(history: PointHistory, mirror: Mirror, after: int) -> bool:
-    """Whether the manifests of the points after one are in the mirror; so are their objects, which are written
+def _is_there(known: _Committed, mirror: Mirror) -> bool:
+    """Whether the ledgers and manifests of the later points are in the mirror; so are their objects, which are written
     first."""
-    changed = (history.changed(point.lsn).values() for point in reversed(history.global_points(after)))
-    named = (table.ref.manifest for tables in changed for table in tables if table.ref)
-    return all(mirror.store.size(name) is not None for name in named)
-
-
-def _missing_points(history: PointHistory, mirror: Mirror, published: Head) -> list[str]:
-    """The files of points after the newest published one that are not there, though their manifests are."""
-    after = -1 if published.newest_point is None else published.newest_point
-    files = (point.file for point in history.global_points(after) if point.file)
-    return [file for file in files if mirror.store.size(file) is None]
+    points = known.later[::-1]
+    ledgers = (point.ledger for point in points if point.ledger)
+    changed = (known.history.changed(point.lsn).values() for point in points)
+    manifests = (table.ref.manifest for tables in changed for table in tables if table.ref)
+    return all(mirror.store.size(name) is not None for name in chain(ledgers, manifests))
 
 
 # ---- marking

@@ -18,6 +18,11 @@ from replication.mirror.points import LaggingTable
 from replication.state.database import fetch, repeatable, stored_time, transaction
 from replication.state.tables import behind_tables, quarantine
 
+_TASK = sa.bindparam("task")
+_QUARANTINE = sa.select(quarantine).where(quarantine.c.task_id == _TASK).order_by(quarantine.c.table_id)
+_BEHIND = sa.select(behind_tables).where(behind_tables.c.task_id == _TASK).order_by(behind_tables.c.lsn)
+_BEHIND_AT = _BEHIND.where(behind_tables.c.lsn == sa.bindparam("of"))
+
 
 @dataclass(frozen=True, slots=True)
 class QuarantineEntry:
@@ -55,26 +60,25 @@ class Quarantine:
     @repeatable
     def entries(self) -> list[QuarantineEntry]:
         """The tables that are in quarantine now, by id."""
-        query = sa.select(quarantine).where(quarantine.c.task_id == self.task_id).order_by(quarantine.c.table_id)
         with transaction(self.engine) as connection:
-            return [_entry(row._mapping) for row in fetch(connection, query)]
+            return [_entry(row._mapping) for row in fetch(connection, _QUARANTINE, task=self.task_id)]
 
     @repeatable
     def behind(self, lsn: int) -> dict[int, LaggingTable]:
         """By id the tables that a point does not show."""
-        return self._behind(behind_tables.c.lsn == lsn).get(lsn, {})
+        return self._behind(_BEHIND_AT, of=lsn).get(lsn, {})
 
     @repeatable
     def behind_by_point(self) -> dict[int, dict[int, LaggingTable]]:
         """By point and id, for all points that do not show all tables."""
-        return self._behind(sa.true())
+        return self._behind(_BEHIND)
 
     def write(
         self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]
     ) -> None:
         """Replace the quarantine by the tables that failed in iteration `lsn`, in the caller's transaction."""
         mine = quarantine.c.task_id == self.task_id
-        known = {row.table_id: row for row in fetch(connection, sa.select(quarantine).where(mine))}
+        known = {row.table_id: row for row in fetch(connection, _QUARANTINE, task=self.task_id)}
         stamp = stored_time(now)
         if known:
             connection.execute(quarantine.delete().where(mine))
@@ -122,13 +126,10 @@ class Quarantine:
             behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn)
         )
 
-    def _behind(self, where: sa.ColumnElement[bool]) -> dict[int, dict[int, LaggingTable]]:
-        query = (
-            sa.select(behind_tables).where(behind_tables.c.task_id == self.task_id, where).order_by(behind_tables.c.lsn)
-        )
+    def _behind(self, query: sa.Select, **parameters: object) -> dict[int, dict[int, LaggingTable]]:
         found: dict[int, dict[int, LaggingTable]] = {}
         with transaction(self.engine) as connection:
-            for row in fetch(connection, query):
+            for row in fetch(connection, query, task=self.task_id, **parameters):
                 found.setdefault(row.lsn, {})[row.table_id] = LaggingTable(
                     row.database_name, row.table_name, row.stands_at
                 )
@@ -146,3 +147,10 @@ def _entry(row: Mapping) -> QuarantineEntry:
         row["attempts"],
         Failure(row["code"], row["message"], row["subject"], row["remedy"]),
     )
+
+
+@repeatable
+def tasks_in_quarantine(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions that have tables in quarantine."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, sa.select(quarantine.c.task_id).distinct())}

@@ -1,12 +1,24 @@
 """The settings of a subscription: what the column `sync_config` holds."""
 
 import json
+import re
 from dataclasses import dataclass, fields
 
 from matrixone.schema import InvalidText, Reading, ZeroDates
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
+SENSOR_SECONDS = 10  # how often Dagster's sensor looks which subscriptions are due
+SPAN = r"^[0-9]{1,9}[smhd]?$"  # seconds, or a number with its unit
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(span: str) -> int:
+    """`90`, `90s`, `15m`, `24h` or `7d` in seconds. Raises ValueError."""
+    if not re.fullmatch(SPAN, span):
+        raise ValueError("a number of seconds, or one with s, m, h or d")
+    number = span.rstrip("smhd")
+    return int(number) * _SECONDS[span[len(number) :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,7 @@ class Settings:
         text columns stay text, so that ``binary`` is ``escape`` there.
     zero_dates : what `export` gives for `0000-00-00`, see `matrixone.schema.ZeroDates`. Targets have such dates, so
         that only ``error`` concerns them.
+    max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
     """
 
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
@@ -61,6 +74,7 @@ class Settings:
     shared: bool = False
     invalid_text: str = InvalidText.ESCAPE.value
     zero_dates: str = ZeroDates.NULL.value
+    max_lag: int = 0
 
     @property
     def reading(self) -> Reading:

@@ -29,6 +29,36 @@ class IterationState(IntEnum):
     CANCEL = 4
 
 
+class Shown(StrEnum):
+    """The state of a subscription in a word, where people and scripts look. It is not stored."""
+
+    IDLE = "idle"  # up to date, or due; nobody works at it
+    COPYING = "copying"  # snapshot, catalog, objects
+    APPLYING = "applying"  # what was copied becomes a point; or targets are synced
+    FAILING = "failing"  # the last attempt failed, and it is tried again
+    PAUSED = "paused"  # by a person
+    STOPPED = "stopped"  # by an error that a person has to act on
+    DROPPED = "dropped"
+
+
+def shown(state: int, *, held: bool = False, failing: bool = False, applying: bool = False) -> Shown:
+    """`held`: an executor has it; `failing`: its last attempt failed; `applying`: the executor has copied already.
+    Failures come first: an attempt under way does not hide that the one before failed."""
+    match State(state):
+        case State.PAUSED:
+            return Shown.PAUSED
+        case State.ERROR:
+            return Shown.STOPPED
+        case State.DROPPED:
+            return Shown.DROPPED
+        case State.RUNNING if failing:
+            return Shown.FAILING
+        case State.RUNNING if held:
+            return Shown.APPLYING if applying else Shown.COPYING
+        case State.RUNNING:
+            return Shown.IDLE
+
+
 class Event(StrEnum):
     """An event that changes the state of a subscription."""
 

@@ -5,19 +5,22 @@ import re
 import uuid
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from matrixone.schema import Kind, Table
 from matrixone.upstream.capabilities import Capabilities
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri
-from matrixone.upstream.publications import Publication
+from matrixone.upstream.publication import Publication
 from replication.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from replication.state.context import Context
-from replication.state.credentials import Vault
 from replication.state.database import stored_time
 from replication.state.log_rows import LogRow
 from replication.state.settings import Settings
 from replication.state.states import IterationState, State
+
+if TYPE_CHECKING:
+    from replication.state.credentials import Vault
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -70,7 +73,7 @@ class Subscription:
         name: str,
         endpoint: Endpoint,
         password: str,
-        vault: Vault,
+        vault: "Vault",
         publication: Publication,
         database: str,
         table: str | None,
@@ -138,4 +141,4 @@ class Subscription:
 def check_subscription_name(name: str) -> None:
     """The name becomes a folder and a partition key. Raises BadName."""
     if not _NAME.fullmatch(name):
-        raise BadName("not a name for a subscription or a target", subject=f"name {name[:80]!r}")
+        raise BadName("not a name for a subscription, a target or a follower", subject=f"name {name[:80]!r}")

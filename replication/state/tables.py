@@ -182,6 +182,54 @@ garbage = sa.Table(
     sa.Column("due_at", sa.BigInteger, nullable=False),
     **TABLE_OPTIONS,
 )
+pins = sa.Table(
+    "ccpr_pins",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("snapshot_name", sa.String(64), primary_key=True),  # in lower case
+    sa.Column("lsn", sa.BigInteger, nullable=False),  # the point that it shows
+    sa.Column("snapshot_ts", sa.BigInteger, nullable=False),  # of that point
+    sa.Column("scope", sa.String(16), nullable=False),  # database or table
+    sa.Column("table_name", LONG_TEXT, nullable=False),  # empty for a database
+    sa.Column("created_at", UTC_TIME, nullable=False),
+    sa.Column("seen_at", UTC_TIME, nullable=False),  # when its owner last asked for anything
+    **TABLE_OPTIONS,
+)
+relay_users = sa.Table(
+    "ccpr_relay_users",
+    METADATA,
+    sa.Column("user_name", sa.String(60), primary_key=True),
+    sa.Column("sealed_digest", LONG_TEXT, nullable=False),  # of the password, as the protocol compares it
+    sa.Column("created_at", UTC_TIME, nullable=False),
+    **TABLE_OPTIONS,
+)
+followers = sa.Table(
+    "ccpr_followers",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("follower_name", sa.String(60), primary_key=True),
+    sa.Column("uri", LONG_TEXT, nullable=False),  # of the other cluster, without the password
+    sa.Column("sealed_password", LONG_TEXT, nullable=False),
+    sa.Column("sealed_login", LONG_TEXT, nullable=False),  # with what that cluster logs in at the relay
+    sa.Column("database_name", LONG_TEXT, nullable=False),  # there
+    sa.Column("relay_address", LONG_TEXT, nullable=False),  # as that cluster sees it
+    sa.Column("stage", sa.String(16), nullable=False),
+    sa.Column("created_at", UTC_TIME, nullable=False),
+    sa.Column("downstream_task", sa.String(36)),  # id of its subscription there
+    sa.Column("asked_at", UTC_TIME),  # when that cluster last answered; the next four are its answer
+    sa.Column("downstream_state", sa.SmallInteger),
+    sa.Column("iterations", sa.BigInteger),
+    sa.Column("watermark", sa.BigInteger),
+    sa.Column("downstream_error", LONG_TEXT),
+    sa.Column("resumes", sa.BigInteger, nullable=False),  # in a row, without progress
+    sa.Column("resumed_at", UTC_TIME),
+    sa.Column("attempts", sa.BigInteger, nullable=False),  # consecutive ones to ask it that failed
+    sa.Column("first_failed_at", UTC_TIME),
+    sa.Column("last_failed_at", UTC_TIME),
+    sa.Column("failure", LONG_TEXT),  # JSON
+    sa.Column("promoted_lsn", sa.BigInteger),  # the point that is being promoted
+    **TABLE_OPTIONS,
+)
 versions = sa.Table(
     "ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS
 )

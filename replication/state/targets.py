@@ -19,17 +19,28 @@ from matrixone.schema import Table, integer_of, text_of
 from matrixone.upstream.retry import BACK_OFF
 from replication.errors import TargetExists, TargetMissing
 from replication.failure import Failure
+from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy, DuplicateKeys
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import points, table_points, targets
 
 _MOST_DOUBLINGS = 20
+_ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS = 600.0, 3.0
 
 
 class TargetState(StrEnum):
     ACTIVE = "active"
     RELEASED = "released"  # its tables are ordinary ones now, and are not synced any more
+
+
+_TASK = sa.bindparam("task")
+_OF_ACTIVE = (targets.c.task_id == _TASK, targets.c.state == TargetState.ACTIVE.value)
+_NEEDED = sa.select(targets.c.needed_lsn).where(*_OF_ACTIVE, targets.c.needed_lsn.is_not(None))
+_ACTIVE = sa.select(targets.c.target_name, targets.c.failure, targets.c.attempts, targets.c.last_failed_at).where(
+    *_OF_ACTIVE
+)
+_NEWEST = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == _TASK).scalar_subquery()
+_LAGGING = _ACTIVE.where(targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < _NEWEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +207,8 @@ class TargetRecords:
 @repeatable
 def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
     """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
-    query = sa.select(targets.c.needed_lsn).where(
-        targets.c.task_id == task_id, targets.c.needed_lsn.is_not(None), targets.c.state == TargetState.ACTIVE.value
-    )
     with transaction(engine) as connection:
-        return [row.needed_lsn for row in fetch(connection, query)]
+        return [row.needed_lsn for row in fetch(connection, _NEEDED, task=task_id)]
 
 
 @repeatable
@@ -214,28 +222,48 @@ def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
 
 
 @repeatable
-def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float) -> bool:
-    """Whether a target has to be synced now although nothing may have changed: it is not at the newest point, or it
-    failed and its wait is over. Tables that wait for a person do not count.
+def tasks_with_targets(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions that have targets."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, sa.select(targets.c.task_id).distinct())}
+
+
+def may_be_restored(pause_seconds: float, interval: float) -> bool:
+    """Whether catalog database and mirror may be copies that were restored since the last iteration, so that targets
+    are asked where they are, although they are recorded at the newest point (decision asked-after-a-pause).
+
+    Parameters
+    ----------
+    pause_seconds : since the last iteration.
+    interval : seconds between two iterations.
+    """
+    return pause_seconds > max(_ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS * interval)
+
+
+def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> bool:
+    """Whether a target has to be synced now although nothing may have changed, see `lagging_targets`."""
+    return bool(lagging_targets(engine, task_id, now, interval, ask=ask))
+
+
+@repeatable
+def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> list[str]:
+    """Names of the targets that have to be synced now although nothing may have changed: they are not at the newest
+    point, or failed and their wait is over, or all are to be asked. Tables that wait for a person do not count.
 
     The wait after a failure is the subscription's interval in seconds, doubled with each further failure, up to
     `BACK_OFF.longest`. A clock that was set back ends it.
     """
-    newest = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == task_id).scalar_subquery()
-    behind = targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < newest)
-    query = sa.select(targets.c.failure, targets.c.attempts, targets.c.last_failed_at).where(
-        targets.c.task_id == task_id, targets.c.state == TargetState.ACTIVE.value, behind
-    )
     with transaction(engine) as connection:
-        rows = fetch(connection, query)
-    for row in rows:
-        if row.failure is None or row.last_failed_at is None:
-            return True
-        waited = (now - row.last_failed_at.replace(tzinfo=UTC)).total_seconds()
-        doublings = min(max(int(row.attempts) - 1, 0), _MOST_DOUBLINGS)
-        if not 0 <= waited < min(interval * 2.0**doublings, BACK_OFF.longest):
-            return True
-    return False
+        rows = fetch(connection, _ACTIVE if ask else _LAGGING, task=task_id)
+    return [row.target_name for row in rows if not _waits(row, now, interval)]
+
+
+def _waits(row: sa.Row, now: datetime, interval: float) -> bool:
+    if row.failure is None or row.last_failed_at is None:
+        return False
+    waited = (now - row.last_failed_at.replace(tzinfo=UTC)).total_seconds()
+    doublings = min(max(int(row.attempts) - 1, 0), _MOST_DOUBLINGS)
+    return 0 <= waited < min(interval * 2.0**doublings, BACK_OFF.longest)
 
 
 def _target(row: Mapping) -> Target:

@@ -141,6 +141,7 @@ class Applied:
     missing : keys to be deleted that were not there. If it is not 0, somebody else wrote to the table. Not counted in
         safe mode.
     parts, parts_skipped : of a create: pieces loaded now, and pieces that an earlier attempt had loaded.
+    remarks : of a create: what the destination refused, so that the table is without it.
     """
 
     skipped: bool = False
@@ -149,6 +150,7 @@ class Applied:
     missing: int = 0
     parts: int = 0
     parts_skipped: int = 0
+    remarks: tuple[str, ...] = ()
 
 
 class Destination(Protocol):
@@ -202,7 +204,8 @@ class Destination(Protocol):
         `replaces` are ids of tables that are dropped in the step that shows it: the one whose name it takes, as after a
         TRUNCATE, or one that is rebuilt under the same id. Until then the rows are loaded into a shadow table. An
         interrupted attempt is continued if location and definition are the same, and otherwise starts again. `again`:
-        even if the table is at the location, because a person said that its rows are not the source's.
+        even if the table is at the location, because a person said that its rows are not the source's. A default that
+        the destination refuses is left out.
         """
         ...
 

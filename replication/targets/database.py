@@ -47,10 +47,10 @@ from replication.targets.errors import (
 )
 from replication.targets.intent_statements import Place, intent_statements
 from replication.targets.intents import ChangeOf, Intent, Intents, all_names
-from replication.targets.own_tables import OwnTables
+from replication.targets.own_tables import OwnTables, lacking_defaults, without_defaults
 from replication.targets.ownership import Ownership, name_of, names_of
 from replication.targets.registry import TARGET_METADATA, Registry
-from replication.targets.session import TargetSession
+from replication.targets.session import TargetSession, refused_defaults
 from replication.targets.staging import InitialLoad, Staging
 
 _LOCK_SECONDS = 10.0
@@ -237,12 +237,13 @@ class DatabaseTarget:
         if not again and known and known[0].create == table.create and self._points.reached(table.id) == location:
             return Applied(skipped=True)
         replaced = [self._tables[table_id][0] for table_id in replaces if self._state(table_id) is TableState.LIVE]
-        shadow = replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
+        wanted = table
         with self._session.typed(subject):
             self._check_names(replaced)
             self._ownership.check_free([table], replaced)
             self._ownership.check_ours(replaced, may_be_missing=True)
-            done = self._begin_load(table, shadow, location, parts)
+            table, done = self._begin_load(table, location, parts)
+            shadow = self._shadow_of(table)
             waiting = [part for part in parts if part.key not in done]
             load = InitialLoad(
                 self._session,
@@ -255,7 +256,8 @@ class DatabaseTarget:
             )
             rows = load.run(waiting, self._connections) if waiting else 0
             self._show(table, shadow, location, replaced, [table_id for table_id in replaces if table_id != table.id])
-        return Applied(upserted=rows, parts=len(waiting), parts_skipped=len(parts) - len(waiting))
+        remarks = table.remarks[len(wanted.remarks) :]
+        return Applied(upserted=rows, parts=len(waiting), parts_skipped=len(parts) - len(waiting), remarks=remarks)
 
     # ---- definitions
 
@@ -383,28 +385,49 @@ class DatabaseTarget:
     def _shadow_name(self, purpose: Literal["load", "old"], table_id: int) -> str:
         return shadow_name(purpose, self.task_id, table_id)
 
+    def _shadow_of(self, table: TargetTable) -> CreateTable:
+        return replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
+
     def _begin_load(
-        self, table: TargetTable, shadow: CreateTable, location: Location, parts: Sequence[LoadPart]
-    ) -> set[str]:
-        """Make the shadow table, or continue one. Returns the keys of the pieces that it has. The row in `ccpr_loads`
-        is written first: it says that the table is ours."""
+        self, table: TargetTable, location: Location, parts: Sequence[LoadPart]
+    ) -> tuple[TargetTable, set[str]]:
+        """Make the shadow table, or continue one. Returns the table, without the defaults that the server refuses, and
+        the keys of the pieces that the shadow table has. The row in `ccpr_loads` is written first: it says that the
+        table is ours."""
+        shadow = self._shadow_of(table)
         with self._session.transaction() as connection:
             begun = self._registry.loads(connection).get(table.id)
             exists = self._session.shown(shadow.quoted_name) is not None
             if exists and begun is None:
                 raise TargetTableForeign("the target has a table of this name", subject=f"table {shadow.quoted_name}")
-            if exists and begun is not None and begun[0] == location and begun[1].create == table.create:
+            if exists and begun is not None and begun[0] == location:
+                accepted = without_defaults(table, lacking_defaults(begun[1]))
                 done = self._registry.parts_with_present_keys(connection, table.id, parts)
                 # Otherwise it was split into other pieces, and rows would be loaded twice.
-                if done <= {part.key for part in parts}:
+                if begun[1].create == accepted.create and done <= {part.key for part in parts}:
                     self._registry.take_load(connection, table.id, self._fence)
-                    return done
+                    return accepted, done
             self._registry.begin_load(connection, table, location, self._fence)
         with self._session.transaction():
             if exists:
                 self._session.run(drop_table((shadow.database, shadow.name)))
-            self._session.run(make_shadow(shadow, shadow.name))
-        return set()
+        return self._make_shadow(table, location), set()
+
+    def _make_shadow(self, table: TargetTable, location: Location) -> TargetTable:
+        """Make the shadow table. Returns the table without the defaults that the server refuses."""
+        while True:
+            shadow = self._shadow_of(table)
+            try:
+                with self._session.transaction():
+                    self._session.run(make_shadow(shadow, shadow.name))
+                return table
+            except pymysql.err.MySQLError as error:
+                accepted = without_defaults(table, refused_defaults(error, shadow))
+                if accepted is table:
+                    raise
+            table = accepted
+            with self._session.transaction() as connection:
+                self._registry.begin_load(connection, table, location, self._fence)
 
     def _show(
         self,

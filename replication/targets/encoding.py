@@ -32,6 +32,8 @@ from replication.targets.errors import DeltaUnfit, TargetValueRefused
 
 FORMAT = "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n'"
 _WRITE = pyarrow.csv.WriteOptions(include_header=False, batch_size=16_384, null_string="\\N", quoting_style="all_valid")
+_FIRST_DAY, _DAY_AFTER_LAST = -719_528, 2_932_897  # since 1970: 0000-01-01, and the day after 9999-12-31
+_TEXTS = ("varchar", "longtext")
 _BYTES_A_PIECE = 8 << 20  # in Arrow's memory; the text is about twice as long
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), "<u2")
 
@@ -139,21 +141,30 @@ def _text(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
         return _vectors(values)
     if pa.types.is_timestamp(kind):
         plain = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
-        return _with_zero_dates(plain, "0000-00-00 00:00:00")
+        return _in_calendar(plain, "0000-00-00 00:00:00", column, subject)
     if pa.types.is_duration(kind):
         return time_text(values, column.source.type.scale if column.source else 6)
     if column.source is not None and column.source.type.oid == types.YEAR:
         return pc.utf8_lpad(values.cast(pa.string()), 4, "0")  # '0' would be the year 2000
     if pa.types.is_date32(kind):
-        return _with_zero_dates(values, "0000-00-00")
+        return _in_calendar(values, "0000-00-00", column, subject)
     if pa.types.is_integer(kind):
         return values
     raise DeltaUnfit(f"column {column.arrow_name} is of type {kind}", subject=subject)
 
 
-def _with_zero_dates(values: pa.Array, text: str) -> pa.Array:
-    """Dates or times; as text with this one for zero dates if there are any."""
+def _in_calendar(values: pa.Array, text: str, column: LoadColumn, subject: str) -> pa.Array:
+    """Dates or times; as text with this one for zero dates if there are any. Raises TargetValueRefused for those
+    outside the years 0 to 9999, which a target can keep as text only."""
     zero = is_zero_date(values)
+    days = (pa.scalar(day, pa.int32()).cast(pa.date32()) for day in (_FIRST_DAY, _DAY_AFTER_LAST))
+    first, end = (day.cast(values.type) for day in days)
+    outside = pc.or_(pc.less(values, first), pc.greater_equal(values, end))
+    if column.target.type.name not in _TEXTS and pc.any(pc.and_(outside, pc.invert(zero))).as_py():
+        raise TargetValueRefused(
+            f"column {column.name} has a date outside the years 0 to 9999, which the target cannot store",
+            subject=subject,
+        )
     return pc.if_else(zero, text, values.cast(pa.string())) if pc.any(zero).as_py() else values
 
 

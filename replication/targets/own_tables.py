@@ -76,6 +76,7 @@ class OwnTables:
             stored = {column.name: column.type.name for column in parse_create_table(table.create).columns}
             as_text = [name for name in columns_as_text(self.as_text, table.source.name) if stored[name] == _AS_TEXT]
             made = target_of(table.source, dialect, table.database, as_text=as_text)
+            made = without_defaults(made, lacking_defaults(table))
         except (DdlUnreadable, TargetUnfit, NotSyncable, KeyError) as error:
             raise TargetRegistryEdited(
                 f"the registry's definition is not one that is made here: {error!s:.200}", subject=subject
@@ -109,6 +110,24 @@ def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Collec
     target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
     synced = for_sync(target.create, dialect)
     return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
+
+
+def lacking_defaults(table: TargetTable) -> set[str]:
+    """The columns of a target's table that have no default. Their source may have one: the target refused it."""
+    return {column.name for column in parse_create_table(table.create).columns if column.default is None}
+
+
+def without_defaults(table: TargetTable, names: Collection[str]) -> TargetTable:
+    """The table without the defaults of these columns, as far as they have one; with a remark for each."""
+    create, remarks, columns = parse_create_table(table.create), list(table.remarks), []
+    for column in create.columns:
+        if column.name in names and column.default is not None:
+            remarks.append(f"column {column.name}: the default {column.default} is left out: the target refuses it")
+            column = replace(column, default=None)
+        columns.append(column)
+    if tuple(columns) == create.columns:
+        return table
+    return replace(table, create=format_create_table(replace(create, columns=tuple(columns))), remarks=tuple(remarks))
 
 
 def named(table: TargetTable, name: str) -> TargetTable:

@@ -24,8 +24,9 @@ from matrixone.schema import Kind, Table
 from matrixone.sql.errors import DdlUnreadable
 from replication.errors import DdlWaits, NameTaken
 from replication.failure import Failure
+from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy, Decision, DuplicateKeys, decide
+from replication.schema.policy import Decision, decide
 from replication.schema.render import Alteration, alter_table, rename_tables
 from replication.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from replication.schema.sync_mark import NotSyncable
@@ -35,7 +36,14 @@ from replication.schema.types import TargetUnfit
 from replication.targets.base import Registered, TableState, TargetTable
 from replication.targets.changes import change_statements
 from replication.targets.errors import TargetChangeStuck, TargetTableDropped
-from replication.targets.own_tables import RETIRED, columns_as_text, named, target_of
+from replication.targets.own_tables import (
+    RETIRED,
+    columns_as_text,
+    lacking_defaults,
+    named,
+    target_of,
+    without_defaults,
+)
 
 S = TypeVar("S", bound="TableStep")
 
@@ -284,6 +292,8 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
         wanted = wanted_table(rules, table)
         if before is None:
             return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
+        if change.kind is not ChangeKind.REPLACED:
+            wanted = _without_refused(wanted, before)
         if before.source == table:
             return _unfinished(rules, change, before, wanted)
         steps = diff_tables(before.source, table, create_table_of(before.source), create_table_of(table))
@@ -301,6 +311,14 @@ def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
         remedy = "Use a release that knows the type. The mirror has the table, and the other tables are still synced."
         raise TargetUnfit(reason, subject=f"column {name} of table {table.qualified_name}", remedy=remedy)
     return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
+
+
+def _without_refused(wanted: TargetTable, before: TargetTable) -> TargetTable:
+    """Without the defaults that the target refused when it got the table, and that are still the same."""
+    earlier, now = (
+        {column.name: column.default for column in create_table_of(table.source).columns} for table in (before, wanted)
+    )
+    return without_defaults(wanted, {name for name in lacking_defaults(before) if earlier.get(name) == now.get(name)})
 
 
 def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> TableStep | None:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from pymysql.constants import CR
 from sqlalchemy import exc
 
+from matrixone.ddl.definition import CreateTable
 from matrixone.errors import CcprError
 from matrixone.upstream.login_guard import NOT_THE_PROTOCOL, PasswordWanted, out_of_step
 from replication.errors import CheckpointUnknown, StateUnavailable
@@ -39,6 +40,7 @@ _REMEDIES = {
 }
 _OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0, 23)}
 NO_SUCH_TABLE, DUPLICATE = 1146, 1062
+DEFAULT_REFUSED = {1067, 1101, 1264, 1265, 1292, 1366, 1406, 1674, 1901, 3770}  # of CREATE TABLE, which stores no row
 
 
 class TargetSession:
@@ -200,6 +202,15 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
             f"the target does not store a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number)
         )
     return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
+
+
+def refused_defaults(error: pymysql.err.MySQLError, create: CreateTable) -> set[str]:
+    """The columns whose defaults may be why the server did not make a table: those that it names, or else all."""
+    number, text = error.args[0] if error.args else 0, str(error.args[-1]) if error.args else ""
+    names = {column.name for column in create.columns if column.default is not None and not column.invisible}
+    if number not in DEFAULT_REFUSED:
+        return set()
+    return {name for name in names if f"'{name}'" in text} or names
 
 
 def dialect_of(version: str, subject: str) -> Dialect:

@@ -25,7 +25,7 @@ from replication.errors import TableBehindInMirror, TargetPointGone
 from replication.failure import Failure
 from replication.mirror.mirror import Mirror
 from replication.progress import SILENT, Progress
-from replication.schema.policy import DuplicateKeys
+from replication.schema.choices import DuplicateKeys
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
 from replication.state.quarantine import Quarantine
 from replication.state.targets import LaggingTargetTable
@@ -130,6 +130,7 @@ class TargetSync:
         self._behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
         self._older: dict[int, dict[int, TablePoint]] = {}
         self._done: list[SyncedTable] = []
+        self._refused: dict[str, tuple[str, ...]] = {}
         self._failed: dict[int, LaggingTargetTable] = {}
         self._kept: dict[int, Failure] = {}
 
@@ -314,6 +315,7 @@ class TargetSync:
             loaded = self._destination.create(
                 step.wanted, self._load_parts(delta), location, replaces=replaces, again=again
             )
+        self._refused[step.table.qualified_name] = loaded.remarks
         since = self._sync_rows(step.wanted.id, location)
         applied = replace(
             loaded, upserted=loaded.upserted + since.upserted, deleted=since.deleted, missing=since.missing
@@ -454,9 +456,10 @@ class TargetSync:
             tables=tuple(self._done),
             behind=tuple(self._failed[table_id] for table_id in sorted(self._failed)),
             remarks={
-                step.table.qualified_name: step.remarks
+                name: remarks
                 for step in plan.steps
-                if step.remarks and step.table.qualified_name in defined
+                if (name := step.table.qualified_name) in defined
+                and (remarks := (*step.remarks, *self._refused.get(name, ())))
             },
         )
 

@@ -1,0 +1,69 @@
+"""Whom a service calls with what has happened: metrics, notifications, Dagster."""
+
+from typing import Protocol
+
+from matrixone.errors import CcprError
+from replication.failure import Failure
+from replication.mirror.mirror import Mirror
+from replication.service.target_sync import TargetOutcome
+from replication.service.whole_iteration import IterationRecord
+from replication.state.log_rows import LogRow
+
+
+class Listener(Protocol):
+    """Called from several threads. A call returns at once and raises nothing: what takes time is the listener's own
+    thread's work."""
+
+    def iteration_began(self, row: LogRow, late_seconds: float) -> None: ...
+
+    def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None: ...
+
+    def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
+        """`row` is the subscription's after the failure."""
+        ...
+
+    def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
+        """Also called if the sync failed."""
+        ...
+
+    def subscriptions_read(self, rows: list[LogRow]) -> None:
+        """All of them, whenever the service has read them."""
+        ...
+
+    def database_lost(self, error: CcprError | None) -> None:
+        """The state database does not answer; None: it does again."""
+        ...
+
+
+class Component(Protocol):
+    """A part of the service with a life of its own."""
+
+    def start(self) -> None:
+        """Raises CcprError or OSError if it cannot work; nothing else starts then."""
+        ...
+
+    def stop(self) -> None:
+        """End. Called also where `start` was not, and waits some seconds at most."""
+        ...
+
+
+class Ignoring:
+    """A listener that does nothing; others override what they need."""
+
+    def iteration_began(self, row: LogRow, late_seconds: float) -> None:
+        pass
+
+    def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
+        pass
+
+    def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
+        pass
+
+    def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
+        pass
+
+    def subscriptions_read(self, rows: list[LogRow]) -> None:
+        pass
+
+    def database_lost(self, error: CcprError | None) -> None:
+        pass

@@ -1,0 +1,98 @@
+"""The appendable objects that are live at a snapshot, which a difference can lack (decision created-before-its-rows).
+
+They are in the full list, which has a row for each object of the database. Where that is long, a second snapshot is
+taken instead, after the first was flushed: what was flushed since is in the difference between the two.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from matrixone.errors import Transient
+from matrixone.objects.timestamp import Timestamp
+from matrixone.upstream.catalog import table_ids
+from matrixone.upstream.errors import UpstreamError
+from matrixone.upstream.limits import list_limit
+from matrixone.upstream.objects import object_list
+from matrixone.upstream.session import Session
+from replication.errors import BadObjectList
+from replication.iteration.object_list import read_list
+from replication.mirror.object_rows import LISTED_SCHEMA
+from replication.snapshot_ref import SnapshotRef
+from replication.state.subscription import Subscription
+
+SHORT_LIST = 2_000  # rows of a full list that is read in the time in which a snapshot is taken, read and dropped
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class FullList:
+    """How long the database's full list is, as far as it is known: rows, those of tables out of scope included."""
+
+    rows: int = 0
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches of a full list, whose length is known at the end."""
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class LaterSnapshot:
+    """A second snapshot, taken when it is needed. The first one must be flushed by then.
+
+    Attributes
+    ----------
+    take : takes the snapshot, or returns the one that it has taken before.
+    """
+
+    session: Session
+    subscription: Subscription
+    take: Callable[[], SnapshotRef]
+
+    def appendable(self, ref: SnapshotRef, tables: Collection[int], subject: str) -> pa.Table | None:
+        """LISTED_SCHEMA: the appendable objects of some tables that are live at `ref` and were flushed after it. None
+        if that cannot be said: one of the tables went away in between, or the upstream does not answer."""
+        try:
+            return self._listed(ref, tables, subject)
+        except (UpstreamError, BadObjectList) as error:
+            if isinstance(error, Transient):
+                raise
+            _logger.info("a full list takes the place of a second snapshot", error=str(error))
+            return None
+
+    def _listed(self, ref: SnapshotRef, tables: Collection[int], subject: str) -> pa.Table | None:
+        subscription, later = self.subscription, self.take()
+        if later.at <= ref.at:
+            return None
+        ids = table_ids(self.session, subscription.publication, subscription.database, later.at)
+        if not set(tables) <= set(ids.values()):
+            return None
+        limit = list_limit()
+        names: Mapping[str, Mapping[str, int | None]] = {
+            subscription.database: {name: number if number in tables else None for name, number in ids.items()}
+        }
+        batches = object_list(self.session, later.name, subscription.publication, against=ref.name, longest=limit.bytes)
+        return live_at(read_list(batches, names, subject, limit.rows, appendable=True), ref.at)
+
+
+def live_at(rows: pa.Table, at: Timestamp) -> pa.Table:
+    """The rows of a list of a later time that are of objects live at `at`, as a list of that time has them."""
+    created = _not_after(rows, "create", at)
+    deleted = pc.fill_null(_not_after(rows, "delete", at), False)
+    rows = rows.filter(pc.and_(created, pc.invert(deleted)))
+    for name in ("delete_physical", "delete_logical"):
+        rows = rows.set_column(LISTED_SCHEMA.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int64()))
+    return rows.cast(LISTED_SCHEMA)
+
+
+def _not_after(rows: pa.Table, what: str, at: Timestamp) -> pa.ChunkedArray:
+    physical, logical = rows.column(f"{what}_physical"), rows.column(f"{what}_logical")
+    same = pc.and_(pc.equal(physical, at.physical), pc.less_equal(logical, at.logical))
+    return pc.or_(pc.less(physical, at.physical), same)

@@ -1,0 +1,163 @@
+"""The state as a configuration file: what `ccpr apply` would find unchanged. Passwords leave as names of environment
+variables."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from matrixone.upstream.endpoint import Endpoint, format_uri
+from replication.config.model import Policy
+from replication.errors import StateUnreadable
+from replication.service.subscriptions import overlapping
+from replication.service.targets import address_of
+from replication.service.workspace import Workspace
+from replication.spark.connect import shown_url
+from replication.spark.stored import StoredSpark
+from replication.state.settings import Settings
+from replication.state.states import State
+from replication.state.subscription import Subscription
+from replication.state.targets import Target, TargetRecords, TargetState
+from replication.targets.address import format_target_uri
+
+_SECRET = re.compile("secret|password|token|access[._]?key", re.I)  # names of Spark's settings, as Spark redacts them
+
+
+@dataclass(slots=True)
+class _Names:
+    """Names that are not used twice."""
+
+    used: set[str] = field(default_factory=set)
+
+    def new(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.used:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.used.add(name)
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """
+    Attributes
+    ----------
+    text : the file.
+    variables : the environment variables that it names.
+    """
+
+    text: str
+    variables: tuple[str, ...]
+
+
+def export_config(workspace: Workspace) -> Exported:
+    """Raises StateUnreadable, if the row of a subscription cannot be read."""
+    rows, bad = workspace.log.all_rows()
+    if bad:
+        raise StateUnreadable(
+            "its row cannot be read, so that the file would leave it out",
+            subject=f"subscription {bad[0].subscription_name}",
+        )
+    rows = sorted(rows, key=lambda row: row.subscription_name)
+    known = [Subscription.from_row(row) for row in rows]
+    variables, places = _Names(), _Names()
+    upstreams: dict[tuple[Endpoint, str], str] = {}
+    file: dict[str, Any] = {"version": 1, "upstreams": {}, "mirrors": {}, "subscriptions": {}}
+    for row, one in zip(rows, known, strict=True):
+        login = (one.endpoint, _password(workspace, one))
+        if login not in upstreams:
+            upstreams[login] = name = places.new(re.sub("[^A-Za-z0-9]+", "-", one.endpoint.host).strip("-") or "a")
+            file["upstreams"][name] = {
+                "uri": _escaped(format_uri(one.endpoint)),
+                "password": _variable(variables, f"UPSTREAM_{name}_PASSWORD"),
+            }
+        entry: dict[str, Any] = {"upstream": upstreams[login], "database": _escaped(one.database)}
+        if one.table is not None:
+            entry["table"] = _escaped(one.table)
+        entry |= {"publication": _escaped(one.publication.name), "publisher": _escaped(one.publication.publisher)}
+        entry |= _settings(one.settings)
+        if one.settings.mirror or one.settings.shared:
+            url = {"url": _escaped(one.settings.mirror)} if one.settings.mirror else {}
+            file["mirrors"][one.name] = {**url, "shared": one.settings.shared}
+            entry["mirror"] = one.name
+        if one.settings.max_lag:
+            file.setdefault("objectives", {})[one.name] = {"max_lag": one.settings.max_lag}
+            entry["objective"] = one.name
+        if overlapping(one, known) is not None:
+            entry["allow_overlap"] = True
+        if row.state == State.PAUSED:
+            entry["paused"] = True
+        targets = _targets(TargetRecords(workspace.log.engine, row.task_id).all(), one.name, variables)
+        if targets:
+            entry["targets"] = targets
+        file["subscriptions"][one.name] = entry
+    if (spark := StoredSpark.of(workspace.home)) != StoredSpark():
+        file["spark"] = _spark(spark, variables)
+    named = tuple(sorted(variables.used))
+    text = yaml.safe_dump({key: value for key, value in file.items() if value}, sort_keys=False, allow_unicode=True)
+    return Exported(_head(named) + text, named)
+
+
+def _head(variables: Iterable[str]) -> str:
+    lines = [f"#   export {name}=…" for name in variables]
+    return "\n".join(["# Written by `ccpr export-config`; read by `ccpr apply`.", *lines, ""])
+
+
+def _password(workspace: Workspace, one: Subscription) -> str:
+    """For comparing only: two subscriptions with one login are one upstream."""
+    try:
+        return workspace.vault.open(one.sealed_password, one.endpoint)
+    except StateUnreadable:
+        return one.sealed_password
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    """What is not the default, under the names of the file."""
+    default, found = Settings(), {}
+    for key in Policy.model_fields:
+        name = "sync_interval" if key == "interval" else key
+        if (value := getattr(settings, name)) != getattr(default, name):
+            found[key] = value
+    return found
+
+
+def _targets(targets: Iterable[Target], subscription: str, variables: _Names) -> dict[str, Any]:
+    """Those that are synced."""
+    found: dict[str, Any] = {}
+    for target in targets:
+        if target.state is TargetState.RELEASED:
+            continue
+        found[target.name] = {
+            "uri": _escaped(format_target_uri(address_of(target))),
+            "password": _variable(variables, f"TARGET_{subscription}_{target.name}_PASSWORD"),
+            "ddl_policy": target.policy.value,
+            **({"as_text": list(map(_escaped, target.as_text))} if target.as_text else {}),
+            "duplicate_keys": target.duplicate_keys.value,
+        }
+    return found
+
+
+def _spark(spark: StoredSpark, variables: _Names) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if spark.master:
+        found["master"] = _escaped(spark.master)
+    if spark.remote:
+        plain = shown_url(spark.remote) == spark.remote
+        found["remote"] = _escaped(spark.remote) if plain else _variable(variables, "SPARK_REMOTE")
+    if spark.config:
+        found["config"] = {
+            name: _variable(variables, name) if _SECRET.search(name) else _escaped(value)
+            for name, value in spark.config.items()
+        }
+    return found
+
+
+def _variable(variables: _Names, wanted: str) -> str:
+    return f"${{{variables.new(re.sub('[^A-Za-z0-9]+', '_', wanted).upper())}}}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("${", "$${")

@@ -1,0 +1,119 @@
+"""Who keeps the warm session of a state folder: `ccpr serve`, `ccpr spark keep` and with it `make ui`.
+
+A keeper holds a lock as long as it runs, by which copies know that a session that they start will be ended (decision
+warm-on-demand). Of several on one folder one holds it, and the next takes over.
+"""
+
+import threading
+import time
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from matrixone.errors import CcprError
+from replication.file_modes import make_folder
+from replication.spark.locks import held, is_held, is_shared, shared
+from replication.spark.server import WarmSpark
+
+UNUSED_SECONDS = 600.0  # after the last copy, until a session that was started for one is ended
+_LOOK_SECONDS = 1.0
+_BACK_OFF = (1.0, 5.0, 15.0, 60.0, 300.0)  # seconds between the starts of a server that keeps dying
+_log = structlog.get_logger(__name__)
+
+
+class Supervisor:
+    """Keeps a warm session, on a thread of its own; a context manager. It ends with the supervisor unless somebody else
+    had started it.
+
+    Parameters
+    ----------
+    on_demand : the copies start it, and it is ended when none has used it for `unused_seconds`. Otherwise it is started
+        at once, and again when it dies.
+    """
+
+    def __init__(self, warm: WarmSpark, *, on_demand: bool = False, unused_seconds: float = UNUSED_SECONDS) -> None:
+        self._warm, self._on_demand, self._unused_seconds = warm, on_demand, unused_seconds
+        self._ended, self._locks = threading.Event(), ExitStack()
+        self._is_keeper = False
+        keep = self._end_unused if on_demand else self._keep_running
+        self._thread = threading.Thread(target=keep, name="warm-spark", daemon=True)
+        self.failure: CcprError | None = None
+        self.starts = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Raises OSError where the folder cannot be written."""
+        if self._warm.settings.remote is None:  # else somebody else keeps a server
+            make_folder(self._warm.folder)
+            self._take_over()
+            if not self._on_demand:
+                self._locks.enter_context(shared(self._warm.used))
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and the server if it was started for us. What cannot be ended is logged."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            self._end()
+        self._locks.close()
+
+    def state(self) -> str:
+        """A word for people: that of `WarmSpark.look`, or ``failing``."""
+        return "failing" if self.failure is not None else self._warm.look().state.value
+
+    def _take_over(self) -> None:
+        """Become the keeper, if there is none."""
+        if not self._is_keeper:
+            with ExitStack() as trying:
+                if trying.enter_context(held(self._warm.keeper)) is not None:
+                    self._is_keeper = True
+                    self._locks.push(trying.pop_all())
+
+    def _keep_running(self) -> None:
+        failed = 0
+        while not self._ended.is_set():
+            began = time.monotonic()
+            try:
+                self._warm.start(supervised=True, cancelled=self._ended)
+                self.failure, self.starts = None, self.starts + 1
+                while is_held(self._warm.alive) and not self._ended.wait(_LOOK_SECONDS):
+                    self._take_over()
+                failed = 0 if time.monotonic() - began > _BACK_OFF[-1] else failed + 1
+            except CcprError as error:
+                if self._ended.is_set():
+                    return
+                self.failure, failed = error, failed + 1
+                _log.warning("the warm session does not start", code=error.code, error=error.message)
+            if failed:
+                self._ended.wait(_BACK_OFF[min(failed, len(_BACK_OFF)) - 1])
+
+    def _end_unused(self) -> None:
+        used = time.monotonic()
+        while not self._ended.wait(_LOOK_SECONDS):
+            self._take_over()
+            now = time.monotonic()
+            if is_shared(self._warm.used):
+                used = now
+            elif now - used > self._unused_seconds:
+                self._end()
+                used = now
+
+    def _end(self) -> None:
+        """End a server that was started for copies or by a supervisor, unless another one keeps it."""
+        try:
+            server = self._warm.look().server
+            if self._is_keeper and server is not None and server.supervised:
+                self._warm.stop()
+        except CcprError as error:
+            _log.warning("the warm session was left running", code=error.code, error=error.message)
