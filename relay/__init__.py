@@ -1,0 +1,1 @@
+"""A mirror served as an upstream: any MatrixOne, and this program, can subscribe to it."""

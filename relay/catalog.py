@@ -1,0 +1,138 @@
+"""A point's tables as the answers of an upstream's catalog: what `get_ddl`, `get_mo_indexes` and the catalog tables
+of MatrixOne would say, as far as a replicator asks (docs/upstream.md 5 and "Checked on live clusters")."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from matrixone.schema import Kind, Table
+from matrixone.upstream.column_types import encode_type
+from matrixone.upstream.defaults import default_cell
+from relay.errors import RelayText
+from relay.states import State
+from relay.texts import served_text
+from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog, internal
+from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, VARCHAR, Cell
+
+DDL: Final = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
+MO_DATABASE: Final = {"dat_id": BIGINT, "datname": VAR_STRING, "account_id": INT, "dat_type": VAR_STRING}
+MO_TABLES: Final = {
+    "rel_id": BIGINT,
+    "relname": VAR_STRING,
+    "reldatabase": VAR_STRING,
+    "reldatabase_id": BIGINT,
+    "relkind": VAR_STRING,
+    "rel_comment": VAR_STRING,
+    "rel_createsql": BLOB_TEXT,
+    "account_id": INT,
+    "partitioned": TINY,
+    "rel_logical_id": BIGINT,
+}
+MO_COLUMNS: Final = {
+    "account_id": INT,
+    "att_database": VAR_STRING,
+    "att_relname_id": BIGINT,
+    "att_relname": VAR_STRING,
+    "attname": VAR_STRING,
+    "atttyp": VAR_STRING,
+    "attnum": INT,
+    "attnotnull": TINY,
+    "att_default": VAR_STRING,
+    "attisdropped": TINY,
+    "att_is_hidden": TINY,
+    "attr_seqnum": SMALL,
+    "attr_enum": VAR_STRING,
+}
+_RELKINDS: Final = {Kind.TABLE: "r", Kind.INDEX: "i", Kind.PARTITION: "partition"}
+_ACCOUNT: Final = 0
+_log = logging.getLogger(__name__)
+
+
+def served_catalog(
+    state: State | None, database: str, database_id: int, *, name: str, writable: bool, replica: bool
+) -> ServedCatalog:
+    """The catalog at a point; None for a mirror that has none yet.
+
+    Parameters
+    ----------
+    database, database_id : how the database is called there, and its number.
+    name : of the subscription, for messages.
+    writable : without the mark of a replica (`relay.texts`).
+    replica : with the ids that a MatrixOne is shown (`State.replica_id`).
+    """
+    tables = [] if state is None else sorted(state.tables.values(), key=lambda table: table.id)
+    ids = {table.id: state.replica_id(table.id) if replica and state is not None else table.id for table in tables}
+    return ServedCatalog(
+        databases=CatalogAnswer.of({"datname": VARCHAR}, [(database,)]),
+        ddl=CatalogAnswer.of(
+            DDL,
+            [
+                (database, table.name, ids[table.id], _text(table, database, writable=writable))
+                for table in tables
+                if table.kind is not Kind.INDEX
+            ],
+        ),
+        indexes=_Indexes(state, ids, name),
+        mo_database=CatalogAnswer.of(MO_DATABASE, [(database_id, database, _ACCOUNT, "")]),
+        mo_tables=CatalogAnswer.of(
+            MO_TABLES, [_table_row(table, ids[table.id], database, database_id) for table in tables]
+        ),
+        mo_columns=CatalogAnswer.of(
+            MO_COLUMNS, [row for table in tables for row in _column_rows(table, ids[table.id], database)]
+        ),
+        tables=tuple(
+            CatalogTable(
+                ids[table.id], table.logical_id, database.encode(), table.name.encode(), _RELKINDS[table.kind].encode()
+            )
+            for table in tables
+        ),
+    )
+
+
+def _table_row(table: Table, number: int, database: str, database_id: int) -> tuple[Cell, ...]:
+    names = (number, table.name, database, database_id, _RELKINDS[table.kind], table.comment, table.ddl or None)
+    return *names, _ACCOUNT, 0, table.logical_id
+
+
+def _column_rows(table: Table, number: int, database: str) -> Iterator[tuple[Cell, ...]]:
+    for place, column in enumerate(table.columns, 1):
+        names = (_ACCOUNT, database, number, table.name, column.name, encode_type(column.type), place)
+        flags = (int(not column.nullable), default_cell(column.default_text), 0, int(column.hidden))
+        yield *names, *flags, column.seqnum, ",".join(column.labels)
+
+
+def _text(table: Table, database: str, *, writable: bool) -> str | None:
+    """None makes `get_ddl` fail: to leave the table out would drop it at the other end."""
+    try:
+        return served_text(table, database, writable=writable)
+    except RelayText as error:
+        _log.warning("%s: %s", error.subject, error.message)
+        return None
+
+
+class _Indexes(Mapping[int, CatalogAnswer]):
+    """The rows of `get_mo_indexes` by table id. Asking for those of a table whose indexes are not known is an error: a
+    MatrixOne would have hidden tables without rows."""
+
+    def __init__(self, state: State | None, ids: Mapping[int, int], name: str) -> None:
+        tables = {} if state is None else state.tables
+        self._by_id = {ids[table_id]: table for table_id, table in tables.items() if table.kind is not Kind.INDEX}
+        self._some = any(table.kind is Kind.INDEX for table in tables.values())
+        self._name = name
+
+    def __getitem__(self, number: int) -> CatalogAnswer:
+        table = self._by_id[number]
+        if table.indexes is None and self._some:
+            raise internal(
+                f"the mirror of {self._name} does not have the index tables of {table.qualified_name}, which a "
+                "MatrixOne needs. If the subscription was made with --with-indexes, run it once more: "
+                f"`ccpr run {self._name}`. If not, make another one with `ccpr subscribe … --with-indexes`"
+            )
+        rows = [(number, *row) for row in table.indexes or ()]
+        return CatalogAnswer.of({column.name: column.type for column in INDEX_COLUMNS}, rows)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)

@@ -1,0 +1,26 @@
+"""Who may log in at the relay: the users of the state folder, and each follower with a login of its own, which is there
+as long as the follower is."""
+
+from replication.service.workspace import Workspace
+from replication.state.followers import SERVED, all_followers, open_login
+from replication.state.relay_users import RelayUsers
+from wire.server import password_digest
+
+
+class Logins:
+    """Thread-safe."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.users = RelayUsers(workspace.log.engine, workspace.vault)
+
+    def digest(self, name: str) -> bytes | None:
+        """As `relay.server.Relay` asks for it. Raises StateUnreadable."""
+        found = self.users.digest(name)
+        if found is not None:
+            return found
+        for follower in all_followers(self._workspace.log.engine)[0]:
+            if follower.publication == name and follower.stage in SERVED:
+                password = open_login(self._workspace.vault, follower)
+                return password_digest(password) if password else None
+        return None

@@ -1,0 +1,135 @@
+"""Looks after followers while the relay serves: asks each cluster about its subscription, keeps the answer for `ccpr
+status`, and resumes what has stopped for a reason that is gone (decision resumed-where-it-helps)."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from matrixone.errors import CcprError
+from matrixone.upstream.retry import NO_RETRY
+from relay.backing import Quiet
+from relay.downstream import Task, TaskState
+from relay.errors import FollowerFailing, FollowerGone, FollowerPaused, FollowerStopped
+from relay.following import find_task, open_downstream
+from replication.failure import Failure
+from replication.iteration.options import Timeouts
+from replication.service.workspace import Workspace
+from replication.state.database import stored_time
+from replication.state.followers import Follower, FollowerRecords, Stage, TaskSeen, all_followers
+
+ASK_SECONDS = 10.0
+QUIET_SECONDS = 120.0
+QUIET_FIRST_SECONDS = 3600.0  # the first load may be long in writing what it has fetched
+QUIET_AFTER_START_SECONDS = 45.0  # the relay was away: what was under way has lost its connections
+FIRST_RESUME_SECONDS, LONGEST_RESUME_SECONDS = 30.0, 3600.0
+_TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)
+_MOST_DOUBLINGS = 20
+# What a MatrixOne says of a relay that it did not reach, or that was busy.
+_PASSING = re.compile(
+    "connect|dial tcp|eof|time ?out|timed out|deadline|broken pipe|reset by peer|unreachable|no such host|"
+    "service unavailable|sessions are open|too many|stale read|find 0 snapshot",
+    re.IGNORECASE,
+)
+_MARK = re.compile(r"(?:R:\d+:\d+:\d+|N:\d+|[RN]):")  # before its messages: whether it tries again, how often, when
+_ASKED = Quiet()
+_log = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Asks all followers, in a thread of its own. `quiet` says how long a publication has not been asked for."""
+
+    def __init__(self, workspace: Workspace, quiet: Callable[[str], Quiet], *, seconds: float = ASK_SECONDS) -> None:
+        self._workspace, self._quiet, self._seconds = workspace, quiet, seconds
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="followers", daemon=True)
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            try:
+                found, _ = all_followers(self._workspace.log.engine)
+            except CcprError as error:
+                _log.warning("followers cannot be looked after: %s", error)
+                continue
+            for follower in found:
+                if self._stopped.is_set():
+                    return
+                if follower.stage in (Stage.STARTING, Stage.FOLLOWING) and not self._waits(follower):
+                    self._look(follower)
+
+    def _waits(self, follower: Follower) -> bool:
+        """Whether its cluster did not answer just now; the longer it does not, the less often it is asked."""
+        failing, seen = follower.failing, follower.seen
+        if failing is None or (seen is not None and seen.asked_at >= failing.last):
+            return False
+        since = self._workspace.clock() - failing.last.timestamp()
+        return 0 <= since < min(self._seconds * 2.0 ** min(failing.attempts - 1, _MOST_DOUBLINGS), 300.0)
+
+    def _look(self, follower: Follower) -> None:
+        try:
+            ask(self._workspace, follower, self._quiet(follower.publication))
+        except CcprError as error:
+            _log.warning("follower %s cannot be asked: %s", follower.name, error)
+
+
+def ask(workspace: Workspace, follower: Follower, quiet: Quiet = _ASKED) -> None:
+    """Ask a follower's cluster, and keep the answer. What has stopped and may go on is resumed; it may have stopped
+    silently if nobody has asked for anything for long. Raises StateUnavailable, StateUnreadable."""
+    records = FollowerRecords(workspace.log.engine, follower.task_id)
+    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    subject = f"follower {follower.name}"
+    try:
+        with open_downstream(workspace, follower, _TIMEOUTS) as downstream:
+            task = find_task(downstream, follower.publication)
+            if task is None:
+                if follower.stage is Stage.FOLLOWING:
+                    raise FollowerGone("that cluster has no such subscription", subject=subject)
+                return
+            seen = TaskSeen(now, task.state, task.iterations, task.watermark, task.error)
+            records.record_seen(follower, task.id, seen, _failure(task, subject))
+            follower = records.get(follower.name)
+            if follower.stage is Stage.STARTING:
+                records.change(follower.name, stage=Stage.FOLLOWING.value)
+            if helps(task, quiet) and _is_due(follower, now):
+                downstream.resume(task.id)
+                records.change(follower.name, resumes=follower.resumes + 1, resumed_at=stored_time(now))
+                _log.info("follower %s is resumed", follower.name)
+    except CcprError as error:
+        records.record_failure(follower, Failure.of(error), now)
+
+
+def helps(task: Task, quiet: Quiet = _ASKED) -> bool:
+    """Whether to resume it is right: what stopped it passes, or it has stopped without a word, as a MatrixOne does if
+    it does not reach its upstream when an iteration begins (docs/upstream.md, "A MatrixOne behind the relay")."""
+    if task.state == TaskState.ERROR:
+        return _PASSING.search(task.error) is not None
+    if not task.iterations:
+        longest = QUIET_FIRST_SECONDS
+    else:
+        longest = QUIET_AFTER_START_SECONDS if quiet.since_start else QUIET_SECONDS
+    return task.state == TaskState.RUNNING and quiet.seconds > longest
+
+
+def _is_due(follower: Follower, now: datetime) -> bool:
+    if follower.resumed_at is None:
+        return True
+    wait = FIRST_RESUME_SECONDS * 2.0 ** min(max(follower.resumes - 1, 0), _MOST_DOUBLINGS)
+    return not 0 <= (now - follower.resumed_at).total_seconds() < min(wait, LONGEST_RESUME_SECONDS)
+
+
+def _failure(task: Task, subject: str) -> Failure | None:
+    message = _MARK.sub("", task.error, count=1).strip() or "it does not say why"
+    if task.state == TaskState.PAUSED:
+        return Failure.of(FollowerPaused("its subscription was paused there", subject=subject))
+    if task.state == TaskState.ERROR:
+        return Failure.of((FollowerFailing if helps(task) else FollowerStopped)(message, subject=subject))
+    return Failure.of(FollowerFailing(message, subject=subject)) if task.error else None
