@@ -1,13 +1,11 @@
 """Step 1, second half: the upstream's catalog at the snapshot, and what changed in it."""
 
-from collections import Counter
-
 import dagster as dg
 
-from ccpr_assets import metadata
+from ccpr_assets import events
 from ccpr_assets.partitions import SUBSCRIPTIONS
+from ccpr_assets.step import step
 from ccpr_assets.upstream_snapshots import upstream_snapshots
-from replication.schema.table_changes import ChangeKind
 from resources.replication import Replication
 
 
@@ -20,24 +18,6 @@ from resources.replication import Replication
     "replaced (truncated or rewritten) and dropped ones, with their statements as a difference.",
 )
 def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
-    with replication.step(context.partition_key) as iteration:
+    with step(context, replication) as iteration:
         snapshot = iteration.resume()
-        diff = iteration.diff_catalog()
-        kinds = Counter(change.kind for change in diff.changes)
-        return metadata.result(
-            snapshot.lsn,
-            snapshot.at,
-            {
-                metadata.TABLES_TOTAL: len(diff.tables),
-                **{f"tables_{kind.value}": kinds[kind] for kind in ChangeKind},
-                metadata.DDL_DIFF: metadata.ddl_diff(diff.changes),
-                metadata.CHANGES: metadata.table(
-                    ({"table": change.table.qualified_name, "change": change.kind.value} for change in diff.changes),
-                    {"table": "string", "change": "string"},
-                ),
-                metadata.UNREPLICATED: metadata.table(
-                    ({"name": name, "relkind": kind} for name, kind in diff.unreplicated),
-                    {"name": "string", "relkind": "string"},
-                ),
-            },
-        )
+        return events.catalog_read(snapshot, iteration.diff_catalog()).result()

@@ -10,8 +10,6 @@ from ccpr_assets import metadata
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.errors import BadObjectList
 from replication.iteration.copying import CopyReport
-from replication.mirror.layout import object_path
-from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import ObjectDiff
 
 FAILURES = "failures"
@@ -69,12 +67,6 @@ def object_list_refused(error: BadObjectList) -> dg.AssetCheckResult:
         sample = ({name: str(value) for name, value in row.items()} for row in rows)
         shown |= {FAILURES: cases.height, FAILURE_SAMPLE: metadata.table(sample, columns)}
     return _result(OBJECT_LIST_VALID, False, shown)
-
-
-def objects_missing(mirror: Mirror, report: CopyReport) -> list[str]:
-    """Names of copied objects that the store does not have in their size."""
-    names, sizes = (report.rows.column(name).to_pylist() for name in ("name", "size"))
-    return [name for name, size in zip(names, sizes, strict=True) if mirror.store.size(object_path(name)) != size]
 
 
 def objects_stored(report: CopyReport, missing: Sequence[str]) -> dg.AssetCheckResult:

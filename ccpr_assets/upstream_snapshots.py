@@ -2,8 +2,9 @@
 
 import dagster as dg
 
-from ccpr_assets import metadata
+from ccpr_assets import events
 from ccpr_assets.partitions import SUBSCRIPTIONS
+from ccpr_assets.step import step
 from resources.replication import Replication
 
 upstream = dg.AssetSpec(
@@ -24,9 +25,5 @@ upstream = dg.AssetSpec(
     "open iteration.",
 )
 def upstream_snapshots(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
-    with replication.step(context.partition_key) as iteration:
-        snapshot = iteration.take_snapshot()
-        shown = {metadata.SNAPSHOT_NAME: snapshot.name, metadata.SNAPSHOT_TS_NANOSECONDS: snapshot.at.physical}
-        if iteration.watermark:
-            shown[metadata.REPLICA_BEHIND_SECONDS] = round((snapshot.at.physical - iteration.watermark) / 1e9, 3)
-        return metadata.result(snapshot.lsn, snapshot.at, shown)
+    with step(context, replication) as iteration:
+        return events.snapshot_taken(iteration.take_snapshot(), iteration.watermark).result()

@@ -3,21 +3,23 @@ itself.
 
 A run costs seconds before its first statement, and most iterations find nothing. The steps of an iteration can be
 taken up by any process, so the tick takes the cheap ones (snapshot, catalog, object list). It ends the iteration if it
-is idle, which becomes an observation; else it leaves it open, and the run that it asks for goes on with the same
+is idle, without a run; else it leaves it open, and the run that it asks for goes on with the same
 snapshot.
 """
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import dagster as dg
 
-from ccpr_assets.applied_tables import idle_observation
+from ccpr_assets.events import Runless, idle
 from ccpr_assets.jobs import ccpr_sync_job
-from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG
+from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
+from ccpr_assets.reporting import changed, health_events, keep_failures, kept_failures, report
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
 from matrixone.upstream.errors import NotFlushedYet, StaleRead
@@ -33,13 +35,16 @@ from replication.iteration.due import back_off, due_at
 from replication.iteration.iteration import Outcome
 from replication.iteration.options import IterationOptions, Timeouts
 from replication.service.workspace import Workspace
-from replication.state.log_rows import Failures, LogRow
+from replication.state.log_rows import BadRow, Failures, LogRow
+from replication.state.settings import SENSOR_SECONDS
 from replication.state.states import State
 from replication.state.subscription import Subscription
-from replication.state.targets import is_lagging
+from replication.state.targets import is_lagging, may_be_restored
 from resources.replication import Replication
+from sensors.health import read_verdicts
 
 RUNS_PER_TICK = 8
+NEWS_PER_TICK = 10  # of subscriptions that this tick did not serve; the next one reports the rest
 # Of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top.
 TICK_SECONDS = 20.0
 # The next attempt is another tick's; a stale read is asked again by a run, which has the time for it.
@@ -58,18 +63,20 @@ _PARTITION_TAG = "dagster/partition"  # of runs that a person started
 
 @dg.sensor(
     job=ccpr_sync_job,
-    minimum_interval_seconds=10,
+    minimum_interval_seconds=SENSOR_SECONDS,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Starts the iteration of each subscription whose interval is over, at most one run of a subscription "
-    "at a time. An iteration that finds nothing new is finished by the tick and becomes an observation of "
-    "applied_tables.",
+    "at a time. An iteration that finds nothing new is finished by the tick, without a run. One that fails in a "
+    "tick fails the tick; the others go on.",
 )
 def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
     end = time.monotonic() + TICK_SECONDS
+    if late := kept_failures(context.instance):
+        raise IterationsFailed(late)
     try:
         rows, bad = replication.workspace.log.all_rows()
     except (StateUnavailable, StateUnreadable) as error:
-        return dg.SensorResult(skip_reason=f"mo_ccpr_log cannot be read: {error}")
+        raise IterationsFailed(f"mo_ccpr_log cannot be read: {error}") from error
     in_flight = _in_flight(context.instance)
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
     due = _due(rows, in_flight, replication.workspace.clock(), tick)
@@ -79,16 +86,56 @@ def ccpr_log_sensor(context: dg.SensorEvaluationContext, replication: Replicatio
             tick.left += 1
         else:
             _serve(replication.workspace, row, last_runs, end, tick)
+    partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
+    failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
+    if failures and not tick.requests:
+        _apply(context.instance, partitions)
+        report(context.instance, tick.events)
+        raise IterationsFailed(failures)
+    if failures:
+        keep_failures(context.instance, failures)
     if tick.requests:
         context.log.info(printable(tick.describe()))
     return dg.SensorResult(
         run_requests=tick.requests,
-        asset_events=tick.observations,
+        asset_events=tick.events,
         skip_reason=None if tick.requests else printable(tick.describe()),
-        dynamic_partitions_requests=_partition_requests(
-            context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight
-        ),
+        dynamic_partitions_requests=partitions,
     )
+
+
+class IterationsFailed(Exception):
+    """What a tick fails with after all else is done: the subscriptions whose iterations failed in it, and why. A tick
+    that has runs to start cannot fail, or they would be lost; the next one does."""
+
+
+def _report_health(
+    instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], bad: Sequence[BadRow], tick: "_Tick"
+) -> str:
+    """Add the events of the subscriptions that this tick served, and of those that are no longer what was reported
+    last. Returns what has failed newly; empty if nothing has."""
+    verdicts = read_verdicts(workspace, [*rows, *bad])
+    news = {*changed(instance, verdicts), *tick.served}
+    failed = [name for name in tick.failed if name in news]
+    requested = {request.partition_key for request in tick.requests}
+    with suppress(SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
+        others = sorted(news - requested - set(tick.served))  # theirs comes with their runs
+        if shown := [*tick.served, *others[:NEWS_PER_TICK]]:
+            tick.events.extend(health_events(instance, workspace, shown, all_too=bool(tick.served)))
+    return printable("; ".join(f"{name}: {tick.failed[name]}" for name in failed))
+
+
+def _apply(
+    instance: dg.DagsterInstance,
+    requests: Iterable[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest],
+) -> None:
+    """What the daemon does with the requests of a tick that does not fail."""
+    for request in requests:
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        else:
+            for key in request.partition_keys:
+                instance.delete_dynamic_partition(request.partitions_def_name, key)
 
 
 @dataclass
@@ -96,7 +143,9 @@ class _Tick:
     """What a tick has found and done."""
 
     requests: list[dg.RunRequest] = field(default_factory=list)
-    observations: list[dg.AssetObservation] = field(default_factory=list)
+    events: list[Runless] = field(default_factory=list)
+    served: list[str] = field(default_factory=list)  # their iteration was tried, and ended here
+    idle: int = 0
     running: list[str] = field(default_factory=list)
     paused: int = 0
     stopped: list[str] = field(default_factory=list)  # by an error that a person has to act upon
@@ -108,7 +157,7 @@ class _Tick:
     def describe(self) -> str:
         counts = {
             "to run": len(self.requests),
-            "idle": len(self.observations),
+            "idle": self.idle,
             "running": len(self.running),
             "paused": self.paused,
             "due left for the next tick": self.left,
@@ -161,7 +210,7 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
             tick.stopped.append(name)
         else:
             try:
-                seconds = due_at(row) - now
+                seconds = due_at(row, now) - now
             except StateUnreadable as error:
                 tick.failed[name] = error
                 continue
@@ -192,11 +241,14 @@ def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunReco
         return  # dropped meanwhile; the next tick takes its partition away
     except CcprError as error:
         tick.failed[name] = error
+        tick.served.append(name)
     else:
         if outcome is None:
             tick.requests.append(_request(row, attempt))
         else:
-            tick.observations.append(idle_observation(name, outcome))
+            tick.idle += 1
+            tick.served.append(name)
+            tick.events.extend(idle(outcome).runless(name))
 
 
 def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | None:
@@ -212,7 +264,8 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
             if time.monotonic() >= end:
                 return None
         interval = iteration.subscription.settings.sync_interval
-        if is_lagging(workspace.log.engine, row.task_id, datetime.fromtimestamp(workspace.clock(), UTC), interval):
+        now, ask = datetime.fromtimestamp(workspace.clock(), UTC), may_be_restored(iteration.pause_seconds, interval)
+        if is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask):
             return None  # nothing may have changed, but a target has still to be synced
         return iteration.apply_if_idle()
 
@@ -257,8 +310,20 @@ def _request(row: LogRow, attempt: int) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=f"{Subscription.from_row(row).uid}:{lsn}:{attempt}",
         partition_key=name,
-        tags={SUBSCRIPTION_TAG: name, LSN_TAG: lsn, ITERATION_TAG: _iteration(row), ATTEMPT_TAG: str(attempt)},
+        tags={
+            SUBSCRIPTION_TAG: name,
+            LSN_TAG: lsn,
+            ITERATION_TAG: _iteration(row),
+            ATTEMPT_TAG: str(attempt),
+            WHY_TAG: _why(row),
+        },
     )
+
+
+def _why(row: LogRow) -> str:
+    if failures := Failures.of(row.error_message):
+        return f"again after {failures.text.partition(':')[0]}, {failures.count} failed in a row"
+    return "something has changed, or a target is behind" if row.watermark else "the first copy"
 
 
 def _partition_requests(

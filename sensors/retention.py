@@ -1,10 +1,10 @@
-"""What Dagster keeps of iterations for ever by itself: runs with their events and logs, and the observation that each
-idle iteration is.
+"""What Dagster keeps of iterations for ever by itself: runs with their events and logs, and what is reported without a
+run (idle iterations, `ccpr serve`, tables, health, checks).
 
-Deleted is what is older than CCPR_DAGSTER_DAYS and was made by this code location: finished runs of `ccpr_sync_job`,
-observations of `applied_tables`. What the UI shows as an asset's present state stays, however old: of each partition
-of each asset the run with the newest materialization, and the newest observation. Points, mirrors and `mo_ccpr_log`
-have nothing to do with it.
+Deleted is what is older than CCPR_DAGSTER_DAYS and was made by this program: finished runs of `ccpr_sync_job`, and
+events without a run that name a subscription in the tag `ccpr/subscription`, or evaluate our checks. What the UI shows
+as an asset's present state stays, however old: of each partition of each asset the run with the newest materialization,
+and the newest event of each kind without a run. Points, mirrors and `mo_ccpr_log` have nothing to do with it.
 
 For a run Dagster has `delete_run`, which forgets the run's file (SQLite), its checks and its captured output; these
 follow here. For events without a run it has nothing, so they are deleted in its tables.
@@ -31,7 +31,9 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
 from ccpr_assets.applied_tables import applied_tables
+from ccpr_assets.health import REPLICA_CURRENT
 from ccpr_assets.jobs import ccpr_sync_job
+from ccpr_assets.metadata import SUBSCRIPTION_TAG
 
 DAYS_VARIABLE = "CCPR_DAGSTER_DAYS"
 DEFAULT_DAYS = 14.0
@@ -40,6 +42,8 @@ _PAGE = 500
 _MOST_DAYS = 36_500
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _EVENT = SqlEventLogStorageTable.c
+_OF_ASSETS = [dg.DagsterEventType.ASSET_MATERIALIZATION.value, dg.DagsterEventType.ASSET_OBSERVATION.value]
+_OF_CHECKS = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Purged:
     """What was deleted; `is_all` is False if the time was over before."""
 
     runs: int
-    observations: int
+    events: int
     is_all: bool
 
 
@@ -64,7 +68,7 @@ def dagster_retention_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReas
     purged = purge(context.instance, datetime.now(UTC) - timedelta(days=days), time.monotonic() + TICK_SECONDS)
     left = "" if purged.is_all else "; more is left for the next tick"
     return dg.SkipReason(
-        f"deleted {purged.runs} runs and {purged.observations} observations older than {days:g} days{left}"
+        f"deleted {purged.runs} runs and {purged.events} events without a run older than {days:g} days{left}"
     )
 
 
@@ -91,17 +95,19 @@ def purge(instance: dg.DagsterInstance, before: datetime, end: float = math.inf)
         if run.run_id not in kept:
             _delete_run(instance, storage, run.run_id)
             runs += 1
-    observations = 0
+    events = 0
     connections = [storage.index_connection()]
     if isinstance(
         storage, SqliteEventLogStorage
     ):  # which keeps events of assets twice: by run, and for queries over all
         connections.append(storage.run_connection(RUNLESS_RUN_ID))
     for number, connection in enumerate(connections):
-        deleted, done = _delete_observations(connection, before, end)
-        observations += deleted if number == 0 else 0
+        deleted, done = _delete_events(connection, before, end)
+        events += deleted if number == 0 else 0
         is_all = is_all and done
-    return Purged(runs, observations, is_all)
+    with storage.index_connection() as connection:
+        _delete_evaluations(connection, before)
+    return Purged(runs, events, is_all)
 
 
 def _finished(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.DagsterRun]:
@@ -134,21 +140,19 @@ def _delete_run(instance: dg.DagsterInstance, storage: SqlEventLogStorage, run_i
             Path(storage.path_for_shard(run_id) + suffix).unlink(missing_ok=True)
 
 
-def _delete_observations(
-    opened: AbstractContextManager[sa.Connection], before: datetime, end: float
-) -> tuple[int, bool]:
-    """How many observations without a run were deleted from one of Dagster's databases, and whether these were all."""
-    observations = (
-        _EVENT.run_id == RUNLESS_RUN_ID,
-        _EVENT.dagster_event_type == dg.DagsterEventType.ASSET_OBSERVATION.value,
-        _EVENT.asset_key == applied_tables.key.to_string(),
+def _delete_events(opened: AbstractContextManager[sa.Connection], before: datetime, end: float) -> tuple[int, bool]:
+    """How many events without a run were deleted from one of Dagster's databases, and whether these were all."""
+    runless = _EVENT.run_id == RUNLESS_RUN_ID
+    mine = _EVENT.event.like(f'%"{SUBSCRIPTION_TAG}"%') | (_EVENT.asset_key == applied_tables.key.to_string())
+    of_assets = sa.and_(_EVENT.dagster_event_type.in_(_OF_ASSETS), mine)
+    of_checks = sa.and_(  # which are kept in a table of their own; see below
+        _EVENT.dagster_event_type == _OF_CHECKS, _EVENT.event.like(f'%"{REPLICA_CURRENT}"%')
     )
+    same = (_EVENT.asset_key, _EVENT.partition, _EVENT.dagster_event_type)
     deleted = 0
     with opened as connection:
-        newest = set(
-            connection.scalars(sa.select(sa.func.max(_EVENT.id)).where(*observations).group_by(_EVENT.partition))
-        )
-        old = sa.select(_EVENT.id).where(*observations, _EVENT.timestamp < before.astimezone(UTC).replace(tzinfo=None))
+        newest = set(connection.scalars(sa.select(sa.func.max(_EVENT.id)).where(runless).group_by(*same)))
+        old = sa.select(_EVENT.id).where(runless, _EVENT.timestamp < _stored(before), of_assets | of_checks)
         ids = [event_id for event_id in connection.scalars(old.order_by(_EVENT.id)) if event_id not in newest]
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
@@ -158,3 +162,18 @@ def _delete_observations(
             connection.execute(SqlEventLogStorageTable.delete().where(_EVENT.id.in_(page)))
             deleted += len(page)
     return deleted, True
+
+
+def _delete_evaluations(connection: sa.Connection, before: datetime) -> None:
+    """Dagster keeps evaluations of checks a second time."""
+    rows = AssetCheckExecutionsTable.c
+    newest = set(connection.scalars(sa.select(sa.func.max(rows.id)).group_by(rows.asset_key, rows.check_name)))
+    mine = (rows.run_id == RUNLESS_RUN_ID, rows.check_name == REPLICA_CURRENT)
+    old = sa.select(rows.id).where(*mine, rows.evaluation_event_timestamp < _stored(before))
+    ids = [row for row in connection.scalars(old.order_by(rows.id)) if row not in newest]
+    for start in range(0, len(ids), _PAGE):
+        connection.execute(AssetCheckExecutionsTable.delete().where(rows.id.in_(ids[start : start + _PAGE])))
+
+
+def _stored(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(tzinfo=None)
