@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-_INSTALLED_BY = {"duckdb": "matrixone-ccpr[duckdb]"}  # the others are dependencies of the package itself
-
 
 class Table:
     """A table of a mirror, by its name; made by `Mirror.table`.
@@ -155,7 +153,7 @@ class Table:
         Raises
         ------
         ExtraMissing
-            duckdb is not installed: ``pip install "matrixone-ccpr[duckdb]"``.
+            duckdb is not installed: ``pip install "duckdb"``.
 
         An error of a file ends the query with an error of DuckDB, whose text has the code.
         """
@@ -237,7 +235,7 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        remedy = f'pip install "{_INSTALLED_BY.get(name, name)}"'
+        remedy = f'pip install "{name}"'
         raise ExtraMissing(f"{name} cannot be imported: {error}", subject=f"package {name}", remedy=remedy) from error
 
 

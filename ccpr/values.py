@@ -54,6 +54,8 @@ class TableInfo:
     lsn : the point at which the table changed last.
     unreadable : columns that this release cannot read, with the reason: they are of a type, or stored in a form, that
         it does not know. The others can be read, and a release that knows it reads all of them from the same mirror.
+    zero_dates : how many values of a column are the zero date `0000-00-00`, for columns that have some: stored ones, as
+        `rows`. What was copied by release 0.1.0 is not counted.
     """
 
     name: str
@@ -65,6 +67,7 @@ class TableInfo:
     objects: int
     lsn: int
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    zero_dates: Mapping[str, int] = field(default_factory=dict)
 
 
 def point_of(point: points.Point) -> Point:

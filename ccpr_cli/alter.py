@@ -1,18 +1,18 @@
 """`ccpr alter`: another interval, another address of the same upstream, other settings."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import handle_errors, out, show_json
-from replication.service.subscriptions import SettingsChange
-from replication.service.subscriptions import alter as alter_subscription
-from replication.service.workspace import Workspace
-from replication.sql.parser import Value
+from ccpr_cli.subscribe import report_interval
 from replication.state.settings import MOST_SESSIONS
+
+if TYPE_CHECKING:
+    from replication.sql.parser import Value
 
 
 def alter(
@@ -60,14 +60,21 @@ def alter(
     zero_dates: Annotated[
         str | None, typer.Option(help="What export gives for the date 0000-00-00: null, keep or error.")
     ] = None,
+    max_lag: Annotated[
+        str | None, typer.Option(help="How old its state may be, for example 90s, 10m; 0: two intervals and a minute.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
     commit any more."""
+    from replication.service.subscriptions import SettingsChange
+    from replication.service.subscriptions import alter as alter_subscription
+    from replication.service.workspace import Workspace
+
     given: dict[str, Value | None] = {
         "sync_interval": interval,
         "retain": retain,
-        "retain_for": None if retain_for is None else seconds_option(retain_for),
+        "retain_for": None if retain_for is None else seconds_option(retain_for, "--retain-for"),
         "max_sessions": max_sessions,
         "max_mb_s": max_mb_s,
         "flush": flush,
@@ -77,6 +84,7 @@ def alter(
         "shared": shared,
         "invalid_text": invalid_text,
         "zero_dates": zero_dates,
+        "max_lag": None if max_lag is None else seconds_option(max_lag, "--max-lag"),
     }
     settings = {setting: value for setting, value in given.items() if value is not None}
     if password_file is not None and source is None:
@@ -98,3 +106,5 @@ def alter(
         )
     else:
         out.print(f"altered {name}; its upstream is {subscription.endpoint.masked()}", markup=False)
+        if interval is not None:
+            report_interval(interval)

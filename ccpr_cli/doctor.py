@@ -4,28 +4,19 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, handle_errors, out, show_json
-from replication.service.doctor import (
-    Check,
-    Upstream,
-    Verdict,
-    check_here,
-    check_mirror_modes,
-    check_mirror_store,
-    check_recorded_clock,
-    check_upstream,
-    connect_once,
-    upstream_of,
-)
-from replication.service.workspace import Workspace
 
-_STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red", Verdict.SKIPPED: "dim"}
+if TYPE_CHECKING:
+    from replication.service.doctor import Check
+
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
 
 
 def doctor(
@@ -46,6 +37,18 @@ def doctor(
 ) -> None:
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
+    from replication.service.doctor import (
+        Upstream,
+        check_here,
+        check_mirror_modes,
+        check_mirror_store,
+        check_recorded_clock,
+        check_upstream,
+        connect_once,
+        upstream_of,
+    )
+    from replication.service.workspace import Workspace
+
     if name is not None and source is not None:
         raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
     checks: list[Check] = []
@@ -69,23 +72,23 @@ def doctor(
                 endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher
             )
             _show(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
-    failed = sum(check.result is Verdict.FAILED for check in checks)
+    failed = sum(check.result.value == "failed" for check in checks)
     if as_json:
         show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
-        warnings = sum(check.result is Verdict.WARNING for check in checks)
+        warnings = sum(check.result.value == "warning" for check in checks)
         out.print(f"{counted(len(checks), 'check')}, {failed} failed, {counted(warnings, 'warning')}", markup=False)
     if failed:
         raise typer.Exit(1)
 
 
-def _show(found: Iterable[Check], checks: list[Check], *, as_json: bool) -> None:
+def _show(found: "Iterable[Check]", checks: "list[Check]", *, as_json: bool) -> None:
     """Add each check to `checks`, and print it as soon as it is known."""
     for check in found:
         checks.append(check)
         if as_json:
             continue
-        out.print(f"{check.result.value:<8}", style=_STYLES[check.result], end="")
+        out.print(f"{check.result.value:<8}", style=_STYLES[check.result.value], end="")
         out.print(f"{check.side}: {check.what}: {check.told}", markup=False)
         if check.remedy:
             out.print(f"{'':<8}remedy: {check.remedy}", markup=False)

@@ -99,7 +99,9 @@ def emulator(
             server = SimulatedUpstream(
                 storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls
             )
-            about = "simulated, empty: CREATE DATABASE, CREATE TABLE, INSERT, CREATE PUBLICATION …"
+            secret = "any" if password is None else "<password>"
+            client = f"-h 127.0.0.1 -P {server.port} -u root -p{secret}"
+            about = f"simulated, empty: mariadb {client}\n            or mysql {client}"
         else:
             server = recorded = RecordedUpstream(
                 recording,

@@ -21,7 +21,19 @@ from ccpr_cli.defects import CodeUnknown
 from matrixone.errors import CcprError, Terminal, Transient, Unknown
 from matrixone.upstream.retry import BACK_OFF, rule_for
 
-PACKAGES = ("matrixone", "wire", "emulator", "replication", "resources", "ccpr_assets", "sensors", "ccpr_cli", "ccpr")
+PACKAGES = (
+    "matrixone",
+    "wire",
+    "emulator",
+    "replication",
+    "relay",
+    "workload",
+    "resources",
+    "ccpr_assets",
+    "sensors",
+    "ccpr_cli",
+    "ccpr",
+)
 _NAMES = ("errors", "defects")  # of modules whose subject is errors
 OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
     "ccpr_cli.state",

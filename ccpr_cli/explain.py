@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.error_catalogue import catalogue, explain_code, markdown
 from ccpr_cli.output import handle_errors, out, show_json, show_table
 
 
@@ -19,6 +18,8 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain an error: what it means, what the program does about it, and what you can do."""
+    from ccpr_cli.error_catalogue import catalogue, explain_code, markdown
+
     if as_markdown:
         sys.stdout.write(markdown())
         return

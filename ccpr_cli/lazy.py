@@ -17,6 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from ccpr_cli.exit_codes import INTERRUPTED, USAGE
 
 _AS_JSON = "ccpr.as_json"
+_VERBOSE = ("-v", "--verbose")
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,12 @@ class Deferred:
         module, _, attribute = self.where.partition(":")
         found: typer.Typer | Callable[..., None] = getattr(importlib.import_module(module), attribute)
         if isinstance(found, typer.Typer):
+            found.info.context_settings = HELP
             group: Any = typer.main.get_group(found)
             group.name = name
             return group
         alone = typer.Typer(add_completion=False)
-        alone.command(name)(found)
+        alone.command(name, context_settings=HELP)(found)
         return typer.main.get_command(alone)
 
 
@@ -56,7 +59,10 @@ class LazyGroup(TyperGroup):
         return name, command if name is None else self.deferred[name].load(name), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[_AS_JSON] = "--json" in args
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_AS_JSON] = "--json" in words
+        if any(word in _VERBOSE for word in words):  # anywhere, also behind the command
+            args = ["-v", *(word for word in words if word not in _VERBOSE), *args[len(words) :]]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -1,22 +1,25 @@
 """`ccpr pause`, `ccpr resume`, `ccpr drop`: stop a subscription, run it again, or end it."""
 
+import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, err, handle_errors, out, show_json
-from replication.service import subscriptions
-from replication.service.drop import Dropped
-from replication.service.drop import drop as drop_subscription
-from replication.service.workspace import Workspace
-from replication.state.log_rows import LogRow
-from replication.state.states import IterationState, State
+from replication.state.states import IterationState, shown
+
+if TYPE_CHECKING:
+    from replication.service.drop import Dropped
+    from replication.state.log_rows import LogRow
 
 
 def pause(name: Name, as_json: AsJson = False) -> None:
     """Stop a subscription: nothing runs it, and a run under way cannot commit any more. The replica stays readable."""
+    from replication.service import subscriptions
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         row = subscriptions.pause(workspace, name)
     if as_json:
@@ -27,12 +30,15 @@ def pause(name: Name, as_json: AsJson = False) -> None:
 
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Continue a paused subscription, or one that an error has stopped, from its checkpoint."""
+    from replication.service import subscriptions
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         row = subscriptions.resume(workspace, name)
     if as_json:
         show_json(states_of(row))
     else:
-        out.print(f"resumed {name} at lsn {row.iteration_lsn}; run it now with: ccpr run {name}", markup=False)
+        out.print(f"resumed {name}; run it now with: ccpr run {name}", markup=False)
 
 
 def drop(
@@ -41,11 +47,17 @@ def drop(
     force: Annotated[
         bool, typer.Option("--force", help="Forget the targets, and snapshots that cannot be dropped upstream now.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """End a subscription and drop its snapshots upstream. Its mirror stays readable without --purge. If snapshots were
     left, the same command tries them again."""
+    from replication.service.drop import drop as drop_subscription
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
+        if purge and not yes and not as_json and is_interactive():
+            typer.confirm(f"delete all files and points of {name}? Nothing brings them back", abort=True, err=True)
         dropped = drop_subscription(workspace, name, purge=purge, force=force)
     if as_json:
         show_json(asdict(dropped))
@@ -53,7 +65,12 @@ def drop(
         report_dropped(dropped, forced=force)
 
 
-def report_dropped(dropped: Dropped, *, forced: bool) -> None:
+def is_interactive() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()
+
+
+def report_dropped(dropped: "Dropped", *, forced: bool) -> None:
     """Print it for people."""
     purged = f"; deleted {dropped.purged}" if dropped.purged else ""
     out.print(
@@ -78,11 +95,11 @@ def report_dropped(dropped: Dropped, *, forced: bool) -> None:
             err.print(f"  {statement}", markup=False)
 
 
-def states_of(row: LogRow) -> dict[str, object]:
+def states_of(row: "LogRow") -> dict[str, object]:
     """For scripts."""
     return {
         "name": row.subscription_name,
-        "state": State(row.state).name.lower(),
+        "state": shown(row.state),
         "iteration_state": IterationState(row.iteration_state).name.lower(),
         "iteration_lsn": row.iteration_lsn,
     }

@@ -1,7 +1,6 @@
 """Options that several commands read in the same way: a login upstream or at a target, a span of time."""
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -10,15 +9,16 @@ import typer
 from ccpr_cli.output import err
 from matrixone.upstream.endpoint import Endpoint, parse_uri
 from matrixone.upstream.errors import BadUri
+from replication.state.settings import seconds_of
 from replication.targets.address import Address, parse_target_uri
 
 
-def seconds_option(text: str) -> int:
-    """The value of --retain-for, in seconds. Raises typer.BadParameter."""
-    found = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text)
-    if found is None:
-        raise typer.BadParameter("a number of seconds, or one with s, m, h or d", param_hint="--retain-for")
-    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+def seconds_option(text: str, option: str) -> int:
+    """The value of an option that is a span of time, in seconds. Raises typer.BadParameter."""
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def read_login(source: str, password_file: Path | None = None, *, seen: bool = True) -> tuple[Endpoint, str]:

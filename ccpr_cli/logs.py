@@ -1,6 +1,8 @@
-"""The log on standard error: foreign names in it are shown with their control characters escaped."""
+"""The log on standard error: foreign names in it are shown with their control characters escaped. The modules of this
+project log by the standard library, and the steps of an iteration by structlog, which is imported with them."""
 
 import logging
+import sys
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -10,6 +12,28 @@ from matrixone.sql.quoting import printable
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), keep="\n\t")  # a traceback has lines
+
+
+_level = logging.WARNING
+
+
+def show_log(*, verbose: bool) -> None:
+    """From now on: warnings, or everything."""
+    global _level  # of the program
+    _level = logging.DEBUG if verbose else logging.WARNING
+    logging.basicConfig(level=_level, handlers=[log_handler()])
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def show_events() -> None:
+    """The same for structlog."""
+    import structlog
+
+    structlog.configure(
+        processors=[*structlog.get_config()["processors"][:-1], printable_values, structlog.dev.ConsoleRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(_level),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # of now: another may stand there later
+    )
 
 
 def log_handler() -> logging.Handler:

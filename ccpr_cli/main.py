@@ -1,13 +1,12 @@
 """`ccpr`: the program. Each command has a module, which is imported when the command is called."""
 
 try:
-    import logging
     import sys
 
     import typer
 
     from ccpr_cli.exit_codes import INTERRUPTED
-    from ccpr_cli.lazy import Deferred, LazyGroup
+    from ccpr_cli.lazy import HELP, Deferred, LazyGroup
 except KeyboardInterrupt:  # in the tenth of a second of the imports
     raise SystemExit(130) from None
 
@@ -35,14 +34,37 @@ class Commands(LazyGroup):
             "ccpr_cli.target:target", _WHAT, "Databases (MariaDB, MySQL) that a subscription is synced to."
         ),
         "release": Deferred("ccpr_cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
+        "follow": Deferred(
+            "ccpr_cli.follow:follow", _WHAT, "Let a database of another MatrixOne follow, through the relay."
+        ),
+        "unfollow": Deferred("ccpr_cli.follow:unfollow", _WHAT, "End a follower."),
+        "promote": Deferred("ccpr_cli.promote:promote", _WHAT, "Make a follower a writable database of its own."),
+        "relay": Deferred("ccpr_cli.relay:relay", _WHAT, "Serve mirrors to other clusters; its logins and snapshots."),
+        "apply": Deferred("ccpr_cli.apply:apply", _WHAT, "Make subscriptions, targets and Spark what a file says."),
+        "init": Deferred("ccpr_cli.init:init", _WHAT, "Ask, and write a first file for `ccpr apply`."),
+        "export-config": Deferred(
+            "ccpr_cli.export_config:export_config", _WHAT, "Write what there is as a file for `ccpr apply`."
+        ),
         "sql": Deferred("ccpr_cli.sql:sql", _WHAT, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
         "run": Deferred("ccpr_cli.run:run", _RUN, "Run one iteration now, and sync the targets."),
+        "serve": Deferred("ccpr_cli.serve:serve", _RUN, "Run all subscriptions whenever they are due, as a service."),
         "plan": Deferred("ccpr_cli.plan:plan", _RUN, "Show what the next iteration would do; copies nothing."),
         "resync": Deferred("ccpr_cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
+        "spark": Deferred("ccpr_cli.spark:spark", _RUN, "A warm Spark session: start, stop, status."),
         "status": Deferred("ccpr_cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
         "points": Deferred("ccpr_cli.show:points", _READ, "List the points that can be read."),
         "tables": Deferred("ccpr_cli.show:tables", _READ, "List the tables of a point."),
-        "export": Deferred("ccpr_cli.export:export", _READ, "Write a table as it was at a point to a Parquet file."),
+        "head": Deferred("ccpr_cli.rows:head", _READ, "Show some rows of a table."),
+        "query": Deferred("ccpr_cli.rows:query", _READ, "Query the tables of a point with SQL."),
+        "diff": Deferred("ccpr_cli.diff:diff", _READ, "Show which rows of a table two points show differently."),
+        "schema": Deferred("ccpr_cli.definitions:schema", _READ, "Show how tables are defined at a point."),
+        "history": Deferred("ccpr_cli.definitions:history", _READ, "Show when what was copied, and how much."),
+        "export": Deferred(
+            "ccpr_cli.export:export", _READ, "Write a table, or all, as of a point to Parquet, CSV or JSON lines."
+        ),
+        "restore": Deferred(
+            "ccpr_cli.restore:restore", _READ, "Load a point into a MatrixOne, as a writable database."
+        ),
         "explain": Deferred(
             "ccpr_cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
         ),
@@ -52,6 +74,7 @@ class Commands(LazyGroup):
             "ccpr_cli.snapshots:snapshots", _CARE, "List a subscription's snapshots upstream; drop leftover ones."
         ),
         "state": Deferred("ccpr_cli.state:state", _CARE, "Export a subscription's state, or import it for its mirror."),
+        "load": Deferred("ccpr_cli.load:load", _CARE, "Change an upstream steadily, and check what must be there."),
         "emulator": Deferred(
             "ccpr_cli.emulator:emulator", _CARE, "Serve an upstream to try things on, without a MatrixOne."
         ),
@@ -64,26 +87,27 @@ app = typer.Typer(
     epilog="Each command has --help, and --json for scripts. "
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target are behind, 130 interrupted.",
     no_args_is_help=True,
+    context_settings=HELP,
     pretty_exceptions_show_locals=False,  # a local variable may be a password
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"ccpr {version('matrixone-ccpr')}, Python {sys.version.split()[0]}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error; anywhere."),
+    version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
 ) -> None:
-    import structlog
+    from ccpr_cli.logs import show_log
 
-    from ccpr_cli.logs import log_handler, printable_values
-
-    level = logging.DEBUG if verbose else logging.WARNING
-    logging.basicConfig(level=level, handlers=[log_handler()])
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    structlog.configure(
-        processors=[*structlog.get_config()["processors"][:-1], printable_values, structlog.dev.ConsoleRenderer()],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    show_log(verbose=verbose)
 
 
 def main() -> None:

@@ -4,13 +4,13 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +20,9 @@ from ccpr_cli.exit_codes import USAGE
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
 from matrixone.upstream.errors import BadUri
+from replication.config.errors import ConfigConflict, ConfigInvalid
+from replication.copy_meter import seconds_text as seconds_text
+from replication.copy_meter import size_text as size_text
 from replication.errors import BadName, BadSetting, SqlSyntax
 from replication.targets.errors import BadTargetUri
 
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
 _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
-_USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown)
+_LONGEST_WORD = 80
+_USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown, ConfigInvalid, ConfigConflict)
 
 
 class Screen(Console):
@@ -88,44 +92,57 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return _JSON_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, right: Collection[int] = ()
+) -> None:
+    """`right`: numbers of the columns that are aligned to the right, besides those of numbers."""
     if not rows:
         out.print(empty, markup=False)
         return
+    shown = [[Text(printable(str(cell))) for cell in row] for row in rows]
+    numeric = {index for index in range(len(columns)) if all(isinstance(row[index], int | float) for row in rows)}
+    out.print(drawn_table(columns, shown, right=numeric | set(right)))
+
+
+def drawn_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Text]], *, right: Collection[int] = ()
+) -> "Table | Group":
+    """A table in which no word is cut: where a terminal is too narrow for it, one line for each value of a row."""
+    words = [max(_longest_word(text) for text in (name, *cells)) for name, cells in _columns(columns, rows)]
+    if out.is_terminal and sum(words) + 2 * (len(words) - 1) > out.width:
+        return Group(*(line for row in rows for line in (*_record(columns, row), Text(""))))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in rows)
-        short = max(len(printable(str(row[index]))) for row in rows) <= _SHORT
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
+    for index, name in enumerate(columns):
+        justify = "right" if index in right else "left"
+        longest = max(len(name), *(len(row[index].plain) for row in rows))
+        whole = longest <= max(_SHORT, words[index])  # it is one word, or short
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=whole, min_width=words[index])
     for row in rows:
-        table.add_row(*(Text(printable(str(cell))) for cell in row))
-    out.print(table)
+        table.add_row(*row)
+    return table
+
+
+def _columns(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> Iterator[tuple[str, list[str]]]:
+    for index, name in enumerate(columns):
+        yield name, [row[index].plain for row in rows]
+
+
+def _longest_word(text: str) -> int:
+    """Of one that is to stay whole: of a long text, such as JSON, no word is."""
+    return max((len(word) for word in text.split() if len(word) <= _LONGEST_WORD), default=0)
+
+
+def _record(columns: Sequence[str], row: Sequence[Text]) -> Iterator[Text]:
+    """Lines with what a row has; the terminal folds them, so that they can be copied whole."""
+    wide = max(map(len, columns))
+    for name, cell in zip(columns, row, strict=True):
+        if cell.plain not in ("", "-"):
+            yield Text.assemble((f"{name:<{wide}}  ", "bold"), cell)
 
 
 def counted(count: int, noun: str) -> str:
     """A number with its noun, for example `1 object`, `1,200 objects`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def size_text(size: float) -> str:
-    """Bytes for people, for example `12.3 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def seconds_text(seconds: float) -> str:
-    """A time span for people, for example `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    whole = max(0, round(seconds))
-    if whole < 120:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def time_text(seconds: float) -> str:

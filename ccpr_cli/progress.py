@@ -1,18 +1,27 @@
-"""The progress of long work on standard error, if that is a terminal."""
+"""The progress of long work on standard error: bars if that is a terminal, otherwise a line every quarter of a minute
+of copying, for logs."""
 
+import time
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.progress import Progress as Bars
-
-from ccpr_cli.output import err
+from ccpr_cli.output import err, time_text
+from replication.copy_meter import CopyLog
 from replication.progress import Progress
 
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TextColumn
 
-def byte_bars(*more: TextColumn) -> Bars:
+    from replication.spark.choice import Choice
+
+
+def byte_bars(*more: "TextColumn") -> "Bars":
     """Bars that count bytes, with further columns, on standard error. Nothing is shown if that is not a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -29,16 +38,21 @@ class Display:
     Attributes
     ----------
     callbacks : what the work calls; handed in where it starts.
+    choices : which engine copied, and why; more than one where the first failed.
     """
 
     def __init__(self) -> None:
+        from rich.progress import TextColumn
+
         self._bars = byte_bars(TextColumn("{task.fields[rows]}"))
         self._iteration = self._bars.add_task("", total=None, rows="", visible=False)
         self._targets = self._bars.add_task("", total=None, rows="", visible=False)
         self._rows, self._lock = 0, Lock()
+        self.choices: list[Choice] = []
+        self._log: CopyLog | None = None
         self.callbacks = Progress(
             on_step=lambda step: self._bars.update(self._iteration, description=step.title, visible=True),
-            on_bytes=lambda size: self._bars.advance(self._iteration, size),
+            on_bytes=self._on_bytes,
             on_target=self._on_target,
             on_rows=self._on_rows,
         )
@@ -46,6 +60,8 @@ class Display:
     def expect(self, size: int) -> None:
         """The bytes that are going to be copied."""
         self._bars.update(self._iteration, total=size)
+        if not err.is_terminal:
+            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}", markup=False))
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -55,6 +71,11 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bars.stop()
+
+    def _on_bytes(self, size: int) -> None:
+        self._bars.advance(self._iteration, size)
+        if self._log is not None:
+            self._log.add(size)
 
     def _on_target(self, name: str) -> None:
         self._bars.update(self._iteration, visible=False)

@@ -7,8 +7,6 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import handle_errors, out, show_json
-from replication.service import targets
-from replication.service.workspace import Workspace
 
 
 def release(
@@ -21,6 +19,9 @@ def release(
 ) -> None:
     """End the sync of tables in a target: what was disabled is brought back, the mark is removed, and later runs do not
     touch them."""
+    from replication.service import targets
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         released = targets.release(workspace, name, target, table)
     if as_json:

@@ -3,27 +3,26 @@ missing."""
 
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.iterations import open_iteration
 from ccpr_cli.output import handle_errors, out, show_json
 from ccpr_cli.plan import plan_json, show_plan
 from ccpr_cli.progress import Display
 from ccpr_cli.run import Engine, run_steps, show_outcome
-from replication.iteration.options import IterationOptions, Resync
-from replication.service.workspace import Workspace
+from ccpr_cli.tables import full_name
 
 
 def resync(
     name: Name,
     table: Annotated[
         str | None,
-        typer.Option(
-            "--table", metavar="DB.TABLE", help="Read this table's files again; the others are synced as usual."
-        ),
+        typer.Option("--table", metavar="TABLE", help="Read this table's files again; the others are synced as usual."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     engine: Engine = "auto",
@@ -33,13 +32,18 @@ def resync(
     missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
     and asks.
     """
+    from replication.iteration.options import IterationOptions, Resync
+    from replication.service.workspace import Workspace
+    from replication.state.subscription import Subscription
+
     started, display = time.monotonic(), Display()
-    options = IterationOptions(resync=Resync(table), progress=display.callbacks)
-    with (
-        handle_errors(as_json=as_json),
-        Workspace() as workspace,
-        workspace.iteration(name, options) as iteration,
-    ):
+    with ExitStack() as opened:
+        opened.enter_context(handle_errors(as_json=as_json))
+        workspace = opened.enter_context(Workspace())
+        if table is not None:
+            table = full_name(table, (), Subscription.from_row(workspace.log.row(name)).database)
+        options = IterationOptions(resync=Resync(table), progress=display.callbacks)
+        iteration = opened.enter_context(open_iteration(workspace, name, options))
         iteration.take_snapshot()
         found, outcome = iteration.plan(), None
         if not as_json:
@@ -54,4 +58,4 @@ def resync(
     elif outcome is None:
         out.print("nothing was copied; do it with --yes", markup=False)
     else:
-        show_outcome(outcome, time.monotonic() - started)
+        show_outcome(outcome, time.monotonic() - started, display.choices)

@@ -3,23 +3,25 @@
 import time
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow.compute as pc
 import typer
 
 from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.exit_codes import BEHIND
-from ccpr_cli.output import clock_text, counted, handle_errors, out, show_json, size_text
+from ccpr_cli.iterations import open_iteration
+from ccpr_cli.output import clock_text, counted, handle_errors, out, show_json
 from ccpr_cli.progress import Display
-from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Iteration, Outcome
-from replication.iteration.options import IterationOptions
-from replication.service.target_sync import TargetOutcome, sync_targets
-from replication.service.workspace import Workspace
+from replication.copy_meter import size_text
 
-SPARK_FROM_BYTES = 64_000_000  # for less, the start of a JVM takes most of the time (decision spark-dataframes)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replication.iteration.iteration import Iteration, Outcome
+    from replication.service.target_sync import TargetOutcome
+    from replication.service.workspace import Workspace
+    from replication.spark.choice import Choice
 
 
 def _engine(value: str) -> str:
@@ -29,7 +31,8 @@ def _engine(value: str) -> str:
 
 
 Engine = Annotated[
-    str, typer.Option(help="What copies: process, spark, or auto (spark from 64 MB on).", callback=_engine)
+    str,
+    typer.Option(help="What copies: process, spark, or auto, which takes what will be done sooner.", callback=_engine),
 ]
 
 
@@ -53,12 +56,15 @@ def run(
     The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again. It is
     3 if all is done but for tables of a target that are behind: they wait for a person, as the output says.
     """
+    from replication.iteration.options import IterationOptions
+    from replication.service.workspace import Workspace
+
     started, display = time.monotonic(), Display()
     options = IterationOptions(allow_resync=allow_resync, progress=display.callbacks)
     with (
         handle_errors(as_json=as_json),
         Workspace() as workspace,
-        workspace.iteration(name, options) as iteration,
+        open_iteration(workspace, name, options) as iteration,
     ):
         if plan is not None:
             iteration.require_plan(plan)
@@ -72,11 +78,12 @@ def run(
                 "at": outcome.at.physical,
                 "seconds": seconds,
                 "home": str(workspace.home),
+                "engine": [{"place": choice.place.value, "why": choice.why} for choice in display.choices],
                 "targets": [target_output.outcome_json(target) for target in targets],
             }
         )
     else:
-        show_outcome(outcome, seconds)
+        show_outcome(outcome, seconds, display.choices)
         for target in targets:
             target_output.show_outcome(target)
     if any(target.failure is not None for target in targets):
@@ -85,7 +92,9 @@ def run(
         raise typer.Exit(BEHIND)
 
 
-def show_outcome(outcome: Outcome, seconds: float) -> None:
+def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]" = ()) -> None:
+    for choice in choices:
+        out.print(choice.text, markup=False, style="dim")
     what = (
         f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no new point"
     )
@@ -99,24 +108,37 @@ def show_outcome(outcome: Outcome, seconds: float) -> None:
         out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)
 
 
-def run_steps(workspace: Workspace, iteration: Iteration, engine: str, display: Display) -> Outcome:
+def run_steps(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":
     """The steps of an iteration in their order, with progress on standard error."""
+    import pyarrow.compute as pc
+
+    from replication.iteration.copying import copy_in_process
+
     with display:
         iteration.take_snapshot()
         iteration.diff_catalog()
-        iteration.diff_objects()
+        iteration.diff_objects(keep=not iteration.watermark)
+        if iteration.watermark and (idle := iteration.apply_if_idle()) is not None:
+            return idle
         size = pc.sum(iteration.objects_to_copy().column("size")).as_py() or 0
         display.expect(size)
-        if engine == "spark" or (engine == "auto" and size >= SPARK_FROM_BYTES):
-            from replication.spark.session import spark_copy_engine
+        if size and engine != "process":
+            from replication.spark.engine import Copier
 
-            iteration.copy_objects(spark_copy_engine(workspace.home))
+            def chosen(choice: "Choice") -> None:
+                display.choices.append(choice)
+                iteration.note_copier(choice.text)
+
+            callbacks = display.callbacks
+            iteration.copy_objects(Copier(workspace.home, engine, on_bytes=callbacks.on_bytes, on_choice=chosen))
         else:
             iteration.copy_objects(partial(copy_in_process, on_progress=display.callbacks.on_bytes))
         return iteration.apply()
 
 
-def sync(workspace: Workspace, iteration: Iteration, display: Display) -> list[TargetOutcome]:
+def sync(workspace: "Workspace", iteration: "Iteration", display: Display) -> "list[TargetOutcome]":
     """Bring all targets to the newest point, with progress on standard error."""
+    from replication.service.target_sync import sync_targets
+
     with display:
         return sync_targets(workspace, iteration, progress=display.callbacks)

@@ -3,23 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import clock_text, handle_errors, out, seconds_text, show_json, show_table, size_text, time_text
+from ccpr_cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
+from matrixone.schema import zero_dates_of
+from replication.copy_meter import seconds_text, size_text
 from replication.errors import StateUnreadable
 from replication.failure import Failure
-from replication.iteration.lag import LagMeter
 from replication.mirror.points import LaggingTable, parse_at
-from replication.service.last_error import LastError
-from replication.service.status import UNREADABLE, ReadRow, next_attempt, unreadable_tables
-from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
-from replication.state.log_rows import LogRow
-from replication.state.quarantine import Quarantine
-from replication.state.states import IterationState, State
+from replication.state.states import IterationState
+
+if TYPE_CHECKING:
+    from replication.iteration.lag import LagMeter
+    from replication.service.workspace import Workspace
+    from replication.state.log_rows import LogRow
+
 
 _DESCRIBED = (
     "name",
@@ -33,6 +34,7 @@ _DESCRIBED = (
     "state",
     "iteration_state",
     "iteration_lsn",
+    "newest_point",
     "watermark",
     "lag_seconds",
     "clock_skew_seconds",
@@ -46,6 +48,9 @@ _DESCRIBED = (
 
 def subscriptions(as_json: AsJson = False) -> None:
     """List the subscriptions."""
+    from replication.iteration.lag import LagMeter
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         meter = LagMeter(workspace.clock)
         readable, bad = workspace.log.all_rows()
@@ -56,7 +61,7 @@ def subscriptions(as_json: AsJson = False) -> None:
         show_json(rows)
         return
     out.print(f"state in {workspace.home}", style="dim", markup=False)
-    columns = ("name", "upstream", "database", "tables", "interval", "state", "lsn", "lag", "error")
+    columns = ("name", "upstream", "database", "tables", "interval", "state", "point", "lag", "error")
     cells = [
         (
             row["name"],
@@ -65,7 +70,7 @@ def subscriptions(as_json: AsJson = False) -> None:
             row["tables"],
             "-" if row["sync_interval"] is None else f"{row['sync_interval']} s",
             row["state"],
-            row["iteration_lsn"],
+            "-" if row["newest_point"] is None else row["newest_point"],
             "-" if row["lag_seconds"] is None else seconds_text(row["lag_seconds"]),
             _error_text(row),
         )
@@ -80,10 +85,15 @@ def tables(
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a point: the newest one, or that of --at."""
+    from replication.service.status import unreadable_tables
+    from replication.service.workspace import Workspace
+    from replication.state.history import PointHistory
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         point = workspace.mirror(name).point(at_option(at))
         history = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
-        unreadable = unreadable_tables(history.tables(point.lsn).values())
+        shown = history.tables(point.lsn).values()
+    unreadable, zero_dates = unreadable_tables(shown), zero_dates_of(one.table for one in shown)
     refs = sorted(point.tables.values(), key=lambda ref: ref.qualified_name)
     if as_json:
         show_json(
@@ -96,6 +106,7 @@ def tables(
                         "table": ref.qualified_name,
                         **ref.to_json(),
                         "unreadable": unreadable.get(ref.qualified_name, {}),
+                        "zero_dates": zero_dates.get(ref.qualified_name, {}),
                     }
                     for ref in refs
                 ],
@@ -110,20 +121,27 @@ def tables(
     ]
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     show_table(
-        ("table", "kind", "id", "objects", "stored rows", "bytes", "changed at lsn"),
+        ("table", "kind", "id", "objects", "stored rows", "bytes", "changed at point"),
         cells,
         empty="the point has no tables",
     )
     for late in _behind(point.behind):
-        where = "has no point yet" if late["lsn"] is None else f"is at lsn {late['lsn']}"
+        where = "has no point yet" if late["lsn"] is None else f"is at point {late['lsn']}"
         out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
     for table, columns in unreadable.items():
         for column, reason in columns.items():
             out.print(f"cannot be read: column {column} of {table}: {reason}", style="yellow", markup=False)
+    for table, counts in zero_dates.items():
+        for column, count in counts.items():
+            out.print(f"zero dates: column {column} of {table}: {count} times 0000-00-00", markup=False)
 
 
 def points(name: Name, as_json: AsJson = False) -> None:
     """List the points that can be read."""
+    from replication.service.workspace import Workspace
+    from replication.state.history import PointHistory
+    from replication.state.quarantine import Quarantine
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         task_id = workspace.log.row(name).task_id
         found = PointHistory(workspace.log.engine, task_id).global_points()
@@ -158,7 +176,7 @@ def points(name: Name, as_json: AsJson = False) -> None:
         )
         for point in found
     ]
-    columns = ("lsn", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
+    columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
     show_table(columns, cells, empty="no point yet")
 
 
@@ -190,7 +208,7 @@ def _error_text(row: dict[str, Any]) -> str:
     return f"{text} ({error['attempts']} in a row since {time_text(error['first'])}{later})"
 
 
-def _described(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, Any]:
+def _described(row: "LogRow", meter: "LagMeter", workspace: "Workspace") -> dict[str, Any]:
     try:
         return _describe(row, meter, workspace)
     except StateUnreadable as error:
@@ -199,6 +217,9 @@ def _described(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, 
 
 def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, Any]:
     """The same keys, for one whose row cannot be read."""
+    from replication.service.last_error import LastError
+    from replication.service.status import UNREADABLE
+
     known = {
         "name": name,
         "task_id": task_id,
@@ -209,9 +230,15 @@ def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, An
     return {**dict.fromkeys(_DESCRIBED), "upstream": "", "database": "", "tables": "", "iteration_lsn": 0, **known}
 
 
-def _describe(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, Any]:
+def _describe(row: "LogRow", meter: "LagMeter", workspace: "Workspace") -> dict[str, Any]:
+    from replication.service.status import ReadRow, next_attempt, open_work, state_word
+    from replication.state.history import PointHistory
+
     read = ReadRow.of(row)
     subscription, error, lag = read.subscription, read.last_error, meter.read(row.task_id, read.context)
+    held = workspace.log.is_held(row)
+    work = open_work(workspace, read) if held else None
+    newest = PointHistory(workspace.log.engine, row.task_id).newest()
     return {
         "name": subscription.name,
         "task_id": row.task_id,
@@ -221,15 +248,16 @@ def _describe(row: LogRow, meter: LagMeter, workspace: Workspace) -> dict[str, A
         "database": subscription.database,
         "tables": subscription.table or "*",
         "sync_interval": subscription.settings.sync_interval,
-        "state": State(row.state).name.lower(),
+        "state": state_word(read, work, held=held),
         "iteration_state": IterationState(row.iteration_state).name.lower(),
         "iteration_lsn": row.iteration_lsn,
+        "newest_point": None if newest is None else newest.lsn,
         "watermark": row.watermark,
         "lag_seconds": lag.seconds,
         "clock_skew_seconds": lag.skew_seconds,
         "error": row.error_message,
         "last_error": None if error is None else asdict(error),
-        "next_attempt": next_attempt(row, workspace.clock(), held=workspace.log.is_held(row)),
+        "next_attempt": next_attempt(row, workspace.clock(), held=held),
         "created_at": f"{row.created_at.isoformat()}Z",
         "updated_at": f"{row.updated_at.isoformat()}Z",
     }

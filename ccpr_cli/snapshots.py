@@ -1,31 +1,14 @@
 """`ccpr snapshots`: the snapshots of a subscription upstream."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.iterations import open_iteration
 from ccpr_cli.output import handle_errors, out, show_json, show_table
-from matrixone.upstream import snapshots as upstream_snapshots
-from matrixone.upstream.errors import SnapshotGone
-from matrixone.upstream.session import Session
-from replication.errors import SubscriptionMissing
-from replication.service.drop import drop
-from replication.service.workspace import Workspace
-from replication.state.context import Context
-from replication.state.log_rows import LogRow
 from replication.state.states import State
-from replication.state.subscription import Subscription
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedSnapshot:
-    """A recorded snapshot: what it is for (open, current, previous, orphan), and whether the upstream still has it."""
-
-    name: str
-    role: str
-    exists: bool
 
 
 def snapshots(
@@ -33,26 +16,32 @@ def snapshots(
     orphans: Annotated[
         bool, typer.Option("--orphans", help="Drop those that are not needed any more and were left behind.")
     ] = False,
+    lost: Annotated[
+        bool,
+        typer.Option(
+            "--lost",
+            help="Drop those that this state does not know: of a history that was lost when state and mirror were "
+            "restored. Not while another copy of this state is in use.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the snapshots that a subscription has recorded upstream. Nothing but recorded names is ever dropped."""
+    """List the snapshots that a subscription has upstream: recorded ones, and lost ones by the subscription's uid in
+    their names. Nobody else's are ever listed or dropped."""
+    from replication.service.drop import drop
+    from replication.service.snapshots import LOST, drop_lost_snapshots, list_snapshots, row_of
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        row = _row(workspace, name)
         if orphans:
-            if row.state == State.DROPPED:
+            if row_of(workspace, name).state == State.DROPPED:
                 drop(workspace, name)
             else:
-                with workspace.iteration(name) as iteration:
+                with open_iteration(workspace, name) as iteration:
                     iteration.drop_due_snapshots()
-            row = _row(workspace, name)
-        subscription = Subscription.from_row(row)
-        found = []
-        if recorded := Context.from_text(row.context).recorded():
-            with workspace.connect(subscription) as session:
-                found = [
-                    RecordedSnapshot(snapshot, role, _exists(session, subscription, snapshot))
-                    for snapshot, role in recorded.items()
-                ]
+        if lost:
+            drop_lost_snapshots(workspace, name)
+        found, sees_lost = list_snapshots(workspace, name)
     if as_json:
         show_json([asdict(entry) for entry in found])
         return
@@ -60,23 +49,7 @@ def snapshots(
     show_table(("snapshot", "for", "exists upstream"), cells, empty="no snapshot is recorded")
     if not orphans and any(entry.role == "orphan" and entry.exists for entry in found):
         out.print(f"drop the orphans with: ccpr snapshots {name} --orphans", markup=False)
-
-
-def _row(workspace: Workspace, name: str) -> LogRow:
-    """The subscription's row, or that of a dropped one some of whose snapshots could not be dropped. Raises
-    SubscriptionMissing."""
-    try:
-        return workspace.log.row(name)
-    except SubscriptionMissing:
-        row = workspace.log.dropped_row(name)
-        if row is None:
-            raise
-        return row
-
-
-def _exists(session: Session, subscription: Subscription, name: str) -> bool:
-    try:
-        upstream_snapshots.snapshot_timestamp(session, name, subscription.publication)
-    except SnapshotGone:
-        return False
-    return True
+    if any(entry.role == LOST for entry in found):
+        out.print(f"drop the lost ones with: ccpr snapshots {name} --lost", markup=False)
+    if not sees_lost:
+        out.print("lost ones are not listed: only the publisher's account can see them", markup=False)

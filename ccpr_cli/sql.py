@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,21 +14,11 @@ from ccpr_cli.lifecycle import report_dropped, states_of
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
 from replication.errors import SqlSyntax, SubscriptionMissing
-from replication.service import subscriptions
-from replication.service.drop import drop
-from replication.service.workspace import Workspace
-from replication.sql.parser import (
-    AlterSubscription,
-    CreateSubscription,
-    DropSubscription,
-    PauseSubscription,
-    ResumeSubscription,
-    Select,
-    ShowSubscriptions,
-    Statement,
-    parse,
-)
 from replication.state.settings import Settings
+
+if TYPE_CHECKING:
+    from replication.service.workspace import Workspace
+    from replication.sql.parser import AlterSubscription, CreateSubscription, DropSubscription, Statement
 
 
 def sql(
@@ -41,6 +31,9 @@ def sql(
 ) -> None:
     """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM
     mo_sync_configs."""
+    from replication.service.workspace import Workspace
+    from replication.sql.parser import parse
+
     if statements is not None and file is not None:
         raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
     done: list[dict[str, Any]] = []
@@ -64,8 +57,19 @@ def _text(statements: str | None, file: Path | None) -> str:
         ) from error
 
 
-def _run(workspace: Workspace, statement: Statement, *, seen: bool, as_text: bool) -> dict[str, Any]:
+def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text: bool) -> dict[str, Any]:
     """Run one statement. Returns what a script gets; `as_text` also prints it for people."""
+    from replication.service import subscriptions
+    from replication.sql.parser import (
+        AlterSubscription,
+        CreateSubscription,
+        DropSubscription,
+        PauseSubscription,
+        ResumeSubscription,
+        Select,
+        ShowSubscriptions,
+    )
+
     match statement:
         case CreateSubscription():
             result = _create(workspace, statement, seen=seen)
@@ -90,7 +94,9 @@ def _run(workspace: Workspace, statement: Statement, *, seen: bool, as_text: boo
     return result
 
 
-def _create(workspace: Workspace, statement: CreateSubscription, *, seen: bool) -> dict[str, Any]:
+def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bool) -> dict[str, Any]:
+    from replication.service import subscriptions
+
     endpoint, password = read_login(statement.uri, seen=seen)
     given: dict[str, Any] = {setting.name: setting.value for setting in statement.settings}
     subscription = subscriptions.create(
@@ -111,7 +117,9 @@ def _create(workspace: Workspace, statement: CreateSubscription, *, seen: bool) 
     return {"statement": "CREATE SUBSCRIPTION", "name": subscription.name, "task_id": subscription.task_id, **ticket}
 
 
-def _alter(workspace: Workspace, statement: AlterSubscription, *, seen: bool) -> dict[str, Any]:
+def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool) -> dict[str, Any]:
+    from replication.service import subscriptions
+
     endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
     settings = {setting.name: setting.value for setting in statement.settings}
     subscription = subscriptions.alter(
@@ -125,7 +133,9 @@ def _alter(workspace: Workspace, statement: AlterSubscription, *, seen: bool) ->
     }
 
 
-def _drop(workspace: Workspace, statement: DropSubscription, *, as_text: bool) -> dict[str, Any]:
+def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: bool) -> dict[str, Any]:
+    from replication.service.drop import drop
+
     try:
         dropped = drop(workspace, statement.name, purge=statement.purge, force=statement.force)
     except SubscriptionMissing:
@@ -141,7 +151,7 @@ def _drop(workspace: Workspace, statement: DropSubscription, *, as_text: bool) -
 
 def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, as_text: bool) -> dict[str, Any]:
     if as_text:
-        show_table(columns, [["" if cell is None else cell for cell in row] for row in rows], empty="no rows")
+        show_table(columns, [["-" if cell is None else cell for cell in row] for row in rows], empty="no rows")
     return {
         "statement": statement,
         "columns": list(columns),

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,20 +17,11 @@ from ccpr_cli.output import counted, handle_errors, out, show_json
 from matrixone.errors import Terminal
 from matrixone.upstream.endpoint import format_uri
 from replication.errors import BadStateFile, StateUnreadable, StoreFailed
-from replication.maintenance.adopt import adopt
-from replication.maintenance.state_file import (
-    LARGEST_BYTES,
-    SubscriptionState,
-    check_mirror,
-    export_state,
-    import_state,
-    read_state,
-)
-from replication.mirror.mirror import Mirror
-from replication.mirror.open_store import open_store
-from replication.service.subscriptions import check_settings
-from replication.service.workspace import Workspace
-from replication.state.subscription import Subscription, check_subscription_name
+
+if TYPE_CHECKING:
+    from replication.maintenance.state_file import SubscriptionState
+    from replication.service.workspace import Workspace
+
 
 state = typer.Typer(help="Export a subscription's state, or import it for its mirror.", no_args_is_help=True)
 Source = Annotated[
@@ -57,6 +48,9 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write everything that the catalog database has of a subscription as JSON. The password stays sealed."""
+    from replication.maintenance.state_file import export_state
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         document = export_state(workspace.log.engine, name, datetime.now(UTC))
         text = json.dumps(document, ensure_ascii=False) + "\n"
@@ -88,6 +82,13 @@ def import_(
 ) -> None:
     """Create a subscription again from its exported state, for the mirror that it has. All of it or nothing is
     written."""
+    from replication.maintenance.adopt import adopt
+    from replication.maintenance.state_file import check_mirror, import_state, read_state
+    from replication.mirror.mirror import Mirror
+    from replication.service.subscriptions import check_settings
+    from replication.service.workspace import Workspace
+    from replication.state.subscription import check_subscription_name
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         found = read_state(_read(file))
         check_settings(found.subscription.settings)
@@ -116,6 +117,10 @@ def import_(
 def adopt_(name: Name, as_json: AsJson = False) -> None:
     """Make the catalog database's records of a subscription again from its mirror, and go on from the mirror's newest
     point. For a mirror that is newer or older than the catalog database, as after a restore of one of them."""
+    from replication.maintenance.adopt import adopt
+    from replication.service.workspace import Workspace
+    from replication.state.subscription import Subscription
+
     with handle_errors(as_json=as_json), Workspace() as workspace, workspace.lease(name) as lease:
         adopted = adopt(lease, workspace.mirror_of(Subscription.from_row(lease.claim.row)))
     if as_json:
@@ -129,15 +134,19 @@ def adopt_(name: Name, as_json: AsJson = False) -> None:
     out.print(f"next: ccpr verify {name}; ccpr run {name}", markup=False)
 
 
-def _with_mirror(workspace: Workspace, found: SubscriptionState, name: str) -> SubscriptionState:
+def _with_mirror(workspace: "Workspace", found: "SubscriptionState", name: str) -> "SubscriptionState":
     """With another name the mirror stays where it is; then the settings contain its place."""
+    from replication.mirror.open_store import open_store
+
     settings, former = found.subscription.settings, workspace.default_mirror(found.row.subscription_name)
     if settings.mirror or name == found.row.subscription_name or not former.exists():
         return found
     return found.with_mirror(open_store(str(former)).url)
 
 
-def _upstream(workspace: Workspace, found: SubscriptionState, source: str | None, password_file: Path | None) -> str:
+def _upstream(
+    workspace: "Workspace", found: "SubscriptionState", source: str | None, password_file: Path | None
+) -> str:
     """The URI to store, its password sealed with this key file. Raises PasswordNeeded, BadUri."""
     if source is not None:
         endpoint, password = read_login(source, password_file)
@@ -157,6 +166,8 @@ def _upstream(workspace: Workspace, found: SubscriptionState, source: str | None
 
 
 def _read(file: Path) -> bytes:
+    from replication.maintenance.state_file import LARGEST_BYTES
+
     try:
         if file.stat().st_size > LARGEST_BYTES:
             raise BadStateFile("it is larger than any state", subject=str(file))

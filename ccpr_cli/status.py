@@ -5,37 +5,37 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.output import (
-    clock_text,
-    counted,
-    handle_errors,
-    json_text,
-    out,
-    seconds_text,
-    show_json,
-    size_text,
-    time_text,
-)
+from ccpr_cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
 from matrixone.objects.timestamp import Timestamp
 from matrixone.sql.quoting import printable
+from replication.copy_meter import CopyMeter, seconds_text, size_text
 from replication.errors import StateUnavailable
-from replication.iteration.lag import LagMeter
-from replication.service.last_error import LastError
-from replication.service.status import SubscriptionStatus, TargetStatus, read_all, read_status
-from replication.service.workspace import Workspace
-from replication.state.states import State
+from replication.state.states import Shown
+
+if TYPE_CHECKING:
+    from replication.service.follower_status import FollowerStatus
+    from replication.service.last_error import LastError
+    from replication.service.status import SubscriptionStatus, TargetStatus
+
 
 WATCH_SECONDS = 1.0
-_STATE_STYLES = {"running": "green", "paused": "yellow", "error": "bold red"}
+_METERS: dict[tuple[str, str], CopyMeter] = {}  # what a watching process has seen of each copy
+_STATE_STYLES: dict[str, str] = {
+    Shown.IDLE: "green",
+    Shown.COPYING: "cyan",
+    Shown.APPLYING: "cyan",
+    Shown.FAILING: "red",
+    Shown.PAUSED: "yellow",
+    Shown.STOPPED: "bold red",
+}
 
 
 def status(
@@ -46,12 +46,16 @@ def status(
     """Show state, step, lag, what is pending and the last error of subscriptions. It does not disturb a run.
 
     Exit code 0: no errors. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are
-    quarantined, or one of its targets failed or has tables that are behind.
+    quarantined, one of its targets failed or has tables that are behind, or something is wrong with a follower.
     """
+    from replication.iteration.lag import LagMeter
+    from replication.service.status import read_all, read_status
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         meter = LagMeter(workspace.clock)
 
-        def read() -> list[SubscriptionStatus]:
+        def read() -> "list[SubscriptionStatus]":
             return (
                 read_all(workspace, meter) if name is None else [read_status(workspace, workspace.log.row(name), meter)]
             )
@@ -69,9 +73,11 @@ def status(
         raise typer.Exit(1)
 
 
-def _watch(read: Callable[[], list[SubscriptionStatus]], *, whole: bool, as_json: bool) -> None:
+def _watch(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool, as_json: bool) -> None:
     """Until Ctrl-C: redrawn on a terminal, otherwise one line (with --json a JSON document) for each subscription that
     has changed."""
+    from rich.live import Live
+
     try:
         if out.is_terminal and not as_json:
             with Live(_drawn(read(), whole=whole), console=out, auto_refresh=False) as live:
@@ -92,7 +98,7 @@ def _watch(read: Callable[[], list[SubscriptionStatus]], *, whole: bool, as_json
         return
 
 
-def _read_or_report(read: Callable[[], list[SubscriptionStatus]], *, whole: bool) -> Table | Group | Text:
+def _read_or_report(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool) -> Table | Group | Text:
     """If the catalog database is unavailable for a moment, watching goes on."""
     try:
         return _drawn(read(), whole=whole)
@@ -100,24 +106,28 @@ def _read_or_report(read: Callable[[], list[SubscriptionStatus]], *, whole: bool
         return Text(f"{error.code}: {error.message}", style="red")
 
 
-def _steady(status: SubscriptionStatus) -> SubscriptionStatus:
+def _steady(status: "SubscriptionStatus") -> "SubscriptionStatus":
     """Without what changes as time passes."""
     targets = tuple(replace(target, lag_seconds=None) for target in status.targets)
-    return replace(status, lag_seconds=None, next_attempt=None, lease_expires=None, targets=targets)
+    followers = tuple(replace(one, lag_seconds=None, asked_at=None) for one in status.followers)
+    times = {"lag_seconds": None, "next_attempt": None, "lease_expires": None}
+    return replace(status, **times, targets=targets, followers=followers)
 
 
-def _line(status: SubscriptionStatus) -> str:
+def _line(status: "SubscriptionStatus") -> str:
     parts = [
         time_text(time.time()),
         status.name,
         status.state,
-        f"lsn {status.iteration_lsn}",
+        f"newest point {_newest(status)}",
         f"lag {_lag(status)}",
     ]
     if status.step is not None:
         parts.append(f"step {status.step.number} {status.step.name}")
     if status.objects_pending is not None:
         parts.append(f"pending {_pending(status)}")
+    if status.copier is not None:
+        parts.append(status.copier)
     if status.quarantined:
         parts.append(f"{len(status.quarantined)} quarantined")
     parts += [
@@ -125,48 +135,48 @@ def _line(status: SubscriptionStatus) -> str:
         for target in status.targets
         if not target.ok
     ]
+    parts += [f"follower {one.name} {one.state}" for one in status.followers if not one.ok]
     if status.last_error is not None:
         parts.append(f"{status.last_error.attempts} failed, {status.last_error.code}: {status.last_error.message}")
     return "  ".join(parts)
 
 
-def _drawn(found: Sequence[SubscriptionStatus], *, whole: bool) -> Table | Group | Text:
+def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool) -> Table | Group | Text:
     if whole:
         return _overview(found) if found else Text("no subscriptions; make one with `ccpr subscribe`")
     return _in_full(found[0])
 
 
-def _overview(found: Sequence[SubscriptionStatus]) -> Table:
+def _overview(found: "Sequence[SubscriptionStatus]") -> Table | Group:
     """One line each; a column that is empty for all is left out."""
     now = time.time()
     columns: dict[str, list[str | Text]] = {
         "name": [Text(one.name) for one in found],
         "state": [_state(one) for one in found],
         "step": [f"{one.step.number} {one.step.name}" if one.step else "-" for one in found],
-        "lsn": [str(one.iteration_lsn) for one in found],
+        "point": [_newest(one) for one in found],
         "lag": [_lag(one) for one in found],
         "pending": [_pending(one) for one in found],
         "quarantined": [str(len(one.quarantined) or "-") for one in found],
-        "targets": [_describe_targets(one) for one in found],
+        "targets": [_describe(one.targets) for one in found],
+        "followers": [_describe(one.followers) for one in found],
         "next": ["-" if one.next_attempt is None else seconds_text(one.next_attempt - now) for one in found],
         "last error": [_last_error(one) for one in found],
     }
     shown = {column: cells for column, cells in columns.items() if any(str(cell) != "-" for cell in cells)}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in shown:
-        least = 24 if column == "last error" else None
-        table.add_column(column, overflow="fold", no_wrap=column in ("name", "state", "lsn", "lag"), min_width=least)
-    for cells in zip(*shown.values(), strict=True):
-        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in cells))
-    return table
+    cells = [
+        [cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row]
+        for row in zip(*shown.values(), strict=True)
+    ]
+    return drawn_table(tuple(shown), cells)
 
 
-def _describe_targets(status: SubscriptionStatus) -> str:
-    bad = sum(not target.ok for target in status.targets)
-    return f"{len(status.targets)}, {bad} not ok" if bad else str(len(status.targets) or "-")
+def _describe(those: "Sequence[TargetStatus] | Sequence[FollowerStatus]") -> str:
+    bad = sum(not one.ok for one in those)
+    return f"{len(those)}, {bad} not ok" if bad else str(len(those) or "-")
 
 
-def _last_error(status: SubscriptionStatus) -> str:
+def _last_error(status: "SubscriptionStatus") -> str:
     error = status.last_error
     return "-" if error is None else f"{error.code} ({error.attempts} in a row since {time_text(error.first)})"
 
@@ -183,16 +193,18 @@ class _Details:
         self.grid.add_row(label, value if isinstance(value, Text) else Text(printable(value, keep="\n")))
 
 
-def _in_full(status: SubscriptionStatus) -> Group:
+def _in_full(status: "SubscriptionStatus") -> Group:
     details = _Details()
     details.add("subscription", f"{status.name}: {status.scope} at {status.upstream}")
     details.add("state", _state(status))
-    details.add("iteration", f"lsn {status.iteration_lsn}, {status.iteration_state}" + _owner(status))
+    details.add("run by", _owner(status))
     if status.step is not None:
         details.add("step", f"{status.step.number} {status.step.name}: {status.step.title}")
         details.add("done", ", ".join(status.step.done) or "nothing yet")
         details.add("pending", _pending(status))
-    details.add("newest point", "none yet" if status.newest_point is None else str(status.newest_point))
+    if status.copier is not None:
+        details.add("copied by", status.copier)
+    details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
     details.add("lag", _lag(status))
     if status.watermark:
         details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock (UTC)")
@@ -209,8 +221,18 @@ def _in_full(status: SubscriptionStatus) -> Group:
     for table, columns in status.unreadable_columns.items():
         for column, reason in columns.items():
             details.add("cannot be read", Text(printable(f"column {column} of {table}: {reason}"), style="yellow"))
+    for left_out in status.not_replicated:
+        details.add("not replicated", printable(f"{left_out.kind} {left_out.name}: {left_out.reason}"))
+    for table, counts in status.zero_dates.items():
+        for column, count in counts.items():
+            details.add("zero dates", printable(f"column {column} of {table}: {count} times 0000-00-00"))
     for target in status.targets:
         _add_target(details, target)
+    for follower in status.followers:
+        _add_follower(details, follower)
+    for pin in status.forgotten_pins:
+        details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
+        details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")
     if status.last_error is not None:
         _add_error(details, status.last_error)
     if status.next_attempt is not None:
@@ -220,8 +242,8 @@ def _in_full(status: SubscriptionStatus) -> Group:
     return Group(details.grid)
 
 
-def _add_target(details: _Details, target: TargetStatus) -> None:
-    lsn = "none yet" if target.lsn is None else f"lsn {target.lsn}"
+def _add_target(details: _Details, target: "TargetStatus") -> None:
+    lsn = "no point yet" if target.lsn is None else f"point {target.lsn}"
     lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
     about = f"{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}"
     details.add(f"target {target.name}", about)
@@ -229,13 +251,31 @@ def _add_target(details: _Details, target: TargetStatus) -> None:
         failure = table.failure
         details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style="yellow"))
         details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
-    if (error := target.last_error) is not None:
+    _add_last_error(details, target.last_error)
+
+
+def _add_follower(details: _Details, follower: "FollowerStatus") -> None:
+    point = "no point yet" if follower.lsn is None else f"point {follower.lsn}"
+    lag = "" if follower.lag_seconds is None else f", lag {seconds_text(follower.lag_seconds)}"
+    about = f"database {follower.database} at {follower.to}: {follower.state}, {point}{lag}"
+    details.add(f"follower {follower.name}", about)
+    if follower.is_unfinished:
+        details.add("", "a command is under way with it; if that was interrupted, type it again")
+    if follower.task is not None:
+        watermark = clock_text(Timestamp(follower.watermark)) + " (UTC)" if follower.watermark else "none"
+        details.add("", f"task {follower.task}, watermark {watermark}")
+    _add_last_error(details, follower.last_error)
+
+
+def _add_last_error(details: _Details, error: "LastError | None") -> None:
+    """Of a target or a follower."""
+    if error is not None:
         times = f"{error.attempts} in a row since {time_text(error.first)}"
         details.add("", Text(f"{error.code}: {error.message} ({times})", style="red"))
         details.add("", f"remedy: {error.remedy}")
 
 
-def _add_error(details: _Details, error: LastError) -> None:
+def _add_error(details: _Details, error: "LastError") -> None:
     times = time_text(error.first)
     if error.again:
         times = f"{error.attempts} in a row, {times} to {time_text(error.last)}"
@@ -245,22 +285,32 @@ def _add_error(details: _Details, error: LastError) -> None:
     details.add("", f"more: ccpr explain {error.code}")
 
 
-def _state(status: SubscriptionStatus) -> Text:
-    text = status.state + (" (failing)" if status.state == State.RUNNING.name.lower() and status.last_error else "")
-    return Text(text, style="red" if status.last_error else _STATE_STYLES.get(status.state, ""))
+def _state(status: "SubscriptionStatus") -> Text:
+    return Text(status.state, style=_STATE_STYLES.get(status.state, "bold red"))
 
 
-def _lag(status: SubscriptionStatus) -> str:
+def _lag(status: "SubscriptionStatus") -> str:
     return "-" if status.lag_seconds is None else seconds_text(status.lag_seconds)
 
 
-def _pending(status: SubscriptionStatus) -> str:
+def _pending(status: "SubscriptionStatus") -> str:
     if status.objects_pending is None or status.bytes_pending is None:
         return "-"
-    return f"{counted(status.objects_pending, 'object')}, {size_text(status.bytes_pending)}"
+    pending = f"{counted(status.objects_pending, 'object')}, {size_text(status.bytes_pending)}"
+    if status.bytes_to_copy is None or status.step is None or status.owner is None:
+        return pending
+    done, seen = status.bytes_to_copy - status.bytes_pending, (status.task_id, status.step.snapshot)
+    if seen not in _METERS:
+        _METERS[seen] = CopyMeter(status.bytes_to_copy, done=done)
+    _METERS[seen].reached(done)
+    return f"{pending}; {_METERS[seen].describe()}"
 
 
-def _owner(status: SubscriptionStatus) -> str:
+def _owner(status: "SubscriptionStatus") -> str:
     if status.lease_expires is None:
-        return "; nobody runs it"
-    return f"; run by {status.owner}, lease until {time_text(status.lease_expires)}"
+        return "nobody at the moment"
+    return f"{status.owner}, lease until {time_text(status.lease_expires)}"
+
+
+def _newest(status: "SubscriptionStatus") -> str:
+    return "-" if status.newest_point is None else str(status.newest_point)

@@ -7,13 +7,22 @@ import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login, seconds_option
-from ccpr_cli.output import handle_errors, out, show_json
-from replication.service.subscriptions import Wanted, create
-from replication.service.workspace import Workspace
-from replication.state.settings import MOST_SESSIONS, Settings
+from ccpr_cli.output import err, handle_errors, out, show_json
+from replication.state.settings import MOST_SESSIONS, SENSOR_SECONDS, Settings
 
 _DEFAULT = Settings()
 Interval = Annotated[int, typer.Option(min=1, help="Seconds between iterations when the sensor runs them.")]
+
+
+def report_interval(seconds: int) -> None:
+    """Say at once if the sensor cannot hold it."""
+    if seconds < SENSOR_SECONDS:
+        err.print(
+            f"an interval of {seconds} s is shorter than Dagster's sensor looks, every {SENSOR_SECONDS} s: with it "
+            f"iterations come every {SENSOR_SECONDS} s or later",
+            markup=False,
+            style="yellow",
+        )
 
 
 def subscribe(
@@ -69,16 +78,22 @@ def subscribe(
     zero_dates: Annotated[
         str, typer.Option(help="What export gives for the date 0000-00-00: null, keep or error.")
     ] = _DEFAULT.zero_dates,
+    max_lag: Annotated[
+        str, typer.Option(help="How old its state may be, for example 90s, 10m; 0: two intervals and a minute.")
+    ] = "0",
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Subscribe to a published MatrixOne database (or one table of it)."""
+    from replication.service.subscriptions import Wanted, create
+    from replication.service.workspace import Workspace
+
     settings = Settings(
         sync_interval=interval,
         retain=retain,
-        retain_for=seconds_option(retain_for),
+        retain_for=seconds_option(retain_for, "--retain-for"),
         with_indexes=with_indexes,
         flush=flush,
         max_sessions=max_sessions,
@@ -89,6 +104,7 @@ def subscribe(
         shared=shared,
         invalid_text=invalid_text,
         zero_dates=zero_dates,
+        max_lag=seconds_option(max_lag, "--max-lag"),
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)
@@ -101,4 +117,5 @@ def subscribe(
         out.print(
             f"subscribed {name} to {subscription.scope} at {endpoint.address}; state in {workspace.home}", markup=False
         )
+        report_interval(interval)
         out.print(f"next: ccpr run {name}", markup=False)

@@ -2,20 +2,21 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.iterations import open_iteration
 from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
 from ccpr_cli.progress import Display
 from ccpr_cli.target_output import outcome_json, show_outcome
-from replication.schema.policy import DdlPolicy, DuplicateKeys
-from replication.service import targets
-from replication.service.target_sync import TargetOutcome, rebuild_table
-from replication.service.workspace import Workspace
-from replication.state.targets import Target
+from replication.schema.choices import DdlPolicy, DuplicateKeys
+
+if TYPE_CHECKING:
+    from replication.state.targets import Target
+
 
 target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
@@ -42,6 +43,9 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a MariaDB or MySQL database as a target. The next run loads all tables; later runs apply what has changed."""
+    from replication.service import targets
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         address, password = read_target_login(to, password_file)
         columns = tuple(as_text or ())
@@ -57,6 +61,9 @@ def add(
 @target.command("list")
 def list_(name: Name, as_json: AsJson = False) -> None:
     """List the targets of a subscription."""
+    from replication.service import targets
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         found = targets.records_of(workspace, name).all()
     if as_json:
@@ -74,7 +81,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
         )
         for one in found
     ]
-    columns = ("target", "database", "dialect", "DDL policy", "state", "lsn", "tables behind")
+    columns = ("target", "database", "dialect", "DDL policy", "state", "point", "tables behind")
     show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
 
 
@@ -93,6 +100,9 @@ def alter(
 ) -> None:
     """Change a target's DDL policy, its address or login, which columns it keeps as text, or what it does with rows of
     one key. Columns become text with the next change of their table, or by `rebuild`."""
+    from replication.service import targets
+    from replication.service.workspace import Workspace
+
     if ddl_policy is None and to is None and not as_text and duplicate_keys is None:
         raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -116,11 +126,14 @@ def rebuild(
     dropped there or released, or somebody else may have changed its rows. Readers see the old one until the new one is
     complete. The upstream is not asked.
     """
+    from replication.service.target_sync import TargetOutcome, rebuild_table
+    from replication.service.workspace import Workspace
+
     started = time.monotonic()
     with (
         handle_errors(as_json=as_json),
         Workspace() as workspace,
-        workspace.iteration(name) as iteration,
+        open_iteration(workspace, name) as iteration,
         Display() as display,
     ):
         result = rebuild_table(workspace, iteration, target_name, table, progress=display.callbacks)
@@ -142,6 +155,9 @@ def remove(
 ) -> None:
     """Forget a target. Release its tables first, with `ccpr release`; with --force they stay as they are, with their
     mark."""
+    from replication.service import targets
+    from replication.service.workspace import Workspace
+
     with handle_errors(as_json=as_json), Workspace() as workspace:
         targets.remove(workspace, name, target_name, force=force)
     if as_json:
@@ -150,8 +166,10 @@ def remove(
         out.print(f"removed target {target_name} of {name}", markup=False)
 
 
-def target_json(found: Target) -> dict[str, Any]:
+def target_json(found: "Target") -> dict[str, Any]:
     """For scripts; without the password."""
+    from replication.service import targets
+
     return {
         "target": found.name,
         "to": targets.address_of(found).masked(),

@@ -2,19 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccpr_cli.output import counted, err, out
 from replication.failure import Failure
-from replication.service.target_sync import TargetOutcome
-from replication.state.targets import LaggingTargetTable
-from replication.targets.plan import Alter, Build, Drop, TableStep, TargetPlan
 
-# For a table that the target does not have, and for one that it has.
-_ACTIONS = {Build: ("create", "rebuild and replace"), Alter: ("", "alter"), Drop: ("", "drop"), TableStep: ("", "")}
+if TYPE_CHECKING:
+    from replication.service.target_sync import TargetOutcome
+    from replication.state.targets import LaggingTargetTable
+    from replication.targets.plan import TableStep, TargetPlan
 
 
-def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
+# By the name of the step's class: for a table that the target does not have, and for one that it has.
+_ACTIONS = {
+    "Build": ("create", "rebuild and replace"),
+    "Alter": ("", "alter"),
+    "Drop": ("", "drop"),
+    "TableStep": ("", ""),
+}
+
+
+def outcome_json(outcome: "TargetOutcome") -> dict[str, Any]:
     """For scripts."""
     result, failure = outcome.result, outcome.failure
     common: dict[str, Any] = {
@@ -28,7 +36,7 @@ def outcome_json(outcome: TargetOutcome) -> dict[str, Any]:
     return {**common, "lsn": result.lsn, "tables": tables, "behind": behind, "remarks": result.remarks}
 
 
-def show_outcome(outcome: TargetOutcome) -> None:
+def show_outcome(outcome: "TargetOutcome") -> None:
     result = outcome.result
     if outcome.failure is not None:
         err.print(f"target {outcome.target} failed", style="bold red", end=" ")
@@ -43,13 +51,13 @@ def show_outcome(outcome: TargetOutcome) -> None:
             show_behind(table)
 
 
-def show_behind(table: LaggingTargetTable) -> None:
+def show_behind(table: "LaggingTargetTable") -> None:
     out.print("behind", style="bold yellow", end=" ")
     out.print(f"{table.table}: {table.failure}", markup=False)
     _show_statements(table.statements)
 
 
-def plan_json(found: TargetPlan | Failure) -> dict[str, Any]:
+def plan_json(found: "TargetPlan | Failure") -> dict[str, Any]:
     if isinstance(found, Failure):
         return {"error": asdict(found), "renames": [], "steps": []}
     return {
@@ -69,7 +77,7 @@ def plan_json(found: TargetPlan | Failure) -> dict[str, Any]:
     }
 
 
-def show_plan(name: str, found: TargetPlan | Failure) -> None:
+def show_plan(name: str, found: "TargetPlan | Failure") -> None:
     if isinstance(found, Failure):
         out.print(f"target {name} cannot be read", style="bold yellow", end=": ")
         out.print(str(found), markup=False)
@@ -82,9 +90,11 @@ def show_plan(name: str, found: TargetPlan | Failure) -> None:
         _show_step(step)
 
 
-def _show_step(step: TableStep) -> None:
+def _show_step(step: "TableStep") -> None:
+    from replication.state.targets import LaggingTargetTable
+
     if step.failure is None:
-        out.print(_ACTIONS[type(step)][step.before is not None], style="bold", end=" ")
+        out.print(_ACTIONS[type(step).__name__][step.before is not None], style="bold", end=" ")
         out.print(step.table.qualified_name, markup=False)
         _show_statements(step.statements)
     else:

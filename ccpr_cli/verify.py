@@ -2,17 +2,17 @@
 
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
-from ccpr_cli.output import counted, handle_errors, out, show_json, show_table, size_text
+from ccpr_cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr_cli.progress import byte_bars
-from replication.maintenance.verify import Damage, Verifier
-from replication.service.workspace import Workspace
-from replication.state.ledger import Ledger
-from replication.state.subscription import Subscription
+from replication.copy_meter import size_text
+
+if TYPE_CHECKING:
+    from replication.maintenance.verify import Damage
 
 
 def verify(
@@ -22,6 +22,11 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Read the whole mirror again and compare it with the ledger. The exit code is 1 if something stays damaged."""
+    from replication.maintenance.verify import Verifier
+    from replication.service.workspace import Workspace
+    from replication.state.ledger import Ledger
+    from replication.state.subscription import Subscription
+
     with (
         handle_errors(as_json=as_json),
         Workspace() as workspace,
@@ -61,6 +66,6 @@ def verify(
         raise typer.Exit(1)
 
 
-def _affected(damage: Damage) -> str:
+def _affected(damage: "Damage") -> str:
     points = "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
     return points or "no point that is kept"

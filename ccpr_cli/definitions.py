@@ -1,0 +1,107 @@
+"""`ccpr schema`, `ccpr history`: how tables are defined at a point, and what iterations brought."""
+
+from typing import Annotated
+
+import typer
+
+from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
+from ccpr_cli.show import at_option
+from ccpr_cli.tables import full_name
+from replication.copy_meter import seconds_text, size_text
+from replication.errors import TableMissingInMirror
+
+
+def schema(
+    name: Name,
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="The table, t or db.t; if not given, all tables.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how tables are defined at a point, as CREATE TABLE."""
+    from matrixone.schema import Kind
+    from replication.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        mirror = workspace.mirror(name)
+        point = mirror.point(at_option(at))
+        refs = {ref.qualified_name: ref for ref in point.tables.values() if table or ref.kind is Kind.TABLE}
+        if table is not None:
+            full = full_name(table, refs)
+            if full not in refs:
+                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
+            refs = {full: refs[full]}
+        found = [mirror.manifest(ref).table for _, ref in sorted(refs.items())]
+    if as_json:
+        tables = [
+            {
+                "table": one.qualified_name,
+                "ddl": one.ddl,
+                "comment": one.comment,
+                "columns": [column.to_json() for column in one.user_columns],
+            }
+            for one in found
+        ]
+        show_json({"lsn": point.lsn, "tables": tables})
+        return
+    out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
+    for one in found:
+        out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n", markup=False)
+
+
+def history(
+    name: Name,
+    count: Annotated[int, typer.Option("--last", "-n", min=1, help="How many points.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the last iterations brought: when, which tables, how much, and how long each took from its snapshot to
+    its commit. Iterations that found nothing new make no point and are not listed."""
+    from replication.service.workspace import Workspace
+    from replication.state.history import PointHistory
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        points = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+        found = sorted(points.global_points(), key=lambda point: -point.lsn)[:count]
+        changed = {
+            point.lsn: sorted({one.table.qualified_name for one in points.changed(point.lsn).values()})
+            for point in found
+        }
+    # Two clocks: ours and the upstream's. What is less than nothing is their offset.
+    seconds = {one.lsn: max(0.0, one.committed_at.timestamp() - one.at.physical / 1e9) for one in found}
+    if as_json:
+        show_json(
+            [
+                {
+                    "lsn": point.lsn,
+                    "at": clock_text(point.at),
+                    "committed_at": point.committed_at.isoformat(),
+                    "seconds": round(seconds[point.lsn], 3),
+                    "tables": changed[point.lsn],
+                    "objects_copied": point.objects_copied,
+                    "bytes_copied": point.bytes_copied,
+                }
+                for point in found
+            ]
+        )
+        return
+    cells = [
+        (
+            point.lsn,
+            time_text(point.committed_at.timestamp()),
+            seconds_text(seconds[point.lsn]),
+            f"{point.objects_copied:,}",
+            size_text(point.bytes_copied),
+            _some(changed[point.lsn]),
+        )
+        for point in found
+    ]
+    columns = ("point", "committed", "took", "objects", "bytes", "tables that changed")
+    show_table(columns, cells, empty="no point yet", right=(2, 3, 4))
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

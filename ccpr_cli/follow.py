@@ -1,0 +1,110 @@
+"""`ccpr follow` and `ccpr unfollow`: databases of other clusters that take their points from the relay."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.logins import read_login
+from ccpr_cli.output import counted, err, handle_errors, out, show_json
+
+if TYPE_CHECKING:
+    from replication.state.followers import Follower
+
+Downstream = Annotated[str, typer.Option("--downstream", metavar="FOLLOWER", help="The follower's name.")]
+
+
+def follow(
+    name: Name,
+    into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the other MatrixOne.")],
+    relay_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where that cluster reaches the relay; 127.0.0.1:6002 if it is on this machine."
+        ),
+    ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
+    ] = None,
+    downstream: Annotated[
+        str | None,
+        typer.Option(
+            "--downstream", metavar="FOLLOWER", help="A name for the follower; made of its host if not given."
+        ),
+    ] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
+    the upstream. `ccpr relay serve` has to run. The database must not exist there, and is read-only. If it is
+    interrupted, type the same again."""
+    from relay.following import Place
+    from relay.following import follow as follow_from
+    from replication.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        endpoint, password = read_login(into, password_file)
+        done = follow_from(
+            workspace,
+            name,
+            downstream or re.sub("[^A-Za-z0-9_-]+", "_", endpoint.host).strip("_")[:60],
+            Place(endpoint, password, as_, relay_address),
+        )
+    follower = done.follower
+    if as_json:
+        show_json({**follower_json(follower), "relay_tried": done.relay_tried})
+        return
+    out.print(
+        f"follower {follower.name}: database {follower.database} at {endpoint.masked()} follows {name}", markup=False
+    )
+    out.print(f"its rows are there after about ten seconds; see: ccpr status {name}", markup=False)
+    if not done.relay_tried and done.task.iterations == 0:
+        err.print(f"the relay at {follower.relay_address} could not be tried from here", style="yellow", markup=False)
+
+
+def unfollow(
+    name: Name,
+    downstream: Downstream,
+    drop_database: Annotated[
+        bool, typer.Option("--drop-database", help="Drop its database there, too; without it, it stays, read-only.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not ask its cluster, which is gone for good: only forget it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a follower: its subscription there, its login at the relay, and its snapshots, so that points may expire
+    again. If it is interrupted, type the same again."""
+    from relay.following import unfollow as end
+    from replication.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        done = end(workspace, name, downstream, drop_database=drop_database, force=force)
+    if as_json:
+        shown: dict[str, Any] = {"name": name, "follower": downstream, "database_left": done.database_left}
+        show_json({**shown, "pins_dropped": done.pins_dropped, "asked": done.asked})
+        return
+    out.print(f"{downstream} does not follow any more; {counted(done.pins_dropped, 'snapshot')} dropped", markup=False)
+    if not done.asked and done.follower.downstream_task is not None:
+        err.print("should its cluster come back, type there:", markup=False, style="yellow")
+        err.print(f"  DROP CCPR SUBSCRIPTION '{done.follower.downstream_task}';", markup=False)
+    if done.database_left is not None:
+        out.print(f"database {done.database_left} stays there, read-only; without it:", markup=False)
+        out.print(f"  DROP DATABASE `{done.database_left}`;", markup=False)
+
+
+def follower_json(found: "Follower") -> dict[str, Any]:
+    """For scripts; without passwords."""
+    from matrixone.upstream.endpoint import parse_uri
+
+    return {
+        "follower": found.name,
+        "to": parse_uri(found.uri)[0].masked(),
+        "database": found.database,
+        "relay_address": found.relay_address,
+        "stage": found.stage.value,
+        "task": found.downstream_task,
+        "publication": found.publication,
+    }

@@ -1,0 +1,182 @@
+"""`ccpr relay`: serve mirrors to other clusters, its logins and its snapshots."""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.logins import seconds_option
+from ccpr_cli.output import err, handle_errors, out, seconds_text, show_json, show_table
+from matrixone.upstream.errors import BadUri
+
+relay = typer.Typer(help="Serve mirrors to other clusters: any MatrixOne can subscribe to one.", no_args_is_help=True)
+user = typer.Typer(help="Logins of the relay. Nothing is served without one.", no_args_is_help=True)
+relay.add_typer(user, name="user")
+UserName = Annotated[str, typer.Argument(metavar="NAME", help="The user's name; letter case does not count.")]
+
+
+@relay.command("serve")
+def serve(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:6002",
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of a certificate: then logins need TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key, if it is not in the same file.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Accept logins without TLS, also from other machines.")
+    ] = False,
+) -> None:
+    """Serve all subscriptions of the state folder until SIGTERM or Ctrl-C: account sys, a publication for each, named
+    as the subscription is; and look after its followers. The first line printed is `listening on HOST:PORT`."""
+    from relay.backing import StateFolder
+    from relay.logins import Logins
+    from relay.server import Listen, Relay
+    from relay.watching import Watcher
+    from replication.service.workspace import Workspace
+    from replication.state.followers import all_followers
+
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: done.set())
+    with handle_errors(as_json=False), Workspace() as workspace:
+        place = Listen.parse(listen, tls_cert, tls_key, insecure=insecure)
+        logins, served = Logins(workspace), StateFolder(workspace)
+        with Relay(served, logins.digest, place) as server, Watcher(workspace, served.quiet):
+            print(f"listening on {place.host}:{server.port}", flush=True)
+            if not logins.users.all() and not all_followers(workspace.log.engine)[0]:
+                err.print(
+                    "nobody can log in yet; let a cluster follow with: ccpr follow NAME, or add a user with: "
+                    "ccpr relay user add USER",
+                    style="yellow",
+                )
+            done.wait()
+
+
+@user.command("add")
+def add(
+    name: UserName,
+    password: Annotated[
+        str | None, typer.Option(metavar="env:VARIABLE", help="Where the password is; `-` asks for it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a login. Without --password a password is made and printed, this once: it is not stored."""
+    from replication.service.workspace import Workspace
+    from replication.state.relay_users import RelayUsers
+    from wire.server import password_digest
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        given = None if password is None else _given(password)
+        chosen = given or secrets.token_urlsafe(24)
+        users = RelayUsers(workspace.log.engine, workspace.vault)
+        users.add(name, password_digest(chosen), datetime.now(UTC))
+    if as_json:
+        show_json({"user": name.lower(), **({"password": chosen} if given is None else {})})
+        return
+    out.print(f"added user {name.lower()}", markup=False)
+    if given is None:
+        out.print(f"its password, which is shown only now: {chosen}", markup=False)
+
+
+@user.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List the logins."""
+    from replication.service.workspace import Workspace
+    from replication.state.relay_users import RelayUsers
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = RelayUsers(workspace.log.engine, workspace.vault).all()
+    if as_json:
+        show_json([{"user": name, "created_at": created.isoformat()} for name, created in found])
+        return
+    show_table(
+        ("user", "created"),
+        [(name, f"{created:%Y-%m-%d %H:%M}") for name, created in found],
+        empty="no users; add one with: ccpr relay user add NAME",
+    )
+
+
+@user.command("drop")
+def drop(name: UserName, as_json: AsJson = False) -> None:
+    """Drop a login. Sessions that it has open end when their clients close them."""
+    from replication.service.workspace import Workspace
+    from replication.state.relay_users import RelayUsers
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        RelayUsers(workspace.log.engine, workspace.vault).drop(name)
+    if as_json:
+        show_json({"user": name.lower(), "dropped": True})
+    else:
+        out.print(f"dropped user {name.lower()}", markup=False)
+
+
+@relay.command("pins")
+def pins(
+    name: Name,
+    drop_: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="SNAPSHOT", help="Drop this snapshot, so that its point may expire."),
+    ] = None,
+    forget_after: Annotated[
+        str, typer.Option(help="Mark those as forgotten that nobody has used for so long: seconds, or with m, h, d.")
+    ] = "7d",
+    as_json: AsJson = False,
+) -> None:
+    """List the snapshots that others took of a subscription through the relay. Each keeps its point and all later ones.
+    None is dropped by itself: whether a cluster that is away comes back, only a person knows."""
+    from replication.service.workspace import Workspace
+    from replication.state.pins import Pins
+
+    after = seconds_option(forget_after, "--forget-after")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = Pins(workspace.log.engine, workspace.log.row(name).task_id)
+        dropped = [one for one in drop_ or [] if found.drop(one.lower())]
+        now = datetime.fromtimestamp(workspace.clock(), UTC)
+        rows: list[dict[str, Any]] = [
+            {
+                "snapshot": pin.name,
+                "lsn": pin.lsn,
+                "seen_at": pin.seen_at.isoformat(),
+                "unused_seconds": max(0, round((now - pin.seen_at).total_seconds())),
+                "forgotten": pin.is_forgotten(now, after),
+            }
+            for pin in found.all()
+        ]
+    if as_json:
+        show_json({"pins": rows, "dropped": dropped})
+        return
+    for one in dropped:
+        out.print(f"dropped {one}", markup=False)
+    show_table(
+        ("snapshot", "lsn", "not used for", ""),
+        [
+            (row["snapshot"], row["lsn"], seconds_text(row["unused_seconds"]), "forgotten?" if row["forgotten"] else "")
+            for row in rows
+        ],
+        empty="nobody has a snapshot of it",
+    )
+
+
+def _given(password: str) -> str:
+    """Raises BadUri."""
+    if password == "-":
+        if sys.stdin.isatty():
+            return typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        given = sys.stdin.readline().rstrip("\n")
+    else:
+        variable = password.removeprefix("env:")
+        if variable == password:
+            raise BadUri(
+                "others can see a password on the command line",
+                subject="--password",
+                remedy="Write --password env:VARIABLE, or --password - to be asked.",
+            )
+        given = os.environ.get(variable, "")
+    if not given:
+        raise BadUri("no password was given", subject="--password", remedy="Set the variable, or leave --password out.")
+    return given

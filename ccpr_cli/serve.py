@@ -1,0 +1,172 @@
+"""`ccpr serve`: all subscriptions of the state folder, run by one process until it is ended."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from replication.daemon.pages import Page
+    from replication.daemon.replicator import Replicator
+    from replication.service.workspace import Workspace
+
+DEFAULT_PORT = 9275
+HEALTHY_SECONDS = 30.0  # since the deciding thread last went through its loop
+
+
+def serve(
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many subscriptions run at once.")] = 4,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, help="TCP port of /healthz, /metrics and /status; 0 takes a free one."
+        ),
+    ] = DEFAULT_PORT,
+    listen: Annotated[str, typer.Option("--listen", help="Address of this machine to listen on.")] = "127.0.0.1",
+    on_failure: Annotated[
+        str,
+        typer.Option(
+            "--on-failure",
+            metavar="CMD",
+            help="Run this command when a subscription or target begins to fail, stops, or is well again; it gets JSON "
+            "on standard input. Without a shell.",
+        ),
+    ] = "",
+    webhook: Annotated[
+        str,
+        typer.Option(
+            "--webhook",
+            envvar="CCPR_WEBHOOK",
+            show_envvar=True,
+            metavar="URL",
+            help="Post the same JSON to this address. If it contains a secret, use the variable.",
+        ),
+    ] = "",
+    dagster: Annotated[
+        bool | None,
+        typer.Option(
+            "--dagster/--no-dagster",
+            help="Report iterations to the Dagster instance of DAGSTER_HOME; by default if that is set.",
+        ),
+    ] = None,
+    spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark",
+            help="Keep a warm Spark session from the start on, or copy without Spark. By default the first copy that "
+            "Spark would do sooner starts a session, which ends when none has used it for ten minutes.",
+        ),
+    ] = None,
+    stop_seconds: Annotated[
+        float, typer.Option("--stop-seconds", min=0.0, help="How long to wait for steps to end after SIGTERM.")
+    ] = 20.0,
+) -> None:
+    """Run all subscriptions of the state folder whenever they are due, and sync their targets, until SIGTERM or Ctrl-C.
+
+    Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
+    printed is `serving on 127.0.0.1:PORT`.
+    """
+    from ccpr_cli.logs import show_events
+    from ccpr_cli.output import counted, handle_errors
+    from replication.daemon.listening import Component, Listener
+    from replication.daemon.metrics import Metrics
+    from replication.daemon.notifying import Notifier
+    from replication.daemon.pages import Page, Pages
+    from replication.daemon.replicator import Replicator
+    from replication.daemon.service import serve as serve_components
+    from replication.daemon.single import OneService
+    from replication.service.workspace import Workspace
+    from replication.spark.engine import Copier
+    from replication.spark.server import WarmSpark
+    from replication.spark.supervisor import Supervisor
+
+    show_events()
+    with handle_errors(as_json=False), Workspace() as workspace:
+        until = threading.Event()
+        _end_on_signals(until)
+        metrics, notifier = Metrics(workspace.clock), Notifier(on_failure, webhook)
+        listeners: list[Listener] = [metrics, notifier]
+        components: list[Component] = [OneService(workspace), notifier]
+        if os.environ.get("DAGSTER_HOME") if dagster is None else dagster:
+            from ccpr_assets.reporter import DagsterReporter
+
+            reporter = DagsterReporter(workspace)
+            listeners.append(reporter)
+            components.append(reporter)
+        copier = Copier(workspace.home, "process" if spark is False else "auto", own_java=False, cancelled=until)
+        if spark is not False:
+            components.append(Supervisor(WarmSpark(workspace.home), on_demand=not spark))
+        replicator = Replicator(
+            workspace, listeners, workers=workers, copier=copier, stop_seconds=stop_seconds, on_end=until.set
+        )
+        made = {
+            "/healthz": lambda: health_page(replicator),
+            "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
+            "/status": status_page(workspace),
+        }
+        pages = Pages(made, listen, port)
+
+        def ready() -> None:
+            print(f"serving on {listen}:{pages.port}", flush=True)
+            print(f"state folder {workspace.home}, {counted(workers, 'worker')}; Ctrl-C ends it", flush=True)
+
+        died = serve_components([*components, pages, replicator], until, ready, lambda: replicator.defect)
+        if replicator.unfinished:  # a thread that waits for a server would keep the process
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1 if died else 0)
+        if died:
+            raise typer.Exit(1)
+
+
+def health_page(replicator: "Replicator") -> "Page":
+    """200 if the service works; a subscription that fails does not make it unhealthy: a restart would not help it."""
+    from replication.daemon.pages import Page
+
+    error, silent = replicator.database_error, replicator.seconds_since_beat
+    ok = error is None and silent < HEALTHY_SECONDS
+    shown = {
+        "ok": ok,
+        "state_database": "up" if error is None else error.code,
+        "seconds_since_beat": round(silent, 1),
+    }
+    return Page(json.dumps(shown).encode() + b"\n", status=200 if ok else 503)
+
+
+def status_page(workspace: "Workspace") -> "Callable[[], Page]":
+    """The JSON of `ccpr status --json`."""
+    from ccpr_cli.output import json_text
+    from matrixone.errors import CcprError
+    from replication.daemon.pages import Page
+    from replication.iteration.lag import LagMeter
+    from replication.service.status import read_all
+
+    meter = LagMeter(workspace.clock)
+
+    def page() -> Page:
+        try:
+            found = [{**asdict(status), "ok": status.ok} for status in read_all(workspace, meter)]
+        except CcprError as error:
+            shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
+            return Page(json_text(shown).encode() + b"\n", status=503)
+        return Page(json_text(found, indent=1).encode() + b"\n")
+
+    return page
+
+
+def _end_on_signals(until: threading.Event) -> None:
+    """The first signal ends the service between steps, a second one at once."""
+
+    def end(number: int, _frame: object) -> None:
+        if until.is_set():
+            os._exit(128 + number)
+        until.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
