@@ -3,7 +3,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-PYTEST_OPTIONS ?= --durations=15 --durations-min=1
 CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
@@ -17,7 +16,10 @@ $(INSTALLED): constraints.txt pyproject.toml scripts/make-venv
 	scripts/make-venv
 	@touch $@
 
-demo: $(INSTALLED) ## replicate a recorded database through five iterations, compare, read with Spark, show in Dagster
+demo: $(INSTALLED) ## replicate a shop while people order and cancel, compare every row, read it at two times
+	$(BIN)/python -m demo.shop
+
+demo-recorded: $(INSTALLED) ## replicate a recorded database through five iterations, compare, read with Spark, show in Dagster
 	$(BIN)/python -m demo.run
 
 test: $(INSTALLED) ## all checks and all tests; the tests run even if a check fails
@@ -25,7 +27,7 @@ test: $(INSTALLED) ## all checks and all tests; the tests run even if a check fa
 
 unit: $(INSTALLED) ## the tests alone; PYTEST_OPTIONS="-k name" for some of them
 	@scripts/test-components
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	@scripts/run-tests $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED) ## style, formatting, types, and which package may import which
 	$(BIN)/ruff check .
@@ -43,11 +45,24 @@ ui: $(INSTALLED) ## Dagster's UI on 127.0.0.1:3000 (PORT=) for the subscriptions
 	@umask 077 && mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $(DAGSTER_HOME)/
 	@$(BIN)/python -m ccpr_assets.partitions
 	@echo "http://127.0.0.1:$(PORT)/asset-groups  (Ctrl-C ends it)"
-	@cd $(DAGSTER_HOME) && PYTHONWARNINGS=ignore exec $(abspath $(BIN))/dagster dev --workspace $(CURDIR)/workspace.yaml \
-	  --host 127.0.0.1 --port $(PORT) --log-level warning
+	@cd $(DAGSTER_HOME) && PYTHONWARNINGS=ignore exec $(abspath $(BIN))/python $(CURDIR)/scripts/with-children \
+	  bash -c '"$$0" spark keep --on-demand & exec "$$@"' $(abspath $(BIN))/ccpr \
+	  $(abspath $(BIN))/dagster dev --workspace $(CURDIR)/workspace.yaml --host 127.0.0.1 --port $(PORT) --log-level warning
+
+screenshots: $(INSTALLED) ## write the pictures of Dagster's UI in docs/images, by the test in a browser
+	CCPR_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/ccpr_assets/test_browser.py
 
 bench: $(INSTALLED) ## measure decoding, encoding, serving, copying, and an iteration over many tables (needs the full recordings)
 	@for file in benchmarks/*.py; do echo "== $$file" && $(BIN)/python $$file || exit 1; done
+
+service-hour: $(INSTALLED) ## 200 subscriptions on one `ccpr serve` for an hour in fast motion: due times missed, memory
+	$(BIN)/python benchmarks/service.py --minutes $(or $(MINUTES),60)
+
+soak: $(INSTALLED) ## 100 changes a second for an hour, replicated each second: equal rows, memory, disk; MINUTES=60 RATE=100
+	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),60) --rate $(or $(RATE),100) --sample 60
+
+dagster-day: $(INSTALLED) ## a day of 20 subscriptions on one `ccpr serve` in fast motion, Dagster's storage in MariaDB: its size; HOURS=0.2 for minutes
+	$(BIN)/python benchmarks/dagster_day.py --hours $(or $(HOURS),24)
 
 fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=1000000 SEED=… for more
 	$(BIN)/python -m tests.hostile.fuzz --cases $(or $(N),100000) $(if $(SEED),--seed $(SEED))
@@ -55,14 +70,23 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others; CREATE_AT=commit or prepare (as MatrixOne 4.2) for one kind
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(if $(CREATE_AT),CREATE_AT=$(CREATE_AT)) $(BIN)/python -m pytest -q tests/histories
 
+relay-histories: $(INSTALLED) ## random histories through a relay: the mirror of a mirror is that mirror; N=300 SEED=1
+	RELAY_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/relay/test_histories.py
+
 disasters: $(INSTALLED) ## random sequences of restores, kills and iterations, each read compared; N=2000 for more
 	DISASTERS=$(or $(N),2000) $(BIN)/python -m pytest -q --timeout 0 tests/histories/test_disasters.py
 
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
+test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two workers: copy, read, deltas, load, a worker killed
+	CLUSTER=1 $(BIN)/python -m pytest -q tests/replication/spark/test_cluster.py
+
 target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to MariaDB, of ours and of the server
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/replication/targets/test_kills.py
+
+relay-kills: $(INSTALLED) ## cut and kill follow, unfollow and promote before and after every statement
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_follow.py tests/relay/test_promote.py
 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
 	$(BIN)/python -m ccpr_cli.reference
@@ -86,4 +110,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test unit lint format ui bench fuzz disasters histories histories-database kill-matrix target-kills reference docs docs-serve rooms sample-objects clean
+.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories relay-histories disasters histories-database test-cluster target-kills relay-kills reference docs docs-serve rooms kill-matrix sample-objects clean

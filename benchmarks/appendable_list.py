@@ -2,16 +2,19 @@
 created-before-its-rows): seconds and bytes by the number of the database's objects. `--json` prints one JSON object.
 
 The upstream is the simulated one, whose list is made up here: N merged objects of one table and 3 appendable ones.
-`difference` is an empty difference; `appendable` and `full` read the same answer, and keep 3 rows or all.
+`difference` is an empty difference; `appendable` and `full` read the same answer, and keep 3 rows or all; `second`
+takes a second snapshot, reads what was flushed between the two, and drops it.
 """
 
 import argparse
 import json
 import struct
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -20,11 +23,18 @@ sys.path[0] = __file__.rpartition("/")[0] + "/.."
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from matrixone.objects.stats import STATS_SIZE
-from matrixone.upstream.endpoint import parse_uri
+from matrixone.upstream import snapshots
+from matrixone.upstream.catalog import table_ids
+from matrixone.upstream.endpoint import Endpoint, parse_uri
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
+from replication.iteration.appendable import LaterSnapshot
 from replication.iteration.object_list import read_list
+from replication.snapshot_ref import SnapshotRef
+from replication.state.credentials import Vault
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
 from wire.server import Cell
 
 OBJECTS, APPENDABLE = (1_000, 10_000, 100_000, 1_000_000), 3
@@ -51,7 +61,9 @@ def _measure(count: int) -> dict[str, float]:
     for name in ("base", "now"):
         storage.create_snapshot(name, "database", "d")
     rows = [_row(number, appendable=number < APPENDABLE) for number in range(count)]
-    EngineBacking.object_list = lambda self, account, target, base: [] if base else rows  # pyright: ignore[reportAttributeAccessIssue]
+    flushed = [(*row[:4], "9000000000000000000-1", row[5]) for row in rows[:APPENDABLE]]
+    between = {"base": [], "now": flushed}
+    EngineBacking.object_list = lambda self, account, target, base: between[base.name] if base else rows  # pyright: ignore[reportAttributeAccessIssue]
     with SimulatedUpstream(storage) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
         with Session.connect(endpoint, "111") as session:
@@ -61,6 +73,7 @@ def _measure(count: int) -> dict[str, float]:
                 "difference_ms": _read(session, "base"),
                 "appendable_ms": _read(session, None, appendable=True),
                 "full_ms": _read(session, None),
+                "second_ms": _read_second(session, endpoint),
             }
 
 
@@ -69,6 +82,28 @@ def _read(session: Session, against: str | None, *, appendable: bool = False) ->
     batches = object_list(session, "now", Publication("p", "sys", 0), against=against)
     found: pa.Table = read_list(batches, {"d": {"t": 1}}, "benchmark", appendable=appendable)
     assert not appendable or found.num_rows == APPENDABLE
+    return round(1000 * (time.perf_counter() - started), 1)
+
+
+def _read_second(session: Session, endpoint: Endpoint) -> float:
+    publication = Publication("p", "sys", 0)
+    ref = SnapshotRef("now", 1, 0, snapshots.snapshot_timestamp(session, "now", publication).physical)
+    with tempfile.TemporaryDirectory() as folder:
+        vault = Vault(Path(folder) / "key")
+        subscription = Subscription.new("b", endpoint, "111", vault, publication, "d", None, Settings())
+
+    def take() -> SnapshotRef:
+        for name in ("committed", "later"):
+            snapshots.create_snapshot(session, name, publication, "d")
+        return SnapshotRef("later", 1, 0, snapshots.snapshot_timestamp(session, "later", publication).physical)
+
+    started = time.perf_counter()
+    (table_id,) = table_ids(session, publication, "d", ref.at).values()
+    found = LaterSnapshot(session, subscription, take).appendable(ref, {table_id}, "benchmark")
+    for name in ("committed", "later"):
+        snapshots.drop_snapshot(session, name, publication)
+    assert found is not None
+    assert found.num_rows == APPENDABLE
     return round(1000 * (time.perf_counter() - started), 1)
 
 

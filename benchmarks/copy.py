@@ -29,7 +29,7 @@ from pathlib import Path
 import pyarrow as pa
 import pymysql
 
-from benchmarks.shared.arguments import arguments_of, recordings_with
+from benchmarks.shared.common import arguments_of, recordings_with
 from matrixone.objects.stats import ObjectStats
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.malloc import keep_large_blocks
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on disk like a mirror, not in memory
         work = Path(scratch)
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
-        large = _measure(_large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
+        large = _measure(large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
         small = _measure(folder / "many_tables", work, arguments.rounds)
     figures = {
         "ratio": large["bare"] / large["ours"],
@@ -71,9 +71,9 @@ def main() -> None:
 
 def _measure(recording: Path, work: Path, rounds: int) -> dict[str, float]:
     """Median seconds of both sides over all objects of a recording's lists."""
-    objects = _objects(recording)
-    with _emulator(recording) as port:
-        job = _job(port, recording.name, work)
+    objects = objects_of(recording)
+    with emulator(recording) as port:
+        job = job_of(port, recording.name, work)
         times: dict[str, list[float]] = {"ours": [], "bare": []}
         for number in range(rounds + 1):  # the first is a warm-up
             sides = [
@@ -91,7 +91,7 @@ def _measure(recording: Path, work: Path, rounds: int) -> dict[str, float]:
     }
 
 
-def _objects(recording: Path) -> list[ObjectStats]:
+def objects_of(recording: Path) -> list[ObjectStats]:
     listed = [
         entry.stats
         for folder in recording.glob("snapshot-*")
@@ -101,7 +101,7 @@ def _objects(recording: Path) -> list[ObjectStats]:
     return list({stats.name: stats for stats in listed}.values())
 
 
-def _large_objects(source: Path, target: Path) -> Path:
+def large_objects(source: Path, target: Path, copies: int = _LARGE_COPIES) -> Path:
     """A recording whose only list holds the source's largest object several times, each with another id."""
     shutil.copytree(source, target)
     for folder in sorted(target.glob("snapshot-*"))[1:]:
@@ -113,7 +113,7 @@ def _large_objects(source: Path, target: Path) -> Path:
     stats = ObjectStats.parse(bytes.fromhex(row[place]["hex"]))
     content = (target / "objects" / stats.name).read_bytes()
     answer["rows"] = []
-    for number in range(_LARGE_COPIES):
+    for number in range(copies):
         file, renamed = _renamed(content, stats, number)
         (target / "objects" / ObjectStats.parse(renamed).name).write_bytes(file)
         answer["rows"].append([{"hex": renamed.hex()} if at == place else cell for at, cell in enumerate(row)])
@@ -136,7 +136,7 @@ def _renamed(content: bytes, stats: ObjectStats, number: int) -> tuple[bytes, by
     return file, new_id + name.encode() + extent + stats.raw[73:145] + sizes + stats.raw[149:]
 
 
-def _job(port: int, name: str, work: Path) -> CopyJob:
+def job_of(port: int, name: str, work: Path) -> CopyJob:
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
     return CopyJob(
         endpoint,
@@ -180,7 +180,7 @@ def _clean_up(folder: Path) -> float:
 
 
 @contextmanager
-def _emulator(recording: Path) -> Iterator[int]:
+def emulator(recording: Path) -> Iterator[int]:
     process = subprocess.Popen(
         [sys.executable, "-m", "ccpr_cli", "emulator", "--recording", str(recording)],
         stdout=subprocess.PIPE,

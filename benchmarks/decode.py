@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.shared.arguments import arguments_of, recordings_with
+from benchmarks.shared.common import arguments_of, recordings_with
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
 from matrixone.objects.reader import ObjectFile

@@ -13,18 +13,15 @@ import sys
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
-import argparse
 import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.shared.common import arguments_of, median
 from emulator.engine.storage import Storage
 from replication.delta.delta import TableAt, table_delta
 from replication.mirror.mirror import Mirror
@@ -41,11 +38,7 @@ _START_NS = 1_780_000_000_000_000_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--rows", type=int, default=_ROWS)
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, _ROUNDS, rows=_ROWS)
     with tempfile.TemporaryDirectory() as scratch:
         figures = measure(Path(scratch), arguments.rows, arguments.rounds)
     if arguments.json:
@@ -136,15 +129,6 @@ def delta(mirror: Mirror, former: Point, later: Point, table_id: int) -> list:
 
 def read(mirror: Mirror, point: Point) -> int:
     return sum(batch.num_rows for batch in mirror.read(point, "b.t")[1])
-
-
-def median(action: Callable[[], object], rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.decode import _in_turns, _one_core
-from benchmarks.shared.arguments import arguments_of, recordings_with
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
+from benchmarks.shared.common import arguments_of, recordings_with
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.visibility import visible_batches
 from matrixone.objects.writing.writer import BLOCK_ROWS, sorted_blocks, write_data

@@ -25,7 +25,7 @@ from typing import Any
 
 import pymysql
 
-from benchmarks.large_object import _ccpr, _recording
+from benchmarks.large_object import ccpr_words, one_large_object
 from matrixone.upstream import statements
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.malloc import keep_large_blocks
@@ -49,9 +49,9 @@ def main() -> None:
     keep_large_blocks()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         folder = Path(scratch)
-        size, _ = _recording(folder)
+        size, _ = one_large_object(folder)
         (path,) = (folder / "objects").iterdir()
-        server = subprocess.Popen(_ccpr("emulator", "--recording", str(folder)), stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen(ccpr_words("emulator", "--recording", str(folder)), stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
             found = re.search(r"127\.0\.0\.1:(\d+)", server.stdout.readline())
@@ -90,7 +90,7 @@ def _figures(endpoint: Endpoint, server: int, path: Path, size: int, rounds: int
         pymysql.connect(**login, use_unicode=False, conv={}) as plain,
         pymysql.connect(**login) as bare,
     ):
-        wire = _Wire(bare)
+        wire = Wire(bare)
         _compare(path, b"".join(get_object(session, _PUBLICATION, path.name, size)))
         _compare(path, b"".join(_cell(plain, text) for text in texts))
         readers: dict[str, Callable[[], int]] = {
@@ -135,7 +135,7 @@ def _cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class _Wire:
+class Wire:
     """Reads answers from a connection's socket into one buffer, frame by frame, and keeps nothing."""
 
     def __init__(self, connection: Any) -> None:

@@ -70,17 +70,17 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         folder = Path(scratch)
-        size, digest = _recording(folder / "recording")
+        size, digest = one_large_object(folder / "recording")
         environment = os.environ | {"CCPR_HOME": str(folder / "home"), "UPSTREAM_PASSWORD": "111"}
         emulator = subprocess.Popen(
-            _ccpr("emulator", "--recording", str(folder / "recording")), stdout=subprocess.PIPE, text=True
+            ccpr_words("emulator", "--recording", str(folder / "recording")), stdout=subprocess.PIPE, text=True
         )
         try:
             assert emulator.stdout is not None
             found = re.search(r"127\.0\.0\.1:(\d+)", emulator.stdout.readline())
             assert found, "the emulator did not start"
             source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{found[1]}"
-            subscribe = _ccpr("subscribe", "big", "--from", source, "--publication", "pub", "--database", "big")
+            subscribe = ccpr_words("subscribe", "big", "--from", source, "--publication", "pub", "--database", "big")
             subprocess.run(subscribe, env=environment, check=True, stdout=subprocess.DEVNULL)
             started = time.perf_counter()
             run = subprocess.run(
@@ -93,7 +93,10 @@ def main() -> None:
             emulator.wait()
         out = folder / "big.parquet"
         subprocess.run(
-            _ccpr("export", "big", "big.t", "--out", str(out)), env=environment, check=True, stdout=subprocess.DEVNULL
+            ccpr_words("export", "big", "big.t", "--out", str(out)),
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         equal = _digest_of(out) == digest
     figures = {
@@ -113,11 +116,11 @@ def main() -> None:
     )
 
 
-def _ccpr(*words: str) -> list[str]:
+def ccpr_words(*words: str) -> list[str]:
     return [sys.executable, "-m", "ccpr_cli", *words]
 
 
-def _recording(folder: Path) -> tuple[int, str]:
+def one_large_object(folder: Path) -> tuple[int, str]:
     """One table (id bigint, payload blob) with one large object; its size and the digest of its payloads in order."""
     rng, digest, blocks = np.random.default_rng(1), hashlib.sha256(), []
     for block in range(BLOCKS):
@@ -146,7 +149,8 @@ def _recording(folder: Path) -> tuple[int, str]:
     (snapshot / "indexes.json").write_text("{}")
     for name, row in ROWS_OF_THE_CATALOG.items():
         _answer(snapshot, name, [row])
-    column = {"att_relname_id": 7, "att_relname": "t", "att_database": "big", "account_id": 0, "attr_enum": ""}
+    column = {"att_relname_id": 7, "att_relname": "t", "att_database": "big", "account_id": 0}
+    column |= {"attr_enum": "", "att_default": ""}
     column |= dict.fromkeys(("attnotnull", "attisdropped", "att_is_hidden"), 0)
     kinds = enumerate((("id", BIGINT), ("payload", BLOB)))
     columns = [

@@ -13,17 +13,14 @@ import sys
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import ccpr
-from benchmarks.shared.arguments import arguments_of
+from benchmarks.shared.common import arguments_of, median
 from tests.ccpr.shop import Shop
 
 _ROWS, _ROUNDS = 1_000_000, 7
@@ -84,15 +81,6 @@ def values(ids: range) -> pa.Table:
             "note": [f"note {number} of a length that does not fit in a slot" for number in ids],
         }
     )
-
-
-def median(action: Callable[[], object], rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

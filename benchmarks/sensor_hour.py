@@ -4,7 +4,7 @@ A recorded database of eleven states is replicated every 60 s; from the twelfth 
 come every 10 s of a clock that skips the waiting in between and otherwise runs like the real one. Runs are executed in
 this process, one after another, and copy without Spark: otherwise eleven JVMs would be measured. In the end every
 point is compared with the source. `--json` prints the figures as one JSON object. The last line is `drift_s=<delay
-that grew over the hour> orphans=<snapshots left upstream> runs=… observations=… dagster_mb=… mirror_mb=…`.
+that grew over the hour> orphans=<snapshots left upstream> runs=… idle=… dagster_mb=… mirror_mb=…`.
 """
 
 import sys
@@ -17,10 +17,12 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import dagster as dg
 
 from replication.iteration.due import due_at
 from replication.service.workspace import Workspace
@@ -30,6 +32,7 @@ from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.recordings_location import recordings_folder
 
+APPLIED = dg.AssetKey("applied_tables")
 INTERVAL_SECONDS, TICK_SECONDS = 60, 10
 
 
@@ -61,7 +64,7 @@ class Figures:
     iterations: int
     ticks: int
     runs: int
-    observations: int
+    idle: int
     drift_s: float
     latest_s: float
     orphans: int
@@ -74,11 +77,16 @@ class Figures:
     after: Storage
 
 
+def _ended(events: Sequence[object]) -> int:
+    """How many iterations the tick itself has ended, as idle."""
+    return sum(isinstance(event, dg.AssetMaterialization) and event.asset_key == APPLIED for event in events)
+
+
 def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], None] = lambda line: None) -> Figures:
     """Simulate that many minutes. Fails if a run fails or a row differs from the source. CCPR_HOME has to be
     `folder`/home."""
     clock, begins, lates, orphans = Clock(), [], [], 0
-    ticks = runs = observations = 0
+    ticks = runs = idle = 0
     busy: dict[bool, list[float]] = {True: [], False: []}
     with replaying(recording, folder) as replica, instance_in(folder / "dagster") as instance:
         daemon = Daemon(instance, clock)
@@ -90,11 +98,12 @@ def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], N
             ticks += 1
             row, began, worked = _row(), clock(), time.process_time()
             data, results = daemon.tick_and_run()
-            if not results and not data.asset_events:
+            ended = _ended(data.asset_events)
+            if not results and not ended:
                 continue
             busy[bool(results)].append(time.process_time() - worked)
             assert all(result.success for result in results)
-            runs, observations = runs + len(results), observations + len(data.asset_events)
+            runs, idle = runs + len(results), idle + ended
             begins.append(began)
             if row.watermark:
                 lates.append(began - due_at(row))
@@ -112,7 +121,7 @@ def simulate(recording: Path, folder: Path, minutes: int, say: Callable[[str], N
         iterations=len(begins),
         ticks=ticks,
         runs=runs,
-        observations=observations,
+        idle=idle,
         drift_s=round(begins[-1] - begins[1] - (len(begins) - 2) * INTERVAL_SECONDS, 3),
         latest_s=round(max(lates), 3),
         orphans=orphans,
@@ -193,7 +202,7 @@ def main() -> None:
         print(json.dumps(asdict(figures)))
         return
     before, changed, after = figures.before, figures.changed, figures.after
-    idle = max(1, figures.observations)
+    idle = max(1, figures.idle)
     print(
         f"{figures.minutes} min: {figures.ticks} ticks, {figures.iterations} iterations, "
         f"at most {figures.latest_s:.1f} s late; "
@@ -206,7 +215,7 @@ def main() -> None:
         print(f"storage of {name:7}: {steps} MB (start, last change, end); {growth:.2f} kB an idle iteration")
     print(
         f"drift_s={figures.drift_s:.1f} orphans={figures.orphans} runs={figures.runs} "
-        f"observations={figures.observations} "
+        f"idle={figures.idle} "
         f"dagster_mb={after.dagster / 1e6:.2f} mirror_mb={after.mirror / 1e6:.2f}"
     )
 

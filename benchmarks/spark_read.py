@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.shared.arguments import arguments_of, recordings_with
+from benchmarks.shared.common import arguments_of, recordings_with
 from matrixone.objects.identifiers import object_name
 from matrixone.objects.stats import ObjectStats
 from replication.mirror.layout import MANIFEST_SCHEMA, object_path

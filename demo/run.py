@@ -1,5 +1,5 @@
-"""`make demo`: replicates a recorded MatrixOne database over the wire in five iterations, and compares the replica with
-the source each time.
+"""`make demo-recorded`: replicates a recorded MatrixOne database over the wire in five iterations, and compares the
+replica with the source each time.
 
 It runs the commands that a person would type; the last iteration is a run of the Dagster assets. At the end Spark
 reads the table at two points. All files are in demo-run/, which is deleted when the demo starts.
@@ -25,7 +25,8 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from ccpr_cli.output import counted, size_text
+from ccpr_cli.output import counted
+from replication.copy_meter import size_text
 from replication.file_modes import make_folder
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
@@ -60,7 +61,7 @@ def main() -> None:
     prepare_environment()
     out.rule("[bold]Replicating a MatrixOne database from the outside")
     out.print(f"A recording is replayed as the upstream MatrixOne. All files are in {FOLDER.relative_to(ROOT)}/.\n")
-    with emulator() as port:
+    with emulator("--recording", str(RECORDING.relative_to(ROOT))) as port:
         subscribe(port)
         outcomes = [iterate(number) for number in range(1, len(HAPPENED) + 1)]
     show(outcomes)
@@ -90,9 +91,9 @@ def prepare_environment() -> None:
 
 
 @contextmanager
-def emulator() -> Iterator[int]:
-    """The port of an emulator that replays the recording in another process."""
-    words = ["emulator", "--recording", str(RECORDING.relative_to(ROOT))]
+def emulator(*options: str) -> Iterator[int]:
+    """The port of an emulator with these options, in another process."""
+    words = ["emulator", *options]
     print_command(words)
     process = subprocess.Popen([CCPR, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
@@ -168,7 +169,9 @@ def materialize() -> dict:
         for check in result.get_asset_check_evaluations():
             out.print(f"  [green]✓[/] check {check.check_name} of {check.asset_key.to_user_string()}")
         shown = result.asset_materializations_for_node("applied_tables")[0].metadata
-        return {name: shown[name].value for name in ("objects_copied", "bytes_copied", "objects_total", "bytes_total")}
+        figures = {name: shown[name].value for name in ("objects_copied", "copied_mb", "objects_total", "total_mb")}
+        sizes = {f"bytes_{what}": round(figures.pop(f"{what}_mb") * 1e6) for what in ("copied", "total")}
+        return figures | sizes
 
 
 def show(outcomes: list[dict]) -> None:

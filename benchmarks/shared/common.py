@@ -1,16 +1,22 @@
-"""What the benchmarks over recordings share: their command line, and the check for the recordings that they need."""
+"""What benchmarks share: their command line, the check for the recordings that they need, the middle of some rounds."""
 
 import argparse
+import statistics
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.recordings_location import recordings_folder
 
 
-def arguments_of(text: str | None, rounds: int) -> argparse.Namespace:
-    """`json` and `rounds` from the command line; `text` is the module's docstring."""
+def arguments_of(text: str | None, rounds: int, *, rows: int | None = None) -> argparse.Namespace:
+    """`json`, `rounds` and, where there is a number of them, `rows` from the command line; `text` is the module's
+    docstring."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--rounds", type=int, default=rounds)
+    if rows is not None:
+        parser.add_argument("--rows", type=int, default=rows)
     return parser.parse_args()
 
 
@@ -23,3 +29,13 @@ def recordings_with(*scenarios: str) -> Path:
             f"this needs the full recordings ({', '.join(missing)} not found): set CCPR_RECORDINGS to their folder"
         )
     return folder
+
+
+def median(action: Callable[[], object], rounds: int) -> float:
+    """The seconds that it takes."""
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)

@@ -1,0 +1,98 @@
+"""What `ccpr query` costs, compared with DuckDB on a Parquet file of the same rows. `--json` prints the figures as one
+JSON object.
+
+Five million rows of eight columns, which the emulator's storage engine writes as MatrixOne would: objects of 131,072
+rows, sorted by the key. The Parquet file is what `ccpr export` writes of them, sorted alike. Both are queried by DuckDB
+in this process, with as many threads; each figure is the median of some rounds in seconds of wall time, the two by
+turns; files are in the page cache. The last line is `ratio=<Parquet / ours, over all queries> mirror_s=… parquet_s=…`.
+"""
+
+import sys
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
+
+import json
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.delta import values
+from benchmarks.shared.common import arguments_of
+from ccpr_cli.row_files import write_rows
+from emulator.engine.storage import Storage
+from replication.mirror.sql import PointDatabase
+from replication.mirror.table_read import plan_read
+from tests.support.simulated_mirror import SimulatedMirror
+
+_ROWS, _ROUNDS, _OBJECT_ROWS = 5_000_000, 3, 16 * 8192
+_TYPES = {
+    "id": "bigint", "name": "varchar(40)", "amount": "decimal(12,2)", "score": "double", "kind": "int", "born": "date",
+    "at": "datetime(6)", "note": "varchar(100)",
+}  # fmt: skip
+_START_NS = 1_780_000_000_000_000_000
+_QUERIES = {
+    "count": "SELECT count(*) FROM {t}",
+    "sum": "SELECT kind, sum(amount), round(avg(score), 6) FROM {t} GROUP BY kind ORDER BY kind",
+    "key range": "SELECT count(*), max(name) FROM {t} WHERE id BETWEEN 4000000 AND 4100000",
+    "condition": 'SELECT count(*), min(t."at") FROM {t} AS t WHERE kind = 7',
+    "texts": "SELECT note, count(*) FROM {t} GROUP BY note ORDER BY 2 DESC, 1 LIMIT 5",
+    "all columns": 'SELECT bit_xor(hash(id, name, amount, score, kind, born, t."at", note)) FROM {t} AS t',
+}
+
+
+def main() -> None:
+    arguments = arguments_of(__doc__, _ROUNDS, rows=_ROWS)
+    with tempfile.TemporaryDirectory() as scratch:
+        figures = measure(Path(scratch), arguments.rows, arguments.rounds)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, of in figures.items():
+        wall, cpu = (f"{of[f'parquet_{unit}'] / of[f'mirror_{unit}']:.2f}" for unit in ("s", "cpu_s"))
+        print(
+            f"{name:<12} mirror {of['mirror_s']:7.3f} s  Parquet {of['parquet_s']:7.3f} s  ratio {wall}, of CPU {cpu}"
+        )
+    names = ("mirror_s", "parquet_s", "mirror_cpu_s", "parquet_cpu_s")
+    ours, theirs, our_cpu, their_cpu = (sum(of[name] for of in figures.values()) for name in names)
+    print(f"ratio={theirs / ours:.2f} cpu_ratio={their_cpu / our_cpu:.2f} mirror_s={ours:.3f} parquet_s={theirs:.3f}")
+
+
+def measure(scratch: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
+    """By query: seconds over the mirror and over Parquet."""
+    clock = iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__
+    simulated = SimulatedMirror(Storage(now=clock, object_rows=_OBJECT_ROWS), scratch / "mirror")
+    storage, rng = simulated.storage, np.random.default_rng(1)
+    storage.create_database("b")
+    storage.create_table("b", "t", dict(_TYPES), primary_key=["id"])
+    for start in range(0, rows, _OBJECT_ROWS):
+        transaction = storage.begin()
+        transaction.insert("b", "t", values(np.arange(start, min(start + _OBJECT_ROWS, rows)) * 2, rng))
+        transaction.commit()
+    simulated.take_points()
+    (point,) = simulated.points
+    simulated.mirror.point = lambda at=None: point  # it is not published
+    read = plan_read(simulated.mirror, "b.t")
+    file = scratch / "t.parquet"
+    write_rows(file, read.schema, read.batches(mirror=simulated.mirror))
+    figures = {}
+    with PointDatabase(simulated.mirror, point, "b") as database:
+        for name, query in _QUERIES.items():
+            times: dict[str, list[float]] = defaultdict(list)
+            for _ in range(rounds):
+                answers = []
+                for side, table in (("mirror", "b.t"), ("parquet", f"'{file}'")):
+                    started, cpu = time.perf_counter(), time.process_time()
+                    answers.append(database.query(query.format(t=table)).read_all().to_pylist())
+                    times[f"{side}_s"].append(time.perf_counter() - started)
+                    times[f"{side}_cpu_s"].append(time.process_time() - cpu)
+                assert answers[0] == answers[1], f"{name}: the same rows, the same answer"
+            figures[name] = {side: statistics.median(seconds) for side, seconds in times.items()}
+    return figures
+
+
+if __name__ == "__main__":
+    main()

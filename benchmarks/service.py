@@ -1,0 +1,206 @@
+"""Many subscriptions on one `ccpr serve`, in fast motion: does it miss due times, does its memory grow?
+
+200 subscriptions at an interval of 10 s; in each round a tenth of their upstreams' tables get rows. The service runs in
+this process, its upstream in another. The clock runs as fast as the work allows: when nothing is due it skips the time
+until something is, so that an hour takes as long as its work does; while something runs the clock runs like the real
+one. An iteration is late by the time from its due time to its beginning; what fell due during the first copies is
+caught up before that is measured (`settled=1`). In the end every mirror is compared with the rows that were committed.
+The last line is `settled=… missed=<due times missed by more than 2 s> latest_s=… p99_s=… iterations=…
+failures=… memory_mb=<after a tenth of the time> grown_mb=<from there to the end>`.
+"""
+
+import sys
+
+sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
+
+import argparse
+import gc
+import json
+import logging
+import os
+import random
+import resource
+import statistics
+import tempfile
+import threading
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pymysql
+import structlog
+
+import ccpr
+from benchmarks.shared.simulated import upstream
+from matrixone.upstream.endpoint import parse_uri
+from matrixone.upstream.publications import Publication
+from replication.daemon.listening import Ignoring
+from replication.daemon.replicator import Replicator
+from replication.service.workspace import Workspace
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
+
+INTERVAL_SECONDS, MISSED_SECONDS, CHANGED_PART = 10, 2.0, 0.1
+SETTLE_SECONDS = 120.0
+
+
+class FastClock:
+    """Real time, but for what was skipped. Seconds since 1970 and steady seconds move together."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def now(self) -> float:
+        return time.time() + self._skipped
+
+    def steady(self) -> float:
+        return time.monotonic() + self._skipped
+
+    def skip(self, seconds: float) -> None:
+        self._skipped += seconds
+
+
+class FastReplicator(Replicator):
+    """Skips the time in which nothing is due and nothing runs."""
+
+    clock: FastClock
+
+    def rest(self, seconds: float) -> None:
+        if self.unfinished or self._wake.is_set():
+            super().rest(seconds)
+        else:
+            self.clock.skip(seconds)
+
+
+class Watch(Ignoring):
+    def __init__(self) -> None:
+        self.lates: list[float] = []
+        self.ended = self.points = self.failed = 0
+        self.lock = threading.Lock()
+
+    def iteration_began(self, row, late_seconds: float) -> None:
+        if row.watermark:
+            self.lates.append(late_seconds)
+
+    def iteration_ended(self, record, mirror, seconds: float) -> None:
+        with self.lock:
+            self.ended += 1
+            self.points += record.outcome.point
+
+    def iteration_failed(self, row, failure, seconds: float) -> None:
+        with self.lock:
+            self.failed += 1
+        print(row.subscription_name, failure, file=sys.stderr)
+
+
+def subscribe(workspace: Workspace, port: int, count: int) -> None:
+    endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
+    for number in range(count):
+        publication = Publication(f"p{number}", "sys", 0)
+        settings = Settings(sync_interval=INTERVAL_SECONDS, retain=2)
+        new = Subscription.new(
+            f"s{number}", endpoint, "111", workspace.vault, publication, f"d{number}", None, settings
+        )
+        workspace.log.insert(new.to_row(datetime.fromtimestamp(workspace.clock(), UTC)))
+
+
+def resident_mb() -> float:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--subscriptions", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=5.0, help="of the service's clock")
+    parser.add_argument("--workers", type=int, default=4)
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    chance, clock, watch = random.Random(1), FastClock(), Watch()
+    samples: list[float] = []
+    with tempfile.TemporaryDirectory() as scratch, upstream(options.subscriptions) as port:
+        os.environ["CCPR_HOME"] = scratch
+        with closing(Workspace(clock=clock.now)) as workspace, closing(connect(port)) as connection:
+            subscribe(workspace, port, options.subscriptions)
+            replicator = FastReplicator(workspace, [watch], workers=options.workers, steady=clock.steady)
+            replicator.clock = clock
+            replicator.start()
+            while watch.ended < options.subscriptions:  # the first points
+                time.sleep(0.05)
+            settled = settle(watch, options.subscriptions)
+            watch.lates.clear()
+            began, number, real = clock.now(), 0, time.monotonic()
+            next_round = began
+            while clock.now() < began + options.minutes * 60:
+                if clock.now() >= next_round:
+                    next_round += INTERVAL_SECONDS
+                    number += 1
+                    changed = chance.sample(range(options.subscriptions), int(options.subscriptions * CHANGED_PART))
+                    with connection.cursor() as cursor:
+                        for one in changed:
+                            cursor.execute(f"INSERT INTO d{one}.t VALUES ({number}, 'v')")
+                    if number % 6 == 0:
+                        samples.append(resident_mb())
+                        if not options.json:
+                            print(
+                                f"{(clock.now() - began) / 60:5.1f} min  {watch.ended} iterations  "
+                                f"{samples[-1]:.0f} MB  latest {max(watch.lates, default=0.0):.2f} s",
+                                flush=True,
+                            )
+                time.sleep(0.01)
+            seconds = time.monotonic() - real
+            ended = watch.ended
+            wait_until_equal(workspace, connection, options.subscriptions)
+            replicator.stop()
+    warm = samples[len(samples) // 10] if samples else 0.0
+    figures = {
+        "settled": int(settled),
+        "missed": sum(late > MISSED_SECONDS for late in watch.lates),
+        "latest_s": round(max(watch.lates), 2),
+        "p99_s": round(statistics.quantiles(watch.lates, n=100)[98], 2),
+        "iterations": ended,
+        "points": watch.points,
+        "failures": watch.failed,
+        "memory_mb": round(warm),
+        "grown_mb": round(samples[-1] - warm, 1) if samples else 0.0,
+    }
+    if options.json:
+        print(json.dumps({**figures, "seconds": round(seconds), "load": os.getloadavg()[0]}))
+        return
+    print(f"{options.minutes:g} minutes took {seconds:.0f} s; load {os.getloadavg()[0]:.1f}")
+    print(" ".join(f"{name}={value}" for name, value in figures.items()))
+
+
+def settle(watch: Watch, count: int) -> bool:
+    """Wait until each subscription has begun once without being late: what fell due while the first points were made is
+    caught up. False if that takes more than two minutes."""
+    end = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < end:
+        if len(watch.lates) >= count and max(watch.lates[-count:]) <= MISSED_SECONDS:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def connect(port: int) -> pymysql.Connection:
+    return pymysql.connect(host="127.0.0.1", port=port, user="sys#dump", password="111", autocommit=True)
+
+
+def wait_until_equal(workspace: Workspace, connection: pymysql.Connection, count: int) -> None:
+    """Every mirror has the rows of its source. Fails if one has not in five minutes."""
+    end = time.monotonic() + 300
+    for number in range(count):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT n FROM d{number}.t")
+            source = sorted(int(n) for (n,) in cursor.fetchall())
+        mirror = str(workspace.default_mirror(f"s{number}"))
+        while sorted(ccpr.open_mirror(mirror).table(f"d{number}.t").to_arrow().column("n").to_pylist()) != source:
+            if time.monotonic() > end:
+                raise SystemExit(f"s{number} differs from its source")
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""A simulated upstream in a process of its own, with a real one's flush times: what is in memory takes half a second a
+table to be written. For benchmarks of the service; run by itself it measures nothing.
+
+    python benchmarks/shared/simulated.py --databases 3      prints its port, and serves until its standard input ends
+
+Each database `d0`, `d1` … has a table `t (n int primary key, v varchar(20))` and is published as `p0`, `p1` …
+"""
+
+import sys
+
+sys.path[0] = __file__.rpartition("/")[0] + "/../.."  # the repository, not the folder of this file
+
+import argparse
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from emulator.engine.storage import Storage
+from emulator.engine.stored_table import ALIVE
+from emulator.simulated_upstream import EngineBacking, SimulatedUpstream
+from wire.backing import ServedCatalog, Snapshot
+
+FLUSH_SECONDS = 0.5
+
+
+class SlowFlush(EngineBacking):
+    """No definition changes here, so the catalog is made once: of hundreds of databases that takes the time of an
+    iteration, for each statement."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self._catalogs: dict[str | None, ServedCatalog | None] = {}
+
+    def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
+        return self.catalog_at(account, None) or super().catalog(account, snapshot)
+
+    def catalog_at(self, account: str | None, ts: int | None) -> ServedCatalog | None:
+        if account not in self._catalogs:
+            self._catalogs[account] = super().catalog_at(account, None)
+        return self._catalogs[account]
+
+    def flush(self, table_ids: set[int]) -> None:
+        with self.storage.lock:
+            waiting = [
+                entry
+                for entry in self.storage.tables
+                if entry.id in table_ids and entry.stored.oldest_in_memory() != ALIVE
+            ]
+        time.sleep(FLUSH_SECONDS * len(waiting))
+        super().flush(table_ids)
+
+
+@contextmanager
+def upstream(databases: int) -> Iterator[int]:
+    """The port of one that runs until the end of the block."""
+    command = [sys.executable, __file__, "--databases", str(databases)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--databases", type=int, default=1)
+    options = parser.parse_args()
+    storage = Storage(flush_after=60.0)
+    for number in range(options.databases):
+        storage.create_database(f"d{number}")
+        storage.create_table(f"d{number}", "t", {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
+        storage.create_publication(f"p{number}", f"d{number}")
+        with storage.begin() as transaction:
+            transaction.insert(f"d{number}", "t", {"n": [0], "v": ["first"]})
+    server = SimulatedUpstream(storage)
+    server._upstream.backing = SlowFlush(storage)
+    with server:
+        print(server.port, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
