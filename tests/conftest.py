@@ -3,15 +3,20 @@
 from collections.abc import Generator, Iterator
 from pathlib import Path, PosixPath
 
+import hypothesis
 import pytest
+import structlog
 
-from tests.support.ci import UNDER_CI
+from tests.support.ci import not_skipped
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.s3_fixtures import s3_credentials
 from tests.support.spark_fixtures import key_file, spark
 from tests.support.wire_client import connect
 
+# How long an example takes says more about the machine than about the program.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 # `spark` is here and in no folder below: a process has one session, whose workers know one key file.
 __all__ = ["connect", "key_file", "s3_credentials", "spark"]
 
@@ -19,11 +24,24 @@ __all__ = ["connect", "key_file", "s3_credentials", "spark"]
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Under CI=true a test that is skipped fails: something that it needs was not installed."""
-    report = yield
-    if UNDER_CI and report.skipped:
-        report.outcome = "failed"
-        report.longrepr = f"skipped, which no test may be under CI=true: {report.longreprtext}"
-    return report
+    return not_skipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole module, which is skipped when it is imported."""
+    return not_skipped((yield))
+
+
+@pytest.fixture(autouse=True)
+def log_of_its_own() -> Iterator[None]:
+    """A command configures the log of its process: the next test gets it as it was."""
+    configured, before = structlog.is_configured(), structlog.get_config()
+    yield
+    if structlog.is_configured() and not configured:
+        structlog.reset_defaults()
+    elif structlog.get_config() != before:
+        structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -140,7 +140,7 @@ def test_a_table_is_an_arrow_stream_of_its_newest_point(orders: ccpr.Table, shop
 @pytest.mark.parametrize(
     ("package", "command"),
     [
-        ("duckdb", 'pip install "matrixone-ccpr[duckdb]"'),
+        ("duckdb", 'pip install "duckdb"'),
         ("polars", 'pip install "polars"'),
         ("pandas", 'pip install "pandas"'),
     ],

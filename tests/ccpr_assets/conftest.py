@@ -13,6 +13,7 @@ from ccpr_assets.partitions import sync_partitions
 from ccpr_dagster.definitions import defs
 from replication.service.workspace import Workspace
 from replication.state.credentials import Vault
+from resources.spark_resource import SparkResource
 
 Sync = Callable[..., dg.ExecuteInProcessResult]
 
@@ -46,7 +47,7 @@ def sync(home: Path, instance: dg.DagsterInstance) -> Sync:
             STEPS,
             selection=dg.AssetSelection.assets(*assets) if assets else None,
             partition_key=partition,
-            resources=defs.resources,
+            resources={**(defs.resources or {}), "spark": SparkResource(engine="spark")},
             instance=instance,
             raise_on_error=False,
         )

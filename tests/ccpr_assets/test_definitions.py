@@ -1,5 +1,6 @@
 """The definitions that Dagster loads: names on which other things depend are fixed, and loading is fast."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,6 @@ from ccpr_dagster.definitions import defs
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster_pyspark", "pandas", "polars", "pandera")
-SECONDS = 3.0  # of processor time: wall time depends on what else runs
 
 
 def specs() -> dict[str, dg.AssetSpec]:
@@ -48,6 +48,10 @@ def test_assets_have_kinds_a_group_and_a_description() -> None:
     # One group: the UI shows all of the lineage at once.
     assert {spec.group_name for spec in specs().values()} == {"replication"}
     assert all(spec.description for spec in specs().values())
+    shown = [spec.description or "" for spec in specs().values()] + [
+        spec.description or "" for check in defs.asset_checks or () for spec in check.check_specs
+    ]
+    assert not [text for text in shown if re.search(r"\([A-Z]\d+\)|requirements", text)]
 
 
 def test_a_partition_is_a_subscription() -> None:
@@ -56,8 +60,6 @@ def test_a_partition_is_a_subscription() -> None:
     assert SUBSCRIPTIONS.name == "ccpr_subscription"
     assert [name for name, spec in specs().items() if spec.partitions_def != SUBSCRIPTIONS] == [
         "upstream_database",
-        "mirror",
-        "target_databases",
     ]
 
 
@@ -73,20 +75,17 @@ def test_every_run_is_one_process() -> None:
     assert defs.resolve_implicit_global_asset_job_def().executor_def is dg.in_process_executor
 
 
-def test_loading_the_definitions_is_fast_and_prints_nothing() -> None:
+def test_loading_the_definitions_loads_nothing_slow_and_prints_nothing() -> None:
     code = f"""
-import sys, time
-start = time.process_time()
+import sys
 import ccpr_dagster.definitions
-print(time.process_time() - start, *(name for name in {HEAVY!r} if name in sys.modules))
+print(*(name for name in {HEAVY!r} if name in sys.modules))
 """
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     assert result.stderr == ""
-    seconds, *loaded = result.stdout.split()
-    assert loaded == []
-    assert float(seconds) < SECONDS
+    assert result.stdout.split() == []
 
 
 def test_dg_accepts_the_definitions() -> None:

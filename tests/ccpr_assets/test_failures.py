@@ -61,7 +61,7 @@ def test_a_later_step_without_an_open_iteration_says_what_to_do(asset: str, repl
     shown = failure(sync([asset]))
     assert shown["code"] == "NO_OPEN_ITERATION"
     assert "upstream_snapshots" in shown["remedy"]
-    assert replica.command("subscriptions")[0]["state"] == "running"
+    assert replica.command("subscriptions")[0]["state"] == "idle"
 
 
 def test_a_step_that_runs_too_early_leaves_the_iteration_open(replica: Replica, sync: Sync) -> None:
@@ -103,7 +103,7 @@ def test_a_bad_object_list_fails_its_check_and_nothing_is_copied(damaged: Replic
     assert status.objects_fetched == 0
     assert not status.snapshots, "the snapshot was given up"
     row = damaged.command("subscriptions")[0]
-    assert (row["state"], row["iteration_lsn"]) == ("error", 0)
+    assert (row["state"], row["iteration_lsn"]) == ("stopped", 0)
     assert damaged.command("points", "replica") == []
 
 

@@ -3,8 +3,11 @@
 import dagster as dg
 
 from ccpr_assets import metadata
+from ccpr_assets.applied_shown import zero_dates_metadata
+from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column, Kind, SqlType, Table
 from replication.errors import TableMissingInMirror
+from replication.iteration.committing import Outcome
 from replication.schema.table_changes import ChangeKind, TableChange
 from resources.replication import as_failure
 
@@ -24,6 +27,14 @@ def test_a_foreign_name_cannot_end_the_block_of_statements_nor_move_the_cursor()
     first, *_, last = shown.split("\n")
     assert first == last + "diff"
     assert last == "````"
+
+
+def test_columns_with_zero_dates_are_listed_and_nothing_is_shown_without_any() -> None:
+    outcome = Outcome(1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None, zero_dates={"d.t": {"a": 2, "b": 1}})
+    (shown,) = zero_dates_metadata(outcome).values()
+    rows = [("d.t", "a", 2), ("d.t", "b", 1)]
+    assert [tuple(record.data.values()) for record in shown.records] == rows
+    assert zero_dates_metadata(Outcome(1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None)) == {}
 
 
 def test_an_error_shows_no_control_characters() -> None:

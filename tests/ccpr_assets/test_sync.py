@@ -1,5 +1,6 @@
 """The five assets against an emulated upstream, copied by Spark: the replica equals the source at every point."""
 
+import time
 from pathlib import Path
 
 import dagster as dg
@@ -33,7 +34,8 @@ def test_each_of_three_iterations_equals_the_source(replica: Replica, sync: Sync
         assert [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()] == ORDER
         replica.assert_equal_to_source(snapshot)
         assert (
-            shown(result, "copied_objects")[metadata.BYTES_COPIED] == replica.emulator.status().object_bytes - fetched
+            round(shown(result, "copied_objects")[metadata.COPIED_MB] * 1e6)
+            == replica.emulator.status().object_bytes - fetched
         )
     assert replica.command("subscriptions")[0]["iteration_lsn"] == 3
     for snapshot in range(1, 4):
@@ -48,7 +50,7 @@ def test_each_spark_task_copies_with_its_own_upstream_session(recordings: Path, 
         assert (
             shown(result, "copied_objects")[metadata.OBJECTS_COPIED] == replica.emulator.status().objects_fetched >= 2
         )
-        assert replica.emulator.status().sessions_that_fetched >= 2
+        assert replica.emulator.status().sessions_that_fetched == 1, "one task for so little, with a session of its own"
         replica.assert_equal_to_source(1)
 
 
@@ -66,7 +68,8 @@ def test_a_materialization_shows_its_iteration_snapshot_and_figures(replica: Rep
     assert "CREATE TABLE" in shown(first, "catalog_ddl")[metadata.DDL_DIFF]
     assert shown(second, "catalog_ddl")[metadata.DDL_DIFF] == "no statement changed"
     applied = shown(second, "applied_tables")
-    assert applied[metadata.LAG_SECONDS] >= 0
+    assert applied[metadata.SNAPSHOT_TO_END_SECONDS] >= 0
+    assert time.time() - 600 < applied[metadata.CURRENT_AS_OF] < time.time(), "by our clock; the recording is old"
     assert applied[metadata.POINT_MADE]
     assert {check.check_name: check.passed for check in second.get_asset_check_evaluations()} == {
         "object_list_valid": True,

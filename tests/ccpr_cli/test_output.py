@@ -6,13 +6,19 @@ import logging
 import unicodedata
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from ccpr_cli.logs import log_handler, printable_values
-from ccpr_cli.output import Screen, counted, json_text, seconds_text, show_table
+from ccpr_cli import output
+from ccpr_cli.logs import log_handler, printable_values, show_events
+from ccpr_cli.output import Screen, counted, json_text, show_table
+from ccpr_cli.subscribe import report_interval
+from ccpr_cli.tables import full_name
 from matrixone.sql.quoting import printable
+from replication.copy_meter import seconds_text
+from replication.state.settings import SENSOR_SECONDS
 
 
 def test_one_is_not_a_plural() -> None:
@@ -77,3 +83,50 @@ def test_foreign_names_in_the_log_are_escaped() -> None:
         "table": "a\\x1b[2J\\nremedy: run this",
         "lsn": 3,
     }
+
+
+ROWS = [("shop", "mysql://sys#dump:***@127.0.0.1:17611", "an error that takes many words", "CONNECTION_LOST")]
+
+
+def test_the_log_goes_to_the_standard_error_of_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's runner replaces the stream and closes it; a thread that outlives a command logs on."""
+    first, second = io.StringIO(), io.StringIO()
+    monkeypatch.setattr("sys.stderr", first)
+    show_events()
+    log = structlog.get_logger("a module's")
+    log.warning("before")
+    monkeypatch.setattr("sys.stderr", second)
+    first.close()
+    log.warning("after")
+    assert "after" in second.getvalue()
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120, 300])
+def test_no_name_or_code_is_cut_however_narrow_a_terminal_is(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    screen = Screen(file=shown, force_terminal=True, width=width, no_color=True)
+    monkeypatch.setattr(output, "out", screen)
+    show_table(("name", "upstream", "message", "code"), ROWS, empty="none")
+    for word in ("shop", "mysql://sys#dump:***@127.0.0.1:17611", "CONNECTION_LOST", "words"):
+        assert word in shown.getvalue()
+    lines = shown.getvalue().splitlines()
+    assert (len(lines) > 4) == (width <= 60), "one line a value where a table has no room"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [("shop.a", "shop.a"), ("a", "shop.a"), ("b", "shop.b"), ("x.y", "shop.x.y"), ("c", "shop.c"), ("q.r", "q.r")],
+)
+def test_the_database_of_a_table_may_be_left_out_where_it_is_clear(typed: str, found: str) -> None:
+    assert full_name(typed, ["shop.a", "shop.b", "old.b", "shop.x.y"], "shop") == found
+
+
+def test_without_a_database_a_name_in_two_is_not_clear() -> None:
+    assert full_name("b", ["shop.b", "old.b"]) == "b"
+
+
+def test_an_interval_that_the_sensor_cannot_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    report_interval(SENSOR_SECONDS)
+    assert capsys.readouterr().err == ""
+    report_interval(1)
+    assert "1 s is shorter" in capsys.readouterr().err

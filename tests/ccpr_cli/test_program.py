@@ -17,6 +17,8 @@ from ccpr_cli.main import Commands, app
 from replication.errors import StateUnreadable
 from replication.service.workspace import Workspace
 from replication.state.lease import Executor
+from tests.end_to_end.replica import NAME, replaying
+from tests.support.recordings_location import SAMPLE
 
 HEAVY = {
     "dagster",
@@ -27,7 +29,8 @@ HEAVY = {
     "replication.iteration.iteration",
     "emulator.engine.storage",
 }
-HEAVY_FOR_HELP = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "pymysql"}
+HEAVY_TO_READ_THE_STATE = HEAVY | {"numpy", "pyarrow", "pymysql", "cryptography", "structlog", "rich.progress"}
+HEAVY_FOR_HELP = HEAVY_TO_READ_THE_STATE | {"sqlalchemy", "tenacity"}
 COMMANDS = list(Commands.deferred)
 
 
@@ -54,16 +57,53 @@ def imported(home: Path, *words: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("words", "without"), [(("--help",), HEAVY_FOR_HELP), (("explain", "SNAPSHOT_GONE"), HEAVY_FOR_HELP)]
-)
-def test_help_and_explanations_import_no_library(tmp_path: Path, words: tuple[str, ...], without: set[str]) -> None:
-    assert not imported(tmp_path, *words) & without
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), ("target", "add"), ("state", "import")])
+def test_help_imports_no_library(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert not imported(tmp_path, *words, "--help") & HEAVY_FOR_HELP
 
 
-@pytest.mark.parametrize("command", ["subscriptions", "status", "doctor"])
+def test_an_explanation_imports_no_library(tmp_path: Path) -> None:
+    assert not imported(tmp_path, "explain", "SNAPSHOT_GONE") & (HEAVY_FOR_HELP - {"tenacity"})
+
+
+@pytest.mark.parametrize("command", ["subscriptions", "status"])
 def test_what_only_reads_the_state_imports_no_engine(tmp_path: Path, command: str) -> None:
-    assert not imported(tmp_path, command) & HEAVY
+    assert not imported(tmp_path, command) & HEAVY_TO_READ_THE_STATE
+
+
+def test_doctor_imports_no_engine(tmp_path: Path) -> None:
+    assert not imported(tmp_path, "doctor") & HEAVY
+
+
+def test_commands_about_an_idle_subscription_import_only_what_they_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "any")
+    with replaying(SAMPLE / "dml", tmp_path) as replica:
+        replica.subscribe()
+        states = replica.about.snapshots
+        for _ in range(states):
+            replica.run()
+        for words in (("status",), ("status", NAME), ("subscriptions",), ("points", NAME)):
+            assert not imported(tmp_path / "home", *words) & HEAVY_TO_READ_THE_STATE, words
+        modules = imported(tmp_path / "home", "run", NAME)
+        assert not modules & (HEAVY - {"replication.iteration.iteration"})
+        assert not modules & {"replication.targets.sync", "replication.targets.plan"}
+        assert not imported(tmp_path / "home", "plan", NAME) & (HEAVY - {"replication.iteration.iteration"})
+        assert replica.command("status", NAME)["newest_point"] == states - 1
+
+
+def test_a_program_that_started_arrow_without_pandas_can_use_both() -> None:
+    code = (
+        "import sys\nfrom ccpr_cli.iterations import start_arrow\nstart_arrow()\n"
+        "import pyarrow as pa\nrows = pa.table({'a': [1, None], 'b': ['x', None]})\n"
+        "assert 'pandas' not in sys.modules\n"
+        "frame = rows.to_pandas()\nimport pandas\nassert frame['b'].isna().tolist() == [False, True]\n"
+        "assert pa.Table.from_pandas(frame, preserve_index=False).column('b').to_pylist() == ['x', None]\n"
+        "assert pa.array(pandas.Series([1, None], dtype='Int64')).to_pylist() == [1, None]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_help_lists_every_command() -> None:
@@ -136,6 +176,8 @@ def test_wrong_usage_names_the_command_whose_help_says_more() -> None:
         ("target", "remove", "shop", "db"),
         ("state", "export", "shop"),
         ("state", "import", "x"),
+        ("apply", "-f", "x"),
+        ("export-config",),
     ],
     ids=" ".join,
 )
@@ -232,3 +274,38 @@ def test_a_folder_of_locks_that_cannot_be_made_is_a_typed_error(tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(StateUnreadable, match="lock"):
         Executor(tmp_path / "file" / "executors")
+
+
+@pytest.mark.parametrize("words", [("-h",), ("run", "-h"), ("target", "-h"), ("target", "add", "-h")])
+def test_help_has_a_short_option_everywhere(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, "Usage: " in result.output) == (0, True)
+
+
+def test_the_version_is_shown() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("ccpr ")
+
+
+@pytest.mark.parametrize("words", [("-v", "status"), ("status", "-v"), ("status", "--verbose", "--json")])
+def test_verbose_may_stand_anywhere(words: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("ccpr_cli.logs.show_log", lambda verbose: asked.append(verbose))
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert asked == [True]
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 130), ("y\n", 1)])
+def test_a_purge_asks_a_person_first(answer: str, code: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccpr_cli.lifecycle.is_interactive", lambda: True)
+    result = CliRunner().invoke(app, ["drop", "nobody", "--purge"], input=answer)
+    assert result.exit_code == code
+    assert ("SUBSCRIPTION_MISSING" in result.output) == (code == 1)
+
+
+def test_the_shell_completes_the_options_of_a_command() -> None:
+    environment = {**os.environ, "_CCPR_COMPLETE": "complete_bash", "COMP_WORDS": "ccpr run --al", "COMP_CWORD": "2"}
+    program = "from ccpr_cli.main import app; app(prog_name='ccpr')"
+    shown = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert shown.stdout.split() == ["--allow-resync"]

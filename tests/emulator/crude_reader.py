@@ -24,6 +24,8 @@ INTEGERS = {
     66: "<H",
 }
 
+WKB_POINTS = {oid: struct.pack(f"<BI2{width}", 1, 1, 24, 12) for oid, width in ((67, "d"), (68, "f"))}
+
 
 @dataclass
 class Vector:
@@ -182,6 +184,8 @@ def value(vector: Vector, cell: bytes | None, labels: list[str]) -> Any:
             size = 4 if oid == 224 else 8
             return list(struct.unpack(f"<{len(cell) // size}{'f' if size == 4 else 'd'}", cell))
         case 62 | 64 | 65 | 70 | 101:
+            return cell
+        case 67 | 68 if cell[0] <= 1:  # WKB
             return cell
         case _:
             return cell.decode()

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from emulator.sample_objects import samples, write_samples
+from emulator.sample_objects import FIRST_COMMIT, samples, write_samples
 from matrixone.objects import types
-from matrixone.objects.reader import ObjectFile
+from matrixone.objects.reader import NEVER, ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Column
 from tests.emulator import crude_reader
@@ -50,9 +51,18 @@ def test_every_sample_reads_as_its_rows(folder: Path) -> None:
         times = [file.commit_timestamps(block.number) for block in file.blocks]
         if times[0] is not None:
             whole = np.concatenate([block for block in times if block is not None])
+            aborted = [file.aborted(block.number) for block in file.blocks]
+            if "aborted" in rows.column_names:
+                flags = np.concatenate([block for block in aborted if block is not None])
+                assert flags.tolist() == rows["aborted"].to_pylist()
+                assert whole["physical"][flags].tolist() == [NEVER] * int(flags.sum())
+                rows, whole = rows.filter(pc.invert(rows["aborted"])), whole[~flags]
+            else:
+                assert aborted == [None] * len(file.blocks)
             assert whole["physical"].tolist() == rows["commit_physical"].to_pylist()
             assert whole["logical"].tolist() == rows["commit_logical"].to_pylist()
-        assert (stats.rows, stats.blocks, stats.size) == (rows.num_rows, about["blocks"], about["size"])
+        assert (stats.rows, stats.blocks, stats.size) == (about["rows"], about["blocks"], about["size"])
+        assert (about["create_at"] < f"{FIRST_COMMIT}-0") == (sample.name == "data-created-early")
         kinds.add(
             (
                 about["kind"].split(",")[0],
@@ -61,18 +71,22 @@ def test_every_sample_reads_as_its_rows(folder: Path) -> None:
                 stats.created_by_cn,
                 times[0] is not None,
                 stats.blocks > 1,
+                file.has_abort_column,
             )
         )
     for kind in (
-        ("data", True, False, False, True, False),
-        ("data", False, True, False, True, False),
-        ("data", False, True, False, True, True),
-        ("data", False, True, True, False, False),
-        ("data", False, True, False, False, False),
-        ("data", False, False, False, True, False),
-        ("tombstones", True, True, False, True, False),
-        ("tombstones", False, True, False, True, True),
-        ("tombstones", False, True, True, False, False),
+        ("data", True, False, False, True, False, False),
+        ("data", True, False, False, True, False, True),
+        ("data", False, True, False, True, False, False),
+        ("data", False, True, False, True, True, False),
+        ("data", False, True, True, False, False, False),
+        ("data", False, True, False, False, False, False),
+        ("data", False, False, False, True, False, False),
+        ("tombstones", True, True, False, True, False, False),
+        ("tombstones", True, True, False, True, False, True),
+        ("tombstones", False, True, False, True, True, False),
+        ("tombstones", False, True, False, True, True, True),
+        ("tombstones", False, True, True, False, False, False),
     ):
         assert kind in kinds
 
@@ -114,14 +128,20 @@ def test_an_independent_reader_finds_the_same(folder: Path, label: str) -> None:
     assert sum(begin - end for end, begin in gaps) == 16 + 9, "only the two empty areas of slot 1 are not read"
 
     for place, column in enumerate(about["columns"]):
-        expected = rows.column(place).to_pylist()
         vectors = [block.vectors[column["seqnum"]] for block in found.blocks]
         assert {vector.oid for vector in vectors} == {column["type"][0]}
+        if label == "data-zero-dates" and column["type"][0] in types.ZERO_DATE_TYPES:  # Python has no such day
+            size = types.SLOT_SIZES[column["type"][0]]
+            assert [vector.cells for vector in vectors] == [[None, bytes(size), b"\xff" * size]]
+            continue
+        expected = rows.column(place).to_pylist()
         labels = column["labels"]
         if column["hidden"] and column["type"][0] == types.VARCHAR:
             values = [cell for vector in vectors for cell in vector.cells]  # a packed key: bytes
         else:
             values = [crude_reader.value(vector, cell, labels) for vector in vectors for cell in vector.cells]
+            if label.endswith("-wkb") and place:
+                expected = [None if text is None else crude_reader.WKB_POINTS[column["type"][0]] for text in expected]
         if column["type"][0] == types.JSON:
             values, expected = [one is None for one in values], [one is None for one in expected]
         elif column["type"][0] == types.TIMESTAMP:
@@ -131,11 +151,17 @@ def test_an_independent_reader_finds_the_same(folder: Path, label: str) -> None:
         assert [block.nulls[column["seqnum"]] for block in found.blocks] == nulls
         for block, vector in zip(found.blocks, vectors, strict=True):
             _check_zone_map(block.zone_maps[column["seqnum"]], vector)
-    last = found.blocks[0].vectors.get(found.meta_columns - 1)
+    flagged = "aborted" in rows.column_names
+    place = found.meta_columns - 1 - flagged
+    if flagged:
+        cells = [cell for block in found.blocks for cell in block.vectors[place + 1].cells]
+        assert [cell == b"\1" for cell in cells] == rows["aborted"].to_pylist()
+        assert {block.vectors[place + 1].oid for block in found.blocks} == {types.BOOL}
+    last = found.blocks[0].vectors.get(place)
     if "commit_physical" in rows.column_names:
         assert last is not None
         assert last.oid == types.TS
-        cells = [cell for block in found.blocks for cell in block.vectors[found.meta_columns - 1].cells]
+        cells = [cell for block in found.blocks for cell in block.vectors[place].cells]
         times = [struct.unpack("<Iq", cell) for cell in cells if cell is not None]
         assert times == list(zip(rows["commit_logical"].to_pylist(), rows["commit_physical"].to_pylist(), strict=True))
     else:

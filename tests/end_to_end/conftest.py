@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.replica import replaying
 from tests.support.s3_fixtures import s3_server, s3_url
 
 __all__ = ["s3_server", "s3_url"]
@@ -13,3 +14,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
     return tmp_path
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path):
+    """After a first run."""
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        yield replica

@@ -1,6 +1,5 @@
 """A simulated upstream with three tables, subscribed to, and a database as its target."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,16 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import typer.testing
 
-from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.schema import Kind, Table
 from matrixone.sql.quoting import quote_name
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
-from tests.end_to_end.replica import usual_code
+from tests.end_to_end.replica import command
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
 from tests.support.target_rows import target_rows
@@ -38,8 +35,13 @@ class TargetCommands:
         raise NotImplementedError
 
     def add(self, *options: str, policy: str = "full", code: int = 0) -> Any:
-        to = self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
-        return self.command("target", "add", self.name, TARGET, "--to", to, "--ddl-policy", policy, *options, code=code)
+        words = ["target", "add", self.name, TARGET, "--to", self.to, "--ddl-policy", policy]
+        return self.command(*words, *options, code=code)
+
+    @property
+    def to(self) -> str:
+        """The target's URI, with the name of the password's variable."""
+        return self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
 
     def run(self, code: int | None = None) -> dict[str, Any]:
         """What the run did to the target."""
@@ -75,17 +77,16 @@ class Shop(TargetCommands):
     name: str = NAME
 
     def command(self, *words: str, code: int | None = None) -> Any:
-        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-        document = json.loads(result.stdout)
-        expected = usual_code(document) if code is None else code
-        assert result.exit_code == expected, result.output
-        return document
+        return command(*words, code=code)
+
+    @property
+    def source(self) -> str:
+        """The upstream's URI, with the name of the password's variable."""
+        return f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.port}"
 
     def subscribe(self) -> None:
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.port}"
-        self.command(
-            "subscribe", NAME, "--from", source, "--database", DATABASE, "--publication", "p", "--publisher", "sys"
-        )
+        scope = ["--database", DATABASE, "--publication", "p", "--publisher", "sys"]
+        self.command("subscribe", NAME, "--from", self.source, *scope)
 
     def actions(self) -> dict[str, tuple[str, int]]:
         """Action and rows written, of each table that the run touched."""

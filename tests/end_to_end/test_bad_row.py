@@ -70,7 +70,7 @@ def test_a_row_that_cannot_be_read_is_reported_and_the_others_go_on(damage: str,
     assert (status[BAD]["ok"], status[BAD]["state"]) == (False, "unreadable")
     assert status[BAD]["last_error"]["code"] == "STATE_UNREADABLE"
     assert "--force" in status[BAD]["last_error"]["remedy"]
-    assert by_name(replica.command("subscriptions"))[NAME]["state"] == "running"
+    assert by_name(replica.command("subscriptions"))[NAME]["state"] == "idle"
     assert "cannot be read" in by_name(replica.command("subscriptions"))[BAD]["last_error"]["message"]
     shown = by_name(replica.command("sql", "SHOW SUBSCRIPTIONS")[0]["rows"], "subscription_name")
     assert shown[NAME]["status"] == 0

@@ -15,8 +15,13 @@ __all__ = ["shop"]
 
 def load(shop: Shop, rows: dict[int, str], table: str = "a") -> None:
     """As LOAD DATA: keys are not checked."""
-    with patch("emulator.engine.transaction.unique_keys", return_value=[]), shop.storage.begin() as transaction:
-        transaction.insert(DATABASE, table, {"n": list(rows), "v": list(rows.values())})
+    engine = "emulator.engine.transaction"
+    with (
+        patch(f"{engine}.unique_keys", return_value=[]),
+        patch(f"{engine}.FEW_ROWS", 0),
+        shop.storage.begin() as change,
+    ):
+        change.insert(DATABASE, table, {"n": list(rows), "v": list(rows.values())})
 
 
 def delete(shop: Shop, value: str) -> None:

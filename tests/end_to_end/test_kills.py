@@ -15,40 +15,42 @@ from wire.faults import Delay
 RECORDING = "other_account"
 pytestmark = pytest.mark.kills
 
-# Runs `ccpr run` and kills itself right before or right after a named function.
+# Runs `ccpr run` and kills itself right before or right after a named function, called for a file if one is named.
 DRIVER = """
-import os, signal, sys, importlib
-module, path, when = sys.argv[1:4]
-owner = importlib.import_module(module)
-*parents, last = path.split(".")
-for part in parents:
-    owner = getattr(owner, part)
-original = getattr(owner, last)
-def patched(*args, **options):
-    if when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = original(*args, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-    return result
-setattr(owner, last, patched)
-sys.argv = ["ccpr", "run", "replica"]
+import os, signal, sys
 from ccpr_cli.main import main
-main()
+from tests.support.patching import replaced
+
+module, path, files, when = sys.argv[1:5]
+
+def kills(original):
+    def function(*args, **options):
+        if files and not any(isinstance(argument, str) and argument.startswith(files) for argument in args):
+            return original(*args, **options)
+        if when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(*args, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function
+
+sys.argv = ["ccpr", "run", "replica"]
+with replaced(module, path, kills):
+    main()
 """
 PLACES = {
-    "the name recorded": ("replication.state.log", "CcprLog.start"),
-    "snapshot created": ("replication.iteration.iteration", "snapshots.create_snapshot"),
-    "snapshot time read": ("replication.iteration.iteration", "snapshots.snapshot_timestamp"),
-    "catalog read": ("replication.iteration.scope", "read_catalog"),
-    "flushed": ("replication.iteration.iteration", "snapshots.wait_until_flushed"),
-    "list compared": ("replication.iteration.listing", "diff_objects"),
-    "first object stored": ("replication.mirror.local_store", "LocalStore.put"),
-    "objects copied": ("replication.iteration.iteration", "copy_known"),
-    "manifests written": ("replication.iteration.building", "write_table"),
-    "point written": ("replication.mirror.mirror", "Mirror.write_point"),
-    "committed": ("replication.iteration.committing", "PointCommitter.commit"),
-    "head published": ("replication.mirror.mirror", "Mirror.publish_head"),
-    "snapshots dropped": ("replication.iteration.iteration", "Iteration.drop_due_snapshots"),
+    "the name recorded": ("replication.state.log", "CcprLog.start", ""),
+    "snapshot created": ("matrixone.upstream.snapshots", "create_snapshot", ""),
+    "snapshot time read": ("matrixone.upstream.snapshots", "snapshot_timestamp", ""),
+    "catalog read": ("replication.iteration.scope", "read_catalog", ""),
+    "flushed": ("matrixone.upstream.snapshots", "wait_until_flushed", ""),
+    "list compared": ("replication.iteration.listing", "diff_objects", ""),
+    "first object stored": ("replication.mirror.local_store", "LocalStore._place", "objects/"),
+    "objects copied": ("replication.iteration.iteration", "copy_known", ""),
+    "first manifest written": ("replication.iteration.building", "write_table", ""),
+    "point written": ("replication.mirror.mirror", "Mirror.write_point", ""),
+    "committed": ("replication.iteration.committing", "PointCommitter.commit", ""),
+    "head published": ("replication.mirror.mirror", "Mirror.publish_head", ""),
+    "snapshots dropped": ("replication.iteration.iteration", "Iteration.drop_due_snapshots", ""),
 }
 
 
@@ -63,10 +65,14 @@ def replica(recordings: Path, home: Path):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_killed_anywhere_is_finished_by_the_next(place: str, when: str, replica: Replica) -> None:
+    before = len(objects_of(replica))
     killed = subprocess.run(
         [sys.executable, "-c", DRIVER, *PLACES[place], when], capture_output=True, timeout=60, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    if place == "first object stored":
+        arrived = len(objects_of(replica)) - before
+        assert arrived == 0 if when == "before" else 0 < arrived < 4, "of the four small ones that come"
     outcome = replica.run()
     assert outcome["lsn"] in (1, 2)
     replica.assert_equal_to_source(2)
@@ -101,6 +107,10 @@ def test_of_two_runs_at_once_one_runs_and_the_other_says_so(replica: Replica) ->
     assert process.wait(timeout=60) == 0
     replica.assert_equal_to_source(2)
     assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1]
+
+
+def objects_of(replica: Replica) -> list[Path]:
+    return list(replica.mirror.glob("objects/*"))
 
 
 def assert_nothing_left(replica: Replica) -> None:

@@ -28,8 +28,8 @@ def test_a_plan_shows_what_the_run_does(recording: str, recordings: Path, home: 
             replica.assert_equal_to_source(snapshot)
             assert len(replica.emulator.status().snapshots) <= 2
     if recording == "ddl":
-        assert {("created", False), ("dropped", True), ("replaced", True)} <= kinds
-        assert {kind for kind, destructive in kinds if destructive} <= {"dropped", "replaced", "left_scope"}
+        assert {("created", False), ("dropped", True), ("rewritten", False)} <= kinds
+        assert {kind for kind, destructive in kinds if destructive} <= {"dropped", "truncated", "left_scope"}
 
 
 def copied_names(replica: Replica) -> set[str]:
@@ -50,7 +50,7 @@ def assert_outdated(replica: Replica, plan: str) -> None:
     error = replica.run("--plan", plan, code=1)["error"]
     assert error["code"] == "PLAN_OUTDATED"
     assert replica.command("points", NAME) == points
-    assert replica.command("subscriptions")[0]["state"] == "running", "an old plan breaks nothing"
+    assert replica.command("subscriptions")[0]["state"] == "idle", "an old plan breaks nothing"
 
 
 def test_a_plan_that_was_executed_is_outdated(replica: Replica) -> None:

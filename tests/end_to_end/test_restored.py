@@ -10,15 +10,7 @@ from typing import Any
 import pytest
 
 from replication.service.workspace import Workspace
-from tests.end_to_end.replica import NAME, Replica, replaying
-
-
-@pytest.fixture
-def replica(recordings: Path, home: Path):
-    with replaying(recordings / "dml", home) as replica:
-        replica.subscribe()
-        replica.run()
-        yield replica
+from tests.end_to_end.replica import NAME, Replica
 
 
 def refused(replica: Replica, *words: str) -> Any:

@@ -1,6 +1,5 @@
 """What of a publisher's database is replicated: temporary tables of sessions, and what a publication covers."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer.testing
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
+from tests.end_to_end.replica import command
 
 TEMPORARY = "__mo_tmp_01a20236be017af18ee594e8713d34a9_shop_t"
 
@@ -31,12 +31,6 @@ class Source:
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
         scope = ("--from", source, "--database", "shop", "--publication", "p", "--publisher", "sys")
         return command("subscribe", name, *scope, *options, code=code)
-
-
-def command(*words: str, code: int = 0) -> Any:
-    result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 def tables(name: str = "s") -> set[str]:
@@ -246,9 +240,9 @@ def test_a_table_with_markup_and_control_characters_in_its_name_is_exported(sour
     words = ["export", "s", f"shop.{name}", "--out", str(tmp_path / "x.parquet")]
     result = typer.testing.CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0
-    assert result.stdout.startswith("1 rows of shop.a[/b]\\x1b[2J at lsn 0")
+    assert result.stdout.startswith("1 row of shop.a[/b]\\x1b[2J at point 0")
     listed_tables = typer.testing.CliRunner().invoke(app, ["tables", "s"], catch_exceptions=False).stdout
     assert "shop.a[/b]\\x1b[2J" in listed_tables
-    missing = typer.testing.CliRunner().invoke(app, ["export", "s", "shop.[/]\x1b\nremedy: x", "--out", "y"])
+    missing = typer.testing.CliRunner().invoke(app, ["export", "s", "shop.[/]\x1b\nremedy: x", "--out", "y.csv"])
     assert "\x1b" not in missing.output
     assert "table shop.[/]\\x1b\\nremedy: x" in missing.output

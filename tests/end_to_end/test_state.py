@@ -13,8 +13,8 @@ import pytest
 
 from replication.failure import Failure
 from replication.maintenance.state_file import owner_columns
+from replication.schema.choices import DdlPolicy
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
 from replication.state.history import PointHistory
@@ -89,7 +89,8 @@ def test_a_lost_catalog_is_restored_and_the_next_point_equals_the_source(replica
 
 
 def test_all_that_the_catalog_stores_of_a_subscription_is_exported(replica: Replica) -> None:
-    assert set(METADATA.tables) - set(owner_columns()) == {"mo_ccpr_log", "ccpr_schema"}
+    of_the_folder = {"mo_ccpr_log", "ccpr_schema", "ccpr_relay_users"}
+    assert set(METADATA.tables) - set(owner_columns()) == of_the_folder
     file = exported(replica)
     document = json.loads(file.read_text())
     assert set(document["tables"]) == set(owner_columns())

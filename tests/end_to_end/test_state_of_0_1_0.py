@@ -20,6 +20,7 @@ import pytest
 
 from emulator.recorded_upstream import RecordedUpstream
 from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Column, SqlType, Unread
 from matrixone.upstream.capabilities import Capabilities
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
@@ -30,8 +31,8 @@ from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from replication.mirror.points import LaggingTable, Point, TableRef
+from replication.schema.choices import DdlPolicy
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
@@ -285,6 +286,7 @@ _LISTED = (
     "delete_physical delete_logical is_tombstone"
 )
 _POINT = "format lsn snapshot_ts snapshot committed_at ledger base tables"
+_COLUMN = "name seqnum type hidden labels nullable"
 KEYS = {
     "head.json": {"format oldest_point newest_point iteration_lsn watermark"},
     "points": {_POINT, f"{_POINT} behind"},
@@ -294,7 +296,7 @@ KEYS = {
     "manifests: metadata": {"ccpr"},
     "manifests: ccpr": {"format table"},
     "table": {"id logical_id database name kind columns ddl comment"},
-    "table: columns": {"name seqnum type hidden labels nullable"},
+    "table: columns": {_COLUMN},
     "ledger": {"name size sha256"},
     "work/about.json": {"is_of failures rebuilt base_lost"},
     "work/added.arrow": {_LISTED},
@@ -311,16 +313,18 @@ KEYS = {
 }
 # What later versions write where 0.1.0 wrote less; they read both.
 SINCE_0_1_0 = {
+    "table: columns": {_COLUMN, f"{_COLUMN} digits unread default_text"},
     "head.json": {"format oldest_point newest_point iteration_lsn watermark point snapshots digest"},
     "head.json: snapshots": {"name lsn attempt physical taken_at"},
     "mirror.json": {"format task_id subscription epoch digest"},
     "points": {f"{(_POINT_2 := _POINT.replace('base', 'complete earlier'))}", f"{_POINT_2} behind"},
     "manifests": {"stats create_physical create_logical is_tombstone sha256"},
-    "context": {"open current previous to_drop attempts capabilities"},
+    "table": {"id logical_id database name kind columns ddl comment indexes"},
+    "context": {"open current previous to_drop attempts capabilities list_rows unreplicated"},
     "context: capabilities": {"version zero_dates flush early_creates abort_column"},
     "sync_config": {
         "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit "
-        "shared invalid_text zero_dates"
+        "shared invalid_text zero_dates max_lag"
     },
     "work/copied.arrow": {"name size sha256 fetched failure found"},
 }
@@ -391,7 +395,9 @@ def write_everything(folder: Path) -> None:
     """A mirror and a catalog database with a value of each kind."""
     mirror, now = Mirror(LocalStore(folder / "mirror")), datetime(2026, 1, 2, tzinfo=UTC)
     failure = Failure("OBJECT_GONE", "it is gone", "object x", "look")
-    table = a_table()
+    of_now = Column("v", 9, SqlType(61), digits=1, unread=Unread("r", "0.2"), default_text="d")
+    table = replace(a_table(), indexes=(("PRIMARY", "", ""),))
+    table = replace(table, columns=(*table.columns, of_now))
     name = mirror.write_manifest(table, MANIFEST_SCHEMA.empty_table(), 0, 1)
     ref = TableRef(1, "db", "t", table.kind, 0, name, 0, 0, 0)
     snapshot = SnapshotRef("xr_a_0_0", 0, 0, 7, 7.0)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 
+from ccpr_cli.main import app
 from replication.iteration.lag import LagMeter
-from replication.service.status import read_status
+from replication.service.status import LeftOut, read_status
 from replication.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
@@ -31,7 +33,7 @@ def test_before_the_first_run_there_is_no_point_and_no_lag(replica: Replica) -> 
     status = replica.command("status", NAME)
     assert status["ok"]
     assert (status["state"], status["iteration_lsn"], status["newest_point"], status["lag_seconds"]) == (
-        "running",
+        "idle",
         0,
         None,
         None,
@@ -69,7 +71,7 @@ def test_an_error_that_needs_a_person_is_shown_with_its_remedy_and_exit_code_1(r
         replica.emulator.drop_snapshot(name)
     error = replica.run(code=1)["error"]
     status = replica.command("status", NAME, code=1)
-    assert (status["ok"], status["state"], status["next_attempt"]) == (False, "error", None)
+    assert (status["ok"], status["state"], status["next_attempt"]) == (False, "stopped", None)
     last = status["last_error"]
     assert {key: last[key] for key in ("code", "message", "subject", "remedy")} == error
     assert (last["again"], last["attempts"]) == (False, 1)
@@ -109,7 +111,8 @@ def test_what_has_arrived_is_no_longer_pending(replica: Replica) -> None:
             lambda status: status["step"] is not None and status["step"]["name"] == "copy",
         )
         assert status["objects_pending"] > 0
-        assert status["iteration_state"] == "running"
+        assert (status["state"], status["iteration_state"]) == ("copying", "running")
+        assert replica.command("subscriptions")[0]["state"] == "copying"
         assert process.poll() is None, "it was read during the run"
     finally:
         os.kill(process.pid, signal.SIGKILL)
@@ -141,7 +144,7 @@ def test_for_people_it_is_text_with_code_remedy_and_the_next_attempt(replica: Re
         assert "CONNECTION_LOST" in result.stdout
         assert result.returncode == (1 if words[0] == "status" else 0), result.stderr
     text = subprocess.run(ccpr("status", NAME), capture_output=True, text=True, timeout=120, check=False).stdout
-    for piece in ("remedy: ", "ccpr explain CONNECTION_LOST", "next attempt", "1 in a row", "(failing)"):
+    for piece in ("remedy: ", "ccpr explain CONNECTION_LOST", "next attempt", "1 in a row", "failing"):
         assert piece in text
 
 
@@ -180,7 +183,7 @@ def test_a_table_in_quarantine_is_shown_with_its_remedy_and_exit_code_1(recordin
         assert (table["table"], table["attempts"], table["code"]) == ("gd_dml.acc", 1, "OBJECT_GONE")
         assert table["remedy"]
         assert table["since"] == pytest.approx(time.time(), abs=60)
-        assert (status["ok"], status["state"], status["last_error"]) == (False, "running", None)
+        assert (status["ok"], status["state"], status["last_error"]) == (False, "idle", None)
         text = subprocess.run(ccpr("status", NAME), capture_output=True, text=True, timeout=120, check=False).stdout
         assert "gd_dml.acc since " in text
         replica.emulator.clear_faults()
@@ -214,3 +217,20 @@ def until(read: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
         assert time.monotonic() < end, found
         time.sleep(0.05)
     return found
+
+
+def test_what_is_not_replicated_is_listed_with_the_reason(recordings: Path, home: Path) -> None:
+    view = {"name": "v1", "kind": "view", "reason": "it has no rows of its own"}
+    with replaying(recordings / "ddl", home) as replica:
+        replica.subscribe()
+        found = [replica.command("status", NAME)["not_replicated"]]
+        for _ in range(5):
+            replica.run()
+            found.append(replica.command("status", NAME)["not_replicated"])
+        assert found == [*[[]] * 5, [view]]
+        shown = typer.testing.CliRunner().invoke(app, ["status", NAME]).stdout
+        assert "view v1: it has no rows of its own" in shown
+
+
+def test_a_kind_that_is_not_known_is_named() -> None:
+    assert LeftOut.of("x", "materialized").kind == "relation of kind materialized"

@@ -264,7 +264,7 @@ def test_resume_clears_an_error(replica: Replica) -> None:
     replica.emulator.clear_faults()
     assert replica.command("resume", NAME) == {
         "name": NAME,
-        "state": "running",
+        "state": "idle",
         "iteration_state": "complete",
         "iteration_lsn": 1,
     }

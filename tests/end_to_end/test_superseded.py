@@ -4,7 +4,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -15,16 +14,8 @@ from replication.mirror.head import Head
 from replication.mirror.mirror import Mirror
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.replica import NAME, Replica
 from tests.end_to_end.settings import setting, upstream_goes_on
-
-
-@pytest.fixture
-def replica(recordings: Path, home: Path):
-    with replaying(recordings / "dml", home) as replica:
-        replica.subscribe()
-        replica.run()
-        yield replica
 
 
 @contextmanager

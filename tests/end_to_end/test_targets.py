@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.replica import IN_TARGETS, NAME, Replica, replaying
+from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying
 from tests.end_to_end.shop import TARGET, TargetCommands, source_tables
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.expected import assert_rows_equal
@@ -54,7 +54,7 @@ def synced(recordings: Path, home: Path, place: Place, request: pytest.FixtureRe
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("synced", IN_TARGETS, indirect=True)
+@pytest.mark.parametrize("synced", SCENARIOS, indirect=True)
 def test_every_table_of_the_target_equals_the_source_at_every_point(synced: SyncedReplica) -> None:
     synced.add()
     for snapshot in range(1, synced.replica.about.snapshots + 1):

@@ -9,6 +9,7 @@ import pytest
 
 from replication.delta.split import DeltaPart, DeltaSplit, run_split
 from replication.mirror.mirror import Mirror
+from replication.state import targets
 from replication.targets import sync
 from replication.targets.errors import TargetUnavailable
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
@@ -274,3 +275,29 @@ def test_a_column_is_kept_as_text_when_its_table_changes_or_is_rebuilt(shop: Sho
     assert shop.actions() == {"a": ("changed", 1), "b": ("altered", 1)}
     assert "`v` longtext" in shop.create_text("b")
     shop.assert_equal()
+
+
+@pytest.mark.parametrize("long_ago", [True, False])
+def test_a_target_that_is_ahead_of_a_restored_state_is_found_without_a_new_point(
+    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch, long_ago: bool
+) -> None:
+    """What the lost point brought is gone upstream, so that the iterations after the restore are idle. The copies are
+    hours old, and so is their last iteration."""
+    shop.add()
+    while shop.command("run", NAME)["point"]:
+        pass
+    copy = home / "copy"
+    shutil.copytree(home / "home", copy)
+    shop.storage.create_table(DATABASE, "lost", {"n": "int not null", "v": "varchar(9)"}, primary_key=["n"])
+    shop.insert("lost", 1)
+    assert shop.run()["behind"] == []
+    shop.storage.drop_table(DATABASE, "lost")
+    monkeypatch.setenv("CCPR_HOME", str(copy))
+    if long_ago:
+        monkeypatch.setattr(targets, "_ASK_AFTER_SECONDS", 0.0)
+        monkeypatch.setattr(targets, "_ASK_AFTER_INTERVALS", 0.0)
+    outcome = shop.command("run", NAME, code=int(long_ago))
+    (target,) = outcome["targets"]
+    assert not outcome["point"]
+    assert (target["error"] or {}).get("code") == ("TARGET_AHEAD" if long_ago else None)
+    assert shop.place.rows("lost") == [(1, "v1")]

@@ -20,6 +20,7 @@ from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects import reader, types, vectors
 from matrixone.objects.errors import unknown_form
 from replication.iteration import findings
+from tests.end_to_end.replica import command
 
 NAME, DATABASE, TABLE = "unknown", "d", "d.t"
 REASON = f"type {types.VECUINT8} is not known to this release"
@@ -44,9 +45,7 @@ class Upstream:
 
     def after(self, *words: str, code: int = 0) -> Any:
         """The same of this one."""
-        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout)
+        return command(*words, code=code)
 
     def insert(self, rows: list[dict[str, Any]]) -> None:
         with self.storage.begin() as transaction:
@@ -78,7 +77,6 @@ def upstream(home: Path) -> Iterator[Upstream]:
 @pytest.fixture
 def unknown(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Upstream:
     """From the first run on, this process does not know the type either."""
-    monkeypatch.delitem(types._ARROW, types.VECUINT8)
     monkeypatch.delitem(types.SLOT_SIZES, types.VECUINT8)
     return upstream
 

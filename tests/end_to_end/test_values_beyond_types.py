@@ -1,7 +1,6 @@
 """What MatrixOne stores beyond a column's declared type is a value: decimals longer than declared, text that is not
 UTF-8. Issue 11, item 12, as it was found on a real cluster."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import typer.testing
 
 import ccpr
-from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.invalid_text import escaped
+from tests.end_to_end.replica import command
 
 NAME, DATABASE = "values", "d"
 BYTES = b"\xff\x00\xfe"
@@ -31,9 +30,7 @@ class Upstream:
     folder: Path
 
     def command(self, *words: str, code: int = 0) -> Any:
-        result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout)
+        return command(*words, code=code)
 
     def insert(self, **columns: list[Any]) -> None:
         with self.storage.begin() as transaction:
@@ -190,3 +187,46 @@ def test_deltas_keep_keys_with_zero_dates_apart(upstream: Upstream) -> None:
     changes = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z").changes(since=1)
     assert changes.upserts.to_pylist() == [{"d": None, "n": 4, "dt": None, "ts": None}]
     assert sorted(changes.deletes.column("n").to_pylist()) == [1, 2, 3]
+
+
+def test_zero_dates_are_counted_by_table_and_column(upstream: Upstream) -> None:
+    name = f"{DATABASE}.z"
+
+    def counts() -> dict[str, int]:
+        found = upstream.command("status", NAME)["zero_dates"].get(name, {})
+        (table,) = [one for one in upstream.command("tables", NAME)["tables"] if one["table"] == name]
+        (info,) = [one for one in ccpr.open_mirror(upstream.mirror).tables() if one.name == name]
+        assert found == table["zero_dates"] == dict(info.zero_dates)
+        return found
+
+    zero_dates(upstream)
+    assert counts() == {"d": 2, "dt": 1, "ts": 1}
+    with upstream.storage.begin() as transaction:
+        rows = {"d": pa.array([ZERO_DAY], pa.int32()).view(pa.date32()), "n": [4], "dt": [None], "ts": [None]}
+        transaction.insert(DATABASE, "z", rows)
+        transaction.delete(DATABASE, "z", pc.field("n") == 1)
+    upstream.command("run", NAME)
+    assert counts() == {"d": 3, "dt": 1, "ts": 1}, "a deleted row is still stored"
+    upstream.storage.merge(DATABASE, "z")
+    upstream.command("run", NAME)
+    assert counts() == {"d": 2}
+    assert ccpr.open_mirror(upstream.mirror).table(name).to_arrow().column("d").null_count == 2
+    with upstream.storage.begin() as transaction:
+        transaction.delete(DATABASE, "z", pc.field("n") != 2)
+    upstream.storage.merge(DATABASE, "z")
+    upstream.command("run", NAME)
+    assert counts() == {}
+
+
+def test_a_count_of_zero_dates_does_not_depend_on_files_that_are_gone(upstream: Upstream) -> None:
+    zero_dates(upstream)
+    stored = {path.name for path in (upstream.mirror / "objects").rglob("*") if path.is_file()}
+    upstream.storage.merge(DATABASE, "z")
+    with upstream.storage.begin() as transaction:
+        transaction.insert(DATABASE, "t", {"id": [9], "e": [None], "s": [None]})
+    for path in (upstream.mirror / "objects").rglob("*"):
+        if path.name in stored and path.is_file():
+            path.write_bytes(b"")
+    upstream.command("run", NAME)
+    assert upstream.command("status", NAME)["zero_dates"] == {}
+    assert ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z").to_arrow().num_rows == 3

@@ -20,7 +20,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.errors import CcprError
 from matrixone.upstream.errors import SnapshotGone, StaleRead
-from replication.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing
+from replication.errors import (
+    BaseSnapshotLost,
+    MirrorAhead,
+    MirrorBehind,
+    MirrorDisagrees,
+    MirrorForeign,
+    MirrorMissing,
+)
+from replication.iteration import listing
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration
 from replication.iteration.options import IterationOptions
@@ -73,7 +81,11 @@ class Disasters(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(1, 10**6))
     def begin(self, seed: int) -> None:
-        self.history = History(seed)
+        """Half of the upstreams are of MatrixOne 4.2; in half of the histories a second snapshot takes the place of the
+        full list."""
+        self.history = History(seed, create_at="prepare" if seed % 2 else "commit")
+        if seed % 4 in (1, 2):
+            self.cleared.enter_context(patch.object(listing, "SHORT_LIST", -1))
         self.emulator = SimulatedUpstream(self.history.storage)
         self.emulator.start()
         publisher = (self.history.account, self.history.storage.accounts[self.history.account])
@@ -118,6 +130,18 @@ class Disasters(RuleBasedStateMachine):
             if at is not None:
                 with patch.object(owner_of(iteration, at), at, side_effect=Killed):
                     iteration.apply()
+            raise Killed
+
+    @rule()
+    def killed_between_two_snapshots(self) -> None:
+        """The second one is there, and its list was not read."""
+        with (
+            suppress(Killed),
+            self.way_out(),
+            closing(self.workspace()) as workspace,
+            patch("replication.iteration.appendable.table_ids", side_effect=Killed),
+        ):
+            self.run(workspace)
             raise Killed
 
     @rule(done=st.integers(1, len(STEPS) - 1))
@@ -256,13 +280,17 @@ class Disasters(RuleBasedStateMachine):
         return IterationOptions(allow_resync=resync, timeouts=ORDINARY)
 
     def run(self, workspace: Workspace) -> None:
-        """With a full list where the base is gone, as a person would allow it."""
+        """With a full list where the base is gone, as a person would allow it who reads the error."""
         for resync in (False, True):
             try:
                 with workspace.iteration(NAME, self.options(resync=resync)) as iteration:
                     for step in STEPS:
                         step(iteration)
                     return
+            except BaseSnapshotLost as error:
+                check_names("--allow-resync", error)
+                if resync:
+                    raise
             except (SnapshotGone, StaleRead):
                 assert not resync
 
@@ -280,7 +308,11 @@ class Disasters(RuleBasedStateMachine):
 
 
 def check_way_out(error: MirrorDisagrees) -> None:
-    assert WAYS_OUT[type(error)] in error.remedy
+    check_names(WAYS_OUT[type(error)], error)
+
+
+def check_names(way_out: str, error: CcprError) -> None:
+    assert way_out in error.remedy
 
 
 def owner_of(iteration: Iteration, method: str) -> object:

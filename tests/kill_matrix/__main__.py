@@ -1,67 +1,80 @@
-"""`python -m tests.kill_matrix`: every step against every fault; the table is written into docs/reliability.md. Exit
-status 1 if a cell is not whole.
+"""`python -m tests.kill_matrix`: every fault at every place. The outcomes are written into the tables of
+docs/reliability.md as they come. Exit status 1 if a cell is not whole.
+
+The random choices follow from a seed, which is printed: `SEED=1 make kill-matrix` makes them again.
+`ROWS="object corrupted" PLACES=copy` plays what has this in its name, and leaves the other cells as they are;
+`MISSING=1` those that were not played, or were not whole.
 """
 
-import logging
-import tempfile
+import os
 import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-from replication.iteration.steps import Step
-from tests.kill_matrix.scene import scene
-from tests.kill_matrix.strikes import STRIKES, Strike, database_restarted
-from tests.support.mariadb import MariaDb, find_program, running
-from tests.support.recordings_location import SAMPLE
+from tests.kill_matrix.cells import NOT_WHOLE, new_seed, play_in_process, start_process
+from tests.kill_matrix.places import INSIDE, PLACES, STEPS, Place
+from tests.kill_matrix.strikes import ROWS
 
-RECORDING = SAMPLE / "other_account"
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-BEGIN, END = "<!-- the table is written by make kill-matrix -->", "<!-- end of the table -->"
-
-
-def play(strike: Strike, step: Step, recording: Path, database: MariaDb | None) -> str:
-    """One cell: the outcome of the struck attempt. Raises AssertionError if a plain re-run leaves anything broken."""
-    with (
-        tempfile.TemporaryDirectory(prefix="kill-matrix-") as folder,
-        scene(recording, Path(folder), database) as at_first_point,
-    ):
-        outcome = strike(at_first_point, step)
-        at_first_point.replica.run()
-        at_first_point.assert_whole()
-        return outcome
+BEGIN, END = "<!-- the tables are written by make kill-matrix -->", "<!-- end of the tables -->"
+NOT_PLAYED = "not played"
+PROCESSES = int(os.environ.get("PROCESSES") or 2)
+Cells = dict[tuple[str, str], str]  # (row's label, place's label) -> outcome
 
 
 def main() -> int:
-    logging.raiseExceptions = False  # a command that ended has left a handler with its closed standard error
-    started, failed = time.monotonic(), 0
-    cells: dict[tuple[str, Step], str] = {}
-    with running(find_program()) as database:
-        for strike in STRIKES:
-            for step in Step:
-                try:
-                    cells[strike.__name__, step] = play(
-                        strike, step, RECORDING, database if strike is database_restarted else None
-                    )
-                except Exception:  # noqa: BLE001 - a cell's failure is a result; the others are played all the same
-                    traceback.print_exc()
-                    cells[strike.__name__, step] = "**not whole**"
-                    failed += 1
-                print(f"{strike.__name__:20} {step.label:12} {cells[strike.__name__, step]}", flush=True)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text("\n".join([before + BEGIN, *table(cells), END + after]))
-    print(f"{len(cells)} cells, {failed} not whole, {time.monotonic() - started:.0f} s")
+    started, seed, failed = time.monotonic(), new_seed(), 0
+    wanted, where = os.environ.get("ROWS", ""), os.environ.get("PLACES", "")
+    rows = [number for number, row in enumerate(ROWS) if wanted in row.label]
+    places = [place for place in PLACES if where in place.label]
+    known = read_cells(PAGE.read_text()) if os.environ.get("MISSING") else {}
+    print(f"SEED={seed}", flush=True)
+    with ProcessPoolExecutor(PROCESSES, get_context("forkserver"), start_process) as pool:
+        playing = {
+            (ROWS[row].label, place.label): pool.submit(play_in_process, row, place.key, seed)
+            for row in rows
+            for place in places
+            if known.get((ROWS[row].label, place.label), NOT_PLAYED) in (NOT_PLAYED, NOT_WHOLE)
+        }
+        for (row, place), cell in playing.items():
+            outcome = cell.result()
+            failed += outcome == NOT_WHOLE
+            print(f"{row:30} {place:20} {outcome}", flush=True)
+            write({(row, place): outcome})
+    print(f"{len(playing)} cells, {failed} not whole, {time.monotonic() - started:.0f} s, SEED={seed}")
     return 1 if failed else 0
 
 
-def table(cells: dict[tuple[str, Step], str]) -> Iterator[str]:
-    """Markdown: a row a fault, a column a step."""
-    yield "| fault | " + " | ".join(f"{step.value} {step.label}" for step in Step) + " |"
-    yield "|---" * (len(Step) + 1) + "|"
-    for strike in STRIKES:
-        shown = [cells[strike.__name__, step] for step in Step]
-        yield f"| {strike.__name__.replace('_', ' ')} | " + " | ".join(shown) + " |"
+def write(outcomes: Mapping[tuple[str, str], str]) -> None:
+    """Put outcomes into the page; the others stay."""
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    cells, after = {**read_cells(text), **outcomes}, rest.partition(END)[2]
+    PAGE.write_text("\n".join([before + BEGIN, *_table(cells, STEPS), "", *_table(cells, INSIDE), END + after]))
+
+
+def read_cells(text: str) -> Cells:
+    """The outcomes in a page."""
+    cells: Cells = {}
+    places: list[str] = []
+    for line in text.partition(BEGIN)[2].partition(END)[0].splitlines():
+        first, *others = [cell.strip() for cell in line.strip("| ").split("|")]
+        if first == "fault":
+            places = others
+        elif not first.startswith("---") and first:
+            cells |= {(first, place): outcome for place, outcome in zip(places, others, strict=True)}
+    return cells
+
+
+def _table(cells: Cells, places: Sequence[Place]) -> Iterator[str]:
+    """Markdown: a row a fault, a column a place."""
+    yield "| fault | " + " | ".join(place.label for place in places) + " |"
+    yield "|---" * (len(places) + 1) + "|"
+    for row in ROWS:
+        shown = [cells.get((row.label, place.label), NOT_PLAYED) for place in places]
+        yield f"| {row.label} | " + " | ".join(shown) + " |"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
+import pytest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from ccpr_assets.partitions import SUBSCRIPTIONS
@@ -18,7 +19,7 @@ from replication.iteration.copying import CopyEngine, copy_in_process
 from replication.service.workspace import Workspace
 from resources.replication import Replication
 from resources.spark_resource import SparkResource
-from sensors.ccpr_log import ccpr_log_sensor
+from sensors.ccpr_log import IterationsFailed, ccpr_log_sensor
 
 SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
 
@@ -42,7 +43,7 @@ class ProcessCopying(SparkResource):
 
     assert callable(SparkResource.copy_engine), "the method below overrides nothing"
 
-    def copy_engine(self) -> CopyEngine:
+    def copy_engine(self, note: Callable[[str], None] = lambda text: None) -> CopyEngine:
         return copy_in_process
 
 
@@ -69,11 +70,15 @@ class Daemon:
                 return self._workspace
 
         resources = {**(defs.resources or {}), "replication": OnClock()}
-        if copying_here:
-            resources["spark"] = ProcessCopying()
+        resources["spark"] = ProcessCopying() if copying_here else SparkResource(engine="spark")
         self.instance = instance
         self.definitions = dg.Definitions(
-            assets=defs.assets, jobs=defs.jobs, sensors=defs.sensors, resources=resources, executor=defs.executor
+            assets=defs.assets,
+            asset_checks=defs.asset_checks,
+            jobs=defs.jobs,
+            sensors=defs.sensors,
+            resources=resources,
+            executor=defs.executor,
         )
         self._keys: set[str | None] = set()
 
@@ -97,6 +102,12 @@ class Daemon:
                 for key in request.partition_keys:
                     self.instance.delete_dynamic_partition(SUBSCRIPTIONS.name, key)
         return data
+
+    def failing_tick(self) -> str:
+        """What the tick fails with. Fails if it does not."""
+        with pytest.raises(IterationsFailed) as caught:
+            self.tick()
+        return str(caught.value)
 
     def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
         """Execute a request. Fails for a known run key, which the daemon would skip."""

@@ -15,7 +15,7 @@ def test_ten_minutes_run_without_drift_and_leave_nothing_over(
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
     figures = simulate(recordings / "cut_inside_object", tmp_path, minutes=10)
     assert figures.points_compared == figures.runs == 4
-    assert figures.iterations == figures.runs + figures.observations
+    assert figures.iterations == figures.runs + figures.idle
     assert figures.iterations in (10, 11), "the first at once, the second within a minute, then one a minute"
     assert abs(figures.drift_s) < 20, "on a busy machine a tick or two, and never an interval"
     assert figures.latest_s < 20

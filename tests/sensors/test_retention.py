@@ -14,6 +14,7 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.test_utils import create_run_for_test
 
 from ccpr_assets.applied_tables import applied_tables
+from ccpr_assets.health import health_key
 from ccpr_assets.jobs import STEPS
 from sensors import retention
 from sensors.retention import DAYS_VARIABLE, Purged, dagster_retention_sensor, kept_days, purge
@@ -22,6 +23,8 @@ from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.mariadb import MariaDb
 
 RUNS, IDLE = 2, 3
+OF_IDLE = 4  # applied_tables; the subscription's check and series; the check over all
+TABLE = dg.AssetKey([NAME, "gd_acc", "p"])
 OTHER = "another_subscription"
 
 
@@ -71,20 +74,24 @@ def daemon(instance: dg.DagsterInstance, replica: Replica) -> Daemon:
     for number in range(RUNS + IDLE):
         data, results = daemon.tick_and_run()
         assert all(result.success for result in results)
-        assert (len(results), len(data.asset_events)) == ((1, 0) if number < RUNS else (0, 1))
+        assert (len(results), len(data.asset_events)) == ((1, 0) if number < RUNS else (0, OF_IDLE))
         clock.go_on_to(clock() + 120)
-    observation = dg.AssetObservation(applied_tables.key, partition=OTHER)
+    observation = dg.AssetObservation(applied_tables.key, partition=OTHER)  # as 0.1.0 reported idle iterations
     instance.report_runless_asset_event(observation)
     instance.report_runless_asset_event(dg.AssetObservation("of_somebody_else"))
     instance.report_runless_asset_event(dg.AssetObservation("of_somebody_else"))
     return daemon
 
 
-def observed(instance: dg.DagsterInstance, key: dg.AssetKey = applied_tables.key) -> list[tuple[str | None, int]]:
-    """(partition, iteration) of all observations, newest first."""
-    records = instance.fetch_observations(key, limit=100).records
-    found = [record.asset_observation for record in records]
-    return [(event.partition, int(event.tags.get("ccpr/iteration_lsn", -1))) for event in found if event]
+def observed(instance: dg.DagsterInstance, key: dg.AssetKey = applied_tables.key) -> int:
+    return len(instance.fetch_observations(key, limit=100).records)
+
+
+def reported(instance: dg.DagsterInstance, key: dg.AssetKey = applied_tables.key) -> list[tuple[str | None, int]]:
+    """(partition, iteration) of all materializations without a run, newest first."""
+    records = instance.fetch_materializations(key, limit=100).records
+    found = [record.asset_materialization for record in records if not record.run_id]
+    return [(event.partition, int((event.tags or {}).get("ccpr/iteration_lsn", -1))) for event in found if event]
 
 
 def rows(instance: dg.DagsterInstance, *tables: str) -> list[int]:
@@ -100,17 +107,19 @@ def test_old_records_are_deleted_and_the_present_state_is_kept(
     instance: dg.DagsterInstance, daemon: Daemon, replica: Replica
 ) -> None:
     newest, oldest = [run.run_id for run in instance.get_runs()]
-    checks = rows(instance, "asset_check_executions")
     assert purge(instance, datetime.now(UTC) - timedelta(hours=1)) == Purged(0, 0, True)
-    assert purge(instance, later()) == Purged(runs=RUNS - 1, observations=IDLE - 1, is_all=True)
+    assert purge(instance, later()).runs == RUNS - 1
     assert [run.run_id for run in instance.get_runs()] == [newest]
-    assert observed(instance) == [(OTHER, -1), (NAME, RUNS + IDLE - 1)], "the newest of each partition"
-    assert len(observed(instance, dg.AssetKey("of_somebody_else"))) == 2
+    assert reported(instance) == [(NAME, RUNS + IDLE - 1)], "the newest of each partition"
+    assert observed(instance) == 1
+    assert observed(instance, dg.AssetKey("of_somebody_else")) == 2
+    assert len(reported(instance, health_key(NAME))) == len(reported(instance, TABLE)) == 1
+    assert reported(instance, dg.AssetKey("mirror")) == [(NAME, RUNS - 1)]
     for asset in STEPS:
-        (materialization,) = instance.fetch_materializations(asset.key, limit=10).records
-        assert materialization.run_id == newest
+        made = [one for one in instance.fetch_materializations(asset.key, limit=10).records if one.run_id]
+        assert [one.run_id for one in made] == [newest]
         assert instance.get_materialized_partitions(asset.key) == {NAME}
-    assert rows(instance, "asset_check_executions") == [checks[0] // RUNS]
+    assert rows(instance, "asset_check_executions") == [5], "three of the last run, the newest two without a run"
     assert rows(
         instance,
         f"event_logs WHERE run_id = '{oldest}'",
@@ -118,7 +127,7 @@ def test_old_records_are_deleted_and_the_present_state_is_kept(
     ) == [0, 0]
     assert purge(instance, later()) == Purged(0, 0, True)
     data, results = daemon.tick_and_run()
-    assert (len(results), len(data.asset_events)) == (0, 1), "and the sensor goes on"
+    assert (len(results), len(data.asset_events)) == (0, OF_IDLE), "and the sensor goes on"
     replica.assert_equal_to_source(RUNS)
 
 
@@ -211,5 +220,5 @@ def sense(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
 
 
 def test_a_tick_says_what_it_did(sense: Callable[[str], str]) -> None:
-    assert sense("7") == "deleted 0 runs and 0 observations older than 7 days"
+    assert sense("7") == "deleted 0 runs and 0 events without a run older than 7 days"
     assert "nothing deleted" in sense("seven")

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from ccpr_assets import metadata
+from ccpr_assets.health import REPLICA_CURRENT, health_key
 from ccpr_assets.metadata import LSN_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from replication.iteration.due import due_at
@@ -64,9 +66,26 @@ def until_due(clock: Clock) -> None:
     clock.go_on_to(due_at(row()) + 0.001)
 
 
-def observations(daemon: Daemon) -> list[dg.AssetObservation]:
-    records = daemon.instance.fetch_observations(APPLIED, limit=100).records
-    return [record.asset_observation for record in records if record.asset_observation is not None]
+def runless(daemon: Daemon) -> list[dg.AssetMaterialization]:
+    """Materializations of applied_tables without a run, newest first."""
+    records = daemon.instance.fetch_materializations(APPLIED, limit=100).records
+    return [record.asset_materialization for record in records if record.asset_materialization and not record.run_id]
+
+
+def health(daemon: Daemon) -> tuple[bool, str, dict[str, Any]]:
+    """The last evaluation of the subscription's replica_current: whether it passed, what it says, its metadata."""
+    evaluation = last_evaluation(daemon, health_key(NAME))
+    shown = {name: value.value for name, value in evaluation.metadata.items()}
+    assert last_evaluation(daemon, APPLIED).passed == evaluation.passed, "the one over all says the same"
+    return evaluation.passed, evaluation.description or "", shown
+
+
+def last_evaluation(daemon: Daemon, asset: dg.AssetKey) -> dg.AssetCheckEvaluation:
+    storage, key = daemon.instance.event_log_storage, dg.AssetCheckKey(asset, REPLICA_CURRENT)
+    (record,) = storage.get_asset_check_execution_history(key, limit=1)
+    assert record.event is not None
+    assert record.event.dagster_event is not None
+    return record.event.dagster_event.asset_check_evaluation_data
 
 
 def created(replica: Replica) -> int:
@@ -84,7 +103,8 @@ def test_a_tick_requests_a_run_and_the_run_makes_the_rows_equal(replica: Replica
         assert daemon.tick().run_requests == [], "its interval is not over"
         until_due(clock)
     assert daemon.instance.get_dynamic_partitions(SUBSCRIPTIONS.name or "") == [NAME]
-    assert not observations(daemon)
+    assert not runless(daemon)
+    assert health(daemon)[0]
     assert replica.emulator.status().sessions_open == 0
 
 
@@ -103,7 +123,7 @@ def test_the_run_copies_with_spark_in_its_own_sessions(
         replica.subscribe()
         _, (result,) = Daemon(instance, copying_here=False).tick_and_run()
         assert result.success
-        assert replica.emulator.status().sessions_that_fetched >= 2
+        assert replica.emulator.status().sessions_that_fetched == 1, "one task for so little, with a session of its own"
         replica.assert_equal_to_source(1)
 
 
@@ -122,7 +142,9 @@ def test_the_run_goes_on_with_the_snapshot_that_the_tick_took(replica: Replica, 
     replica.assert_equal_to_source(2)
 
 
-def test_an_idle_iteration_is_an_observation_and_no_run(replica: Replica, daemon: Daemon, clock: Clock) -> None:
+def test_an_idle_iteration_materializes_the_same_data_without_a_run(
+    replica: Replica, daemon: Daemon, clock: Clock
+) -> None:
     for _ in range(2):
         daemon.tick_and_run()
         until_due(clock)
@@ -135,18 +157,27 @@ def test_an_idle_iteration_is_an_observation_and_no_run(replica: Replica, daemon
     assert created(replica) == 3
     assert (after.iteration_lsn, after.error_message, after.lease_expires_at) == (3, None, 0)
     assert after.watermark > before.watermark
-    (observation,) = observations(daemon)
-    assert observation.partition == NAME
-    shown = {name: value.value for name, value in observation.metadata.items()}
+    (event,) = runless(daemon)
+    assert event.partition == NAME
+    shown: dict[str, Any] = {name: value.value for name, value in event.metadata.items()}
     assert (shown[metadata.ITERATION_LSN], shown[metadata.POINT_MADE]) == (2, False)
-    assert 0 <= shown[metadata.LAG_SECONDS] < 30
-    assert observation.tags[LSN_TAG] == "2"
+    assert 0 <= shown[metadata.SNAPSHOT_TO_END_SECONDS] < 30
+    assert shown[metadata.NEWEST_POINT] == 1
+    assert (event.tags or {})[LSN_TAG] == "2"
+    versions = [
+        (record.asset_materialization.tags or {})["dagster/data_version"]
+        for record in daemon.instance.fetch_materializations(APPLIED, limit=2).records
+        if record.asset_materialization is not None
+    ]
+    assert versions[0] == versions[1], "what depends on the data need not run"
+    assert not daemon.instance.fetch_observations(APPLIED, limit=1).records, "which would be mixed with this"
+    assert health(daemon)[0]
     assert daemon.tick().asset_events == [], "its interval is not over"
     replica.assert_equal_to_source(2)
     assert len(replica.emulator.status().snapshots) == 2
 
 
-def test_a_failing_upstream_breaks_no_tick_and_is_tried_again_later(
+def test_a_failing_upstream_fails_the_tick_and_is_tried_again_later(
     replica: Replica, daemon: Daemon, clock: Clock
 ) -> None:
     daemon.tick_and_run()
@@ -154,9 +185,12 @@ def test_a_failing_upstream_breaks_no_tick_and_is_tried_again_later(
     waits = []
     for count in (1, 2, 3):
         until_due(clock)
-        data = daemon.tick()
-        assert data.run_requests == []
-        assert f"1 failed: {NAME} (CONNECTION_LOST: " in (data.skip_message or "")
+        assert daemon.failing_tick().startswith(f"{NAME}: CONNECTION_LOST: ")
+        passed, says, shown = health(daemon)
+        assert not passed
+        assert says.startswith("CONNECTION_LOST")
+        assert (shown[metadata.STATE], shown[metadata.FAILED_ATTEMPTS]) == ("failing", count)
+        assert shown[metadata.NEXT_ATTEMPT] > clock()
         failures = Failures.of(row().error_message)
         assert failures is not None
         assert failures.count == count
@@ -170,18 +204,22 @@ def test_a_failing_upstream_breaks_no_tick_and_is_tried_again_later(
     assert result.success
     assert created(replica) == 2, "the snapshot of the first attempt"
     assert row().error_message is None
+    assert "the objective is 180 s" in health(daemon)[1], "the snapshot of the first attempt is old"
     replica.assert_equal_to_source(2)
+    daemon.tick_and_run()
+    assert health(daemon)[0], "green again"
 
 
-def test_an_upstream_that_is_down_breaks_no_tick(recordings: Path, home: Path, daemon: Daemon, clock: Clock) -> None:
+def test_an_upstream_that_is_down_fails_its_own_ticks(
+    recordings: Path, home: Path, daemon: Daemon, clock: Clock
+) -> None:
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         daemon.tick_and_run()
     age = LagMeter(clock).read(row().task_id, Context.from_text(row().context)).seconds
     for count in (1, 2):
         until_due(clock)
-        data = daemon.tick()
-        assert "1 failed: replica (UPSTREAM_UNREACHABLE" in (data.skip_message or "")
+        assert daemon.failing_tick().startswith("replica: UPSTREAM_UNREACHABLE: ")
         assert (row().state, row().lease_expires_at) == (State.RUNNING, 0)
         failures = Failures.of(row().error_message)
         assert failures is not None, "it is in the log an interval after the last point at the latest"
@@ -200,7 +238,10 @@ def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_
     base = json.loads(row().context or "")["current"]["name"]
     replica.emulator.drop_snapshot(base)
     until_due(clock)
-    assert "1 failed: replica" in (daemon.tick().skip_message or "")
+    assert daemon.failing_tick().startswith("replica: BASE_SNAPSHOT_LOST: ")
+    passed, says, shown = health(daemon)
+    assert (passed, shown[metadata.STATE]) == (False, "stopped")
+    assert "ccpr" in says, "what to do"
     clock.go_on_to(clock() + 3600)
     assert daemon.tick().skip_message == f"no run to start: 1 stopped by an error, repair and run: ccpr run {NAME}"
     replica.run("--allow-resync")

@@ -13,11 +13,13 @@ from replication.delta.split import DeltaPart, DeltaShape
 from replication.mirror.mirror import Mirror
 
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))  # some values are outside Python's range
+_DAYS = pa.date32()  # likewise
 
 
 def row_texts(table: pa.Table) -> Iterator[str]:
     """A text for each row, of Arrow's own values, so that nothing is rounded."""
     columns = [column.cast(pa.int64()) if column.type in _TIMES else column for column in table.columns]
+    columns = [column.cast(pa.int32()) if column.type == _DAYS else column for column in columns]
     return (repr(row) for row in zip(*(column.to_pylist() for column in columns), strict=True))
 
 

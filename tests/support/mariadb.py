@@ -131,6 +131,11 @@ class MariaDb:
             self.kill()
 
 
+def installed() -> Program | None:
+    """The system's programs; None if there are none."""
+    return _of_the_system()
+
+
 def find_program(cache: Path | None = None) -> Program:
     """The first program that is found or can be installed. Raises NoMariaDb."""
     found = _of_the_system() or (_of_the_system() if _apt_install() else None)

@@ -10,7 +10,6 @@ from matrixone.objects import types
 def forget(oids: Iterable[int]) -> None:
     """From here on this process does not know these types."""
     for oid in oids:
-        types._ARROW.pop(oid, None)
         types.SLOT_SIZES.pop(oid, None)
 
 

@@ -15,13 +15,13 @@ FLOAT32, FLOAT64 = 0x20, 0x21
 SIGNED = frozenset((0x28, 0x29, 0x3A, 0x3B, 0x41, 0x42, 0x43, 0x47, 0x54))
 UNSIGNED = frozenset((0x3C, 0x3D, 0x3E, 0x40, 0x51))  # uint8..uint64, bit
 UINT16 = 0x3D
-DECIMAL64, DECIMAL128 = 0x44, 0x45
+DECIMAL64, DECIMAL128, DECIMAL256 = 0x44, 0x45, 0x48
 STRING, ENUM, UUID, OBJECT_ID = 0x46, 0x50, 0x52, 0x53
 
 _STRING_START = 0x01
 _ZERO = 0x14  # a varint of no bytes; 0x14 + k precedes k bytes of a positive number, 0x14 - k those of a negative one
 _VARINT_MAX = 8
-_FIXED = {DECIMAL64: 8, DECIMAL128: 16, FLOAT32: 4, FLOAT64: 8, UUID: 16}
+_FIXED = {DECIMAL64: 8, DECIMAL128: 16, DECIMAL256: 32, FLOAT32: 4, FLOAT64: 8, UUID: 16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _fixed(code: int, body: bytes) -> int | float | uuid.UUID:
         return uuid.UUID(bytes=body)
     number, bits = int.from_bytes(body, "big"), 8 * len(body)
     top = 1 << bits - 1
-    if code in (DECIMAL64, DECIMAL128):
+    if code in (DECIMAL64, DECIMAL128, DECIMAL256):
         return number - top  # the sign bit was flipped, so that bytes order as numbers
     number = number ^ top if number & top else ~number & ((1 << bits) - 1)
     return struct.unpack(">f" if code == FLOAT32 else ">d", number.to_bytes(len(body), "big"))[0]

@@ -41,7 +41,8 @@ def recorded_mirror(recordings: Path, tmp_path_factory: pytest.TempPathFactory) 
         if scenario not in made:
             if not (recordings / scenario).is_dir():
                 pytest.skip(f"no recording {scenario}")
-            made[scenario] = mirror_of_recording(recordings / scenario, tmp_path_factory.mktemp("mirrors") / scenario)
+            root = tmp_path_factory.mktemp("mirrors") / Path(scenario).name
+            made[scenario] = mirror_of_recording(recordings / scenario, root)
         return made[scenario]
 
     return mirror

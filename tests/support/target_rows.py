@@ -16,6 +16,9 @@ from matrixone.schema import Column
 from matrixone.sql.quoting import quote_name
 from tests.support.mariadb import MariaDb
 
+_EPOCH, _DAY_US = dt.date(1970, 1, 1).toordinal(), 86_400_000_000
+_ZERO_DAY = -_EPOCH  # as MatrixOne stores 0000-00-00: the day, or the microsecond, before 0001-01-01
+
 
 def target_rows(server: MariaDb, database: str, name: str, columns: Sequence[Column]) -> pa.Table:
     """The rows with these columns; fails if `SELECT *` shows others."""
@@ -32,11 +35,16 @@ def target_rows(server: MariaDb, database: str, name: str, columns: Sequence[Col
         rows = connection._result.rows  # pyright: ignore[reportAttributeAccessIssue]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     schema = arrow_schema(columns)
-    arrays = [
-        pa.array([None if cell is None else _reader(column, field.type)(cell) for cell in values], field.type)
-        for column, field, values in zip(columns, schema, cells, strict=True)
-    ]
+    arrays = [_array(column, field.type, values) for column, field, values in zip(columns, schema, cells, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(column: Column, kind: pa.DataType, cells: Sequence[bytes | None]) -> pa.Array:
+    """Dates and times by their numbers: Python has no day 0000-00-00."""
+    stored = pa.int32() if pa.types.is_date(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+    read = _reader(column, kind)
+    array = pa.array([None if cell is None else read(cell) for cell in cells], stored)
+    return array if stored is kind else array.view(kind)
 
 
 def _reader(column: Column, kind: pa.DataType) -> Callable[[bytes], Any]:
@@ -47,8 +55,9 @@ def _reader(column: Column, kind: pa.DataType) -> Callable[[bytes], Any]:
         return lambda cell: bool(int(cell))
     if oid == types.FLOAT32:
         return lambda cell: np.float32(float(cell))
-    if oid in (types.VECF32, types.VECF64):
-        item = np.float32 if oid == types.VECF32 else float
+    if oid in types.VECTOR_TYPES:
+        wide, whole = oid == types.VECF64, oid in (types.VECINT8, types.VECUINT8)
+        item = int if whole else float if wide else np.float32
         return lambda cell: [item(float(number)) for number in cell.decode()[1:-1].split(", ") if number]
     for holds, read in _READERS:
         if holds(kind):
@@ -65,19 +74,23 @@ def _span(cell: bytes) -> dt.timedelta:
     return -span if cell.startswith(b"-") else span
 
 
-def _moment(cell: bytes) -> dt.datetime:
-    return dt.datetime.fromisoformat(cell.decode()).replace(tzinfo=None)
+def _day(cell: bytes) -> int:
+    """Days since 1970."""
+    return _ZERO_DAY if cell.startswith(b"0000-00-00") else dt.date.fromisoformat(cell.decode()).toordinal() - _EPOCH
+
+
+def _moment(cell: bytes) -> int:
+    """Microseconds since 1970."""
+    if cell.startswith(b"0000-00-00"):
+        return (_ZERO_DAY + 1) * _DAY_US - 1
+    return (dt.datetime.fromisoformat(cell.decode()) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
 
 
 _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[bytes], Any]], ...] = (
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_decimal, lambda cell: Decimal(cell.decode())),
-    (pa.types.is_date, lambda cell: dt.date.fromisoformat(cell.decode())),
-    (
-        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
-        lambda cell: _moment(cell).replace(tzinfo=dt.UTC),
-    ),
+    (pa.types.is_date, _day),
     (pa.types.is_timestamp, _moment),
     (pa.types.is_duration, _span),
     (pa.types.is_binary, bytes),

@@ -36,8 +36,8 @@ def packed(element: Element) -> bytes:
         return head + value.bytes
     if isinstance(value, tuple):
         return head + value[0].bytes + varint(value[1])
-    if code in (0x44, 0x45):
-        size = 8 if code == 0x44 else 16
+    if code in (0x44, 0x45, 0x48):
+        size = {0x44: 8, 0x45: 16, 0x48: 32}[code]
         return head + (value + (1 << 8 * size - 1)).to_bytes(size, "big")
     return head + (b"\x3d" if code == 0x50 else b"") + varint(value)
 
@@ -53,6 +53,7 @@ _elements = st.one_of(
     st.builds(Element, st.just(0x21), st.floats(allow_nan=False)),
     st.builds(Element, st.just(0x44), st.integers(-(2**63), 2**63 - 1)),
     st.builds(Element, st.just(0x45), st.integers(-(2**127), 2**127 - 1)),
+    st.builds(Element, st.just(0x48), st.integers(-(2**255), 2**255 - 1)),
     st.builds(Element, st.just(0x46), st.binary(max_size=20) | st.text("\x00\x01a", max_size=6).map(str.encode)),
     st.builds(Element, st.just(0x52), st.uuids()),
     st.builds(Element, st.just(0x53), st.tuples(st.uuids(), st.integers(0, 65535))),

@@ -1,7 +1,6 @@
 """A client of the emulator that returns what is on the wire: bytes, column names, type codes."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from tests.support.ci import UNDER_CI
 from tests.support.recordings_location import recordings_folder
 
 
@@ -81,7 +81,7 @@ def folder_of(recordings: Path, name: str, snapshots: int = 1) -> Path:
     """A scenario's folder with at least so many snapshots. If a small sample lacks it the test is skipped, but never
     under CI=true."""
     folder = recordings / name
-    if not (folder / f"snapshot-{snapshots:03}").is_dir() and os.environ.get("CI", "").lower() != "true":
+    if not (folder / f"snapshot-{snapshots:03}").is_dir() and not UNDER_CI:
         pytest.skip(f"the recordings at hand have no {name} with {snapshots} snapshots")
     return folder
 

@@ -5,7 +5,7 @@ import pytest
 
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import EngineBacking
-from matrixone.upstream.catalog import decode_type
+from matrixone.upstream.column_types import decode_type
 
 
 @pytest.mark.recordings
@@ -71,3 +71,13 @@ def _create(storage: Storage, database: str, name: str, text: str) -> None:
             )
     cluster = text.splitlines()[-1].partition("CLUSTER BY")[2].split("`")[1::2]
     storage.create_table(database, name, columns, primary_key=keys, cluster_by=cluster)
+
+
+def test_of_the_publications_those_that_are_asked_for_are_shown_or_all() -> None:
+    storage = Storage()
+    for name in ("a", "b"):
+        storage.create_database(name)
+        storage.create_publication(f"pub_{name}", name)
+    backing = EngineBacking(storage)
+    assert [found.name for _, found in backing.publications()] == ["pub_a", "pub_b"]
+    assert [found.name for _, found in backing.publications(["PUB_B", "another"])] == ["pub_b"]

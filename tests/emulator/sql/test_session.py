@@ -195,14 +195,15 @@ def test_accounts_have_databases_of_their_own(simulated: SimulatedUpstream, clie
 def test_a_statement_that_cannot_be_read_to_its_end_does_nothing(client: Client) -> None:
     client.rows("insert into orders (id) values (1), (2)")
     for text in (
-        "delete from orders where id = 1 or id = 2",
-        "update orders set note = 'x' where id = 1 or id = 2",
-        "insert into orders (id) values (3) on duplicate key update id = 3",
-        "update orders set price = price + 1",
-        "create table t (id int) engine=innodb",
-        "drop table orders cascade",
+        "delete from orders where id = 1 or",
+        "update orders set note = 'x' where id = 1 and id in (2",
+        "insert into orders (id) values (3) on duplicate",
+        "update orders set price = price +",
+        "create table t (id int) engine=innodb nonsense",
+        "drop table orders now",
         "truncate table orders now",
-        "alter table orders add column x int after id",
+        "alter table orders add column x int, nonsense",
+        "create table t (id int) clustered by (id)",
     ):
         assert client.error(text)[0] == 1064, text
     assert client.rows("select id, note from orders order by id") == [(b"1", None), (b"2", None)]
@@ -233,7 +234,7 @@ def test_comments_are_space_and_what_is_in_executable_ones_is_executed(client: C
 def test_an_error_shows_no_string(client: Client) -> None:
     for text in ("insert into orders values (1, 'secret'", "use 'secret'", "drop account 'secret' cascade", "'secret"):
         number, shown = client.error(text)
-        assert number == 1064
+        assert number in (1064, 20105)
         assert "secret" not in shown
         assert "'***" in shown
 
@@ -296,8 +297,7 @@ def test_rows_are_chosen_by_the_simple_conditions(client: Client) -> None:
     assert client.rows("select id from orders order by id limit 1, 2") == [(b"2",), (b"3",)]
     assert client.rows("select count(1) from orders where id > 1") == [(b"3",)]
     assert client.error("select id from orders limit -1")[0] == 1064
-    client.rows("create table v (v vecf32(2))")
-    assert client.error("select * from v order by v")[0] == 20301
+    assert client.error("select nosuch(id) from orders")[0] == 20105
     assert client.one("select 1") == b"1"
 
 
@@ -322,7 +322,7 @@ def test_tables_are_shown(client: Client) -> None:
         (b"note", b"VARCHAR(40)", b"YES", b"MUL"),
     ]
     assert client.rows("show columns from orders") == client.rows("describe shop.orders")
-    assert client.rows("show index from orders from shop") == [
+    assert [row[:5] for row in client.rows("show index from orders from shop")] == [
         (b"orders", b"0", b"PRIMARY", b"1", b"id"),
         (b"orders", b"1", b"by_note", b"1", b"note"),
     ]

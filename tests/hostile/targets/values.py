@@ -14,7 +14,9 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.zonemap import parse_zonemap
 from matrixone.schema import Table
-from matrixone.upstream.catalog import decode_type, tables_from_rows
+from matrixone.upstream.catalog import tables_from_rows
+from matrixone.upstream.column_types import decode_type
+from matrixone.upstream.defaults import default_cell, default_text
 from matrixone.upstream.session import Answer
 from replication.state.context import Context
 from tests.hostile.mutate import boundary, mutated, mutated_json, packed, unpacked
@@ -52,6 +54,9 @@ _TEXTS = (
     "1700000000000000000-1",
     "0-0",
 )
+
+
+_DEFAULTS = [default_cell(text) + b"\x12\x02''\x18\x01" for text in ("", "it's", "é\n\0" * 60)]
 
 
 class Values:
@@ -120,7 +125,8 @@ def _timestamp(text: str) -> Timestamp | None:
 
 
 class Catalogs:
-    """Rows of mo_database, mo_tables, mo_columns and get_ddl, and what the catalog database stores as JSON text."""
+    """Rows of mo_database, mo_tables, mo_columns and get_ddl, cells of `att_default`, and what the catalog database
+    stores as JSON text."""
 
     name = "catalogs"
     decoded_bytes = 0
@@ -138,6 +144,8 @@ class Catalogs:
 
     def make(self, chance: random.Random) -> bytes:
         kind = chance.randrange(8)
+        if kind == 0 and chance.random() < 0.5:
+            return b"\4" + mutated(chance.choice(_DEFAULTS), chance, _DEFAULTS, gentle=chance.random() < 0.7)
         if kind == 0:
             return b"\1" + bytes(20 if chance.random() < 0.9 else 19)[:-8] + chance.randbytes(8)
         if kind in (1, 2):
@@ -170,6 +178,8 @@ class Catalogs:
             Context.from_text(rest.decode("utf-8", "replace"))
         elif kind == 3:
             self._table(rest)
+        elif kind == 4:
+            default_text(rest)
         else:
             answers = [_answer_of(part) for part in unpacked(rest)]
             databases, tables, columns, ddl = answers

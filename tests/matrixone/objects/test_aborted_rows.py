@@ -7,8 +7,9 @@ import pytest
 
 from matrixone.objects import types
 from matrixone.objects.identifiers import ROWID_DTYPE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.reader import ObjectFile
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE, Timestamp
+from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject, count_deletions, visible_batches
 from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
 from matrixone.schema import Column, Kind, SqlType, Table

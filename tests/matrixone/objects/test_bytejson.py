@@ -1,6 +1,5 @@
 import json
 import struct
-import time
 
 import pyarrow as pa
 import pytest
@@ -171,11 +170,9 @@ def test_values_that_share_their_bytes_cannot_multiply_the_output() -> None:
             if raw
             else struct.pack("<II", 0, 8)
         )
-    start = time.monotonic()
-    with pytest.raises(ObjectDamaged, match="more values"):
+    with pytest.raises(ObjectDamaged, match="more values"):  # without a limit, this would not end
         decode(b"\x03" + raw)
     text = b"\xff\x7f" + b"x" * 16383  # one string under a thousand entries
     entries = struct.pack("<BI", 0x0C, 8 + 5 * 1000) * 1000
     with pytest.raises(ObjectDamaged, match="more text"):
         decode(_container(0x03, entries, 1000, text))
-    assert time.monotonic() - start < 2

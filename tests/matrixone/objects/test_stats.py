@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from matrixone.objects.errors import BadObjectName, ObjectDamaged
 from matrixone.objects.identifiers import object_name
-from matrixone.objects.stats import STATS_DTYPE, STATS_SIZE, ObjectStats, are_sound, check_object_name, stats_columns
+from matrixone.objects.stats import (
+    STATS_DTYPE,
+    STATS_SIZE,
+    ObjectStats,
+    are_sound,
+    check_object_name,
+    stats_columns,
+    without_delete_mark,
+    without_unknown_flags,
+)
 from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes
 
 FILE = object_file([(3, {0: (22, column_entry(22, bytes(12), 3))})])
@@ -111,3 +120,21 @@ def test_only_names_of_objects_become_paths(name: str) -> None:
     with pytest.raises(BadObjectName):
         check_object_name(name)
     assert check_object_name(ObjectStats.parse(RAW).name) == ObjectStats.parse(RAW).name
+
+
+def test_the_mark_of_a_delete_is_taken_off_and_nothing_else() -> None:
+    marked = RAW[:-1] + bytes((RAW[-1] | 0x08,))
+    cells = pa.array([b"before", RAW, marked, RAW], pa.binary())
+    assert without_delete_mark(cells.slice(1)).to_pylist() == [RAW, RAW, RAW]
+    assert without_delete_mark(cells.slice(1, 1)).equals(cells.slice(1, 1))
+    assert without_delete_mark(cells.slice(0, 0)).to_pylist() == []
+    assert ObjectStats.parse(marked).level == ObjectStats.parse(RAW).level == 5
+    with pytest.raises(ObjectDamaged):
+        without_delete_mark(cells)
+
+
+def test_flags_that_are_not_known_do_not_count_where_stats_are_compared() -> None:
+    unknown, other = RAW[:-1] + bytes((RAW[-1] | 0x10,)), RAW[:-1] + bytes((RAW[-1] ^ 0x01,))
+    cells = pa.chunked_array([[RAW, unknown], [other, RAW[:20]]], pa.binary())
+    assert without_unknown_flags(cells).to_pylist() == [RAW, RAW, other, RAW[:20]]
+    assert ObjectStats.parse(unknown).raw == unknown

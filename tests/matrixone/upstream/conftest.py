@@ -1,6 +1,5 @@
 """A session with an emulated upstream that plays a recording."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.retry import Retry
 from matrixone.upstream.session import Session
+from tests.support.ci import UNDER_CI
 
 PASSWORD = "p@ss:w#o/r?d é"
 AT_ONCE = Retry(attempts=5, first_pause=0.0, longest_pause=0.0, jitter=0.0)
@@ -45,7 +45,7 @@ class Upstream:
 def folder_of(recordings: Path, name: str) -> Path:
     """A scenario's or snapshot's folder. If a small sample lacks it the test is skipped, but never under CI=true."""
     folder = recordings / name
-    if not folder.is_dir() and os.environ.get("CI", "").lower() != "true":
+    if not folder.is_dir() and not UNDER_CI:
         pytest.skip(f"the recordings at hand have no {name}")
     return folder
 

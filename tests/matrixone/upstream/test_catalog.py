@@ -10,7 +10,8 @@ from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.ddl.parser import create_table_of
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, ROWID, Column, Kind, SqlType, Table
-from matrixone.upstream.catalog import Catalog, decode_type, index_tables, labels_of, read_catalog, tables_from_rows
+from matrixone.upstream.catalog import Catalog, index_tables, labels_of, read_catalog, tables_from_rows
+from matrixone.upstream.column_types import decode_type
 from matrixone.upstream.created import ddl_from_created
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import BadAnswer, BadCatalog, DatabaseMissing, SnapshotGone
@@ -163,6 +164,7 @@ def _rows(**changes: dict[str, bytes]) -> tuple[Answer, Answer, Answer, Answer]:
         "att_is_hidden": b"0",
         "attr_seqnum": b"0",
         "attr_enum": b"",
+        "att_default": b"",
     }
     rows = (
         {"dat_id": b"5", "datname": b"d"},
@@ -440,3 +442,9 @@ def test_a_database_missing_at_the_snapshot_and_a_snapshot_that_is_gone_are_type
     upstream.emulator.drop_snapshot("xr_1")
     with pytest.raises(SnapshotGone):
         read_catalog(session, upstream.publication, upstream.database, "xr_1", at)
+
+
+def test_what_the_default_of_a_text_is_comes_from_the_catalog(recordings: Path):
+    (table,) = [table for table in _catalog(_snapshot(recordings, "ddl/snapshot-006")).tables if " " in table.name]
+    assert {column.name: column.default_text for column in table.columns}["a b"] == "d;--"
+    assert create_table_of(table).column("a b").default_text == "d;--"

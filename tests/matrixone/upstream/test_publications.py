@@ -91,12 +91,21 @@ def test_a_published_table_is_admitted_and_its_neighbour_is_not(play: Callable[.
 
 def test_a_database_that_is_not_published_is_refused_with_the_statement_to_run(play: Callable[..., Any]):
     upstream = play("other_account")
+    _unknown(upstream, "select_mo_database")  # whether there is such a database
     with pytest.raises(NotCovered) as raised:
         check_admission(upstream.connect(), upstream.publication, "elsewhere", None)
     assert (
         "As admin of account acc1: CREATE PUBLICATION `pub_other_account_elsewhere` DATABASE `elsewhere` ACCOUNT sys."
         in str(raised.value)
     )
+
+
+def test_a_database_is_looked_up_before_anything_is_said_about_publications(play: Callable[..., Any]):
+    upstream = play("other_account")
+    with pytest.raises(DatabaseMissing):
+        check_admission(upstream.connect(), upstream.publication, "elsewhere", None)
+    with pytest.raises(DatabaseMissing):
+        choose_publication(upstream.connect(), "elsewhere", None, publisher="acc1")
 
 
 def test_a_publication_that_does_not_exist_is_refused_with_the_statement_to_run(play: Callable[..., Any]):

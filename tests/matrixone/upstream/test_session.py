@@ -3,7 +3,6 @@ import logging
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,10 +52,9 @@ def test_a_wrong_password_is_refused_at_once_and_appears_nowhere(
 ):
     upstream = play("dml")
     caplog.set_level(logging.DEBUG)
-    start = time.monotonic()
     with pytest.raises(AccessDenied) as raised:
         upstream.connect(password="wr0ng-secret")
-    assert time.monotonic() - start < 2
+    assert "attempt 1 failed" not in caplog.text
     assert raised.value.number == 1045
     assert raised.value.subject == f"upstream mysql://sys#dump:***@127.0.0.1:{upstream.emulator.port}"
     assert "wr0ng-secret" not in f"{raised.value} {raised.value!r} {raised.value.__cause__} {caplog.text}"
@@ -72,14 +70,13 @@ def test_a_session_never_shows_its_password(play: Callable[..., Any]):
     assert "top-secret" not in str(raised.value)
 
 
-def test_an_unreachable_port_fails_fast():
+def test_an_unreachable_port_is_tried_once(caplog: pytest.LogCaptureFixture):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         endpoint = Endpoint("127.0.0.1", taken.getsockname()[1], "sys", "u")
-    start = time.monotonic()
     with pytest.raises(UpstreamUnreachable) as raised:
         Session.connect(endpoint, "p")
-    assert time.monotonic() - start < 2
+    assert "attempt 1 failed" not in caplog.text
     assert raised.value.number == 2003
 
 
@@ -112,11 +109,8 @@ def _listener(greeting: bytes | None) -> Iterator[int]:
 
 
 def test_a_listener_that_stays_silent_is_an_error_after_the_connect_timeout():
-    with _listener(None) as port:
-        start = time.monotonic()
-        with pytest.raises(UpstreamUnreachable):
-            Session.connect(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=0.3, read_timeout=60)
-        assert time.monotonic() - start < 5
+    with _listener(None) as port, pytest.raises(UpstreamUnreachable):
+        Session.connect(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=0.3, read_timeout=3600)
 
 
 @pytest.mark.parametrize(
@@ -240,10 +234,8 @@ def test_an_upstream_that_falls_silent_is_an_error_after_the_read_timeout(play: 
     upstream = play("dml")
     upstream.emulator.inject(Delay("select_mo_tables", seconds=1.5))
     with Session.connect(upstream.endpoint(), PASSWORD, read_timeout=0.2) as session:
-        start = time.monotonic()
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLost):  # a longer wait would get the answer
             session.query(statements.select_tables(0, upstream.database))
-        assert time.monotonic() - start < 1.2
         assert session.query("SELECT 1").rows == [(b"1",)]
 
 
@@ -370,6 +362,9 @@ class Numbers:
         return self
 
     def use(self, database: str) -> None: ...
+
+    def split(self, text: bytes) -> list[bytes]:
+        return [text]
 
     def query(self, text: bytes) -> ResultSet | None:
         return ResultSet((ResultColumn("n", BIGINT),), ((1,), (2,))) if text.startswith(b"SELECT") else None

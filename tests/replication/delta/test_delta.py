@@ -14,11 +14,18 @@ from replication.mirror.points import Point
 from tests.support.delta_truth import Rows, applied, assert_is_delta, rows_at, together
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
+from tests.support.recordings_location import scenarios
 from tests.support.spark_fixtures import RecordedMirror
 
 pytestmark = pytest.mark.recordings
 
-SCENARIOS = ("all_types", "cut_inside_object", "ddl", "dml", "keys", "many_tables", "table_level", "wide_and_large")
+SPLITS = (SPLIT_ROWS, 3000, 1)
+CASES = [
+    pytest.param(path, rows, id=f"{name}-{rows}")
+    for name, path in scenarios().items()
+    for rows in (SPLITS[:1] if name.startswith("4.2.0/") else SPLITS)
+    if name != "other_account"
+]
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,7 @@ def truth() -> Callable[[Mirror, TableAt | None, DeltaShape], Rows]:
     return rows
 
 
-@pytest.mark.parametrize("split_rows", [SPLIT_ROWS, 3000, 1])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(("scenario", "split_rows"), CASES)
 def test_a_delta_is_what_changed_between_two_snapshots(
     recordings: Path, recorded_mirror: RecordedMirror, truth: Callable[..., Rows], scenario: str, split_rows: int
 ) -> None:

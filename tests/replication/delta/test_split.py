@@ -13,9 +13,10 @@ import pytest
 from matrixone.objects import types
 from matrixone.objects.errors import ObjectMismatch
 from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE, object_name
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE, Timestamp
+from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
 from matrixone.schema import Column, Kind, SqlType, Table

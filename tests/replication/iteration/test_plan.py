@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Table
+from matrixone.schema import Kind, Table
 from matrixone.upstream.catalog import Catalog
 from replication.failure import Failure
 from replication.iteration.catalog_diff import CatalogDiff
@@ -101,9 +101,42 @@ def test_changes_are_typed_and_destructive_ones_marked() -> None:
     told = {(change.kind, change.table, change.before, change.destructive) for change in found.changes}
     assert told == {
         ("renamed", "db.renamed", "db.t", False),
-        ("replaced", "db.u", None, True),
+        ("truncated", "db.u", None, True),
         ("left_scope", "db.moved", None, True),
         ("dropped", "db.dropped", None, True),
         ("created", "db.new", None, False),
     }
     assert {change.table for change in found.destructive} == {"db.u", "db.moved", "db.dropped"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows_come", "kind"),
+    [("ab", True, "rewritten"), ("ab", False, "truncated"), ("a", True, "truncated"), ("a", False, "truncated")],
+)
+def test_an_alter_that_copies_is_no_loss_of_rows_and_a_truncate_is(columns: str, rows_come: bool, kind: str) -> None:
+    after = a_table(5, "u", logical_id=2, columns=columns)
+    listed = Listed(ObjectDiff(rows((5, "n", 9)) if rows_come else LISTED_SCHEMA.empty_table(), rows()))
+    (change,) = plan(catalog=catalog([T, U], [T, after]), listed=listed).changes
+    assert (change.kind, change.destructive) == (kind, kind == "truncated")
+
+
+def test_a_change_has_the_lines_of_the_definition_that_differ() -> None:
+    before = replace(T, ddl="CREATE TABLE `t` (\n  `a` int,\n  `b` int\n)")
+    after = replace(T, ddl="CREATE TABLE `t` (\n  `a` bigint,\n  `b` int\n)")
+    (change,) = plan(catalog=catalog([before, U], [after, U])).changes
+    assert (change.kind, change.destructive) == ("altered", False)
+    assert change.diff.splitlines()[3:] == [" CREATE TABLE `t` (", "-  `a` int,", "+  `a` bigint,", "   `b` int", " )"]
+
+
+def test_index_tables_are_named_as_such_and_not_copied_unless_asked_for() -> None:
+    index = a_table(3, "__mo_index_secondary_1", kind=Kind.INDEX)
+    found = catalog([T, U], [T, U, index])
+    listed = Listed(ObjectDiff(rows((1, "a", 10), (3, "i", 20)), rows()))
+    assert [(entry.kind, entry.copied) for entry in plan(catalog=found, listed=listed).tables] == [
+        ("index", False),
+        ("table", True),
+    ]
+    (change,) = plan(catalog=found, listed=listed).changes
+    assert change.index
+    indexed = replace(a_subscription(), settings=Settings(with_indexes=True))
+    assert all(entry.copied for entry in plan(subscription=indexed, catalog=found, listed=listed).tables)

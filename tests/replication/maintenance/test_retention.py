@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matrixone.objects.timestamp import Timestamp
 from replication.iteration.applying import write_table
 from replication.maintenance import retention
-from replication.maintenance.retention import GRACE_SECONDS, Retention, Swept
+from replication.maintenance.retention import Retention, Swept
 from replication.mirror.head import Head
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.local_store import LocalStore
@@ -24,7 +24,7 @@ from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_check
 from replication.mirror.points import LaggingTable, Point
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
-from replication.state.ledger import Ledger
+from replication.state.ledger import GRACE_SECONDS, Ledger
 from replication.state.migrations import open_database
 from replication.state.quarantine import Quarantine
 from tests.replication.iteration.test_object_list import listed, live
@@ -135,10 +135,9 @@ class Replica:
         return int(self.now.timestamp()) * 10**9
 
     def sweep(self, rule: Retention, needed: list[int]) -> Swept:
-        head = Head(None, None, self.lsn, self.watermark + self.lsn)
         with (
             patch.object(retention, "needed_points", lambda *_: needed),
-            patch.object(self.history, "head", lambda: head),
+            patch.object(self.history, "watermark", lambda: self.watermark + self.lsn),
         ):
             swept = retention.sweep(
                 self.history,
@@ -199,7 +198,7 @@ class Replica:
         }
         refs = {ref.manifest for lsn in kept for ref in self.mirror.point(lsn).tables.values()}
         assert set(self.mirror.store.names("manifests")) == refs
-        assert self.ledger.waiting() == 0
+        assert self.ledger.garbage() == set()
         assert {stored.name for stored in self.ledger.stored_objects()} == self.files("objects")
 
 

@@ -1,6 +1,5 @@
 """What is skipped holds no row asked for, whatever is asked; and what can be skipped is."""
 
-import os
 import struct
 import uuid
 from contextlib import closing
@@ -31,6 +30,7 @@ from replication.mirror.pruning import prune, stats_tell_of
 from replication.mirror.table_read import TableRead, plan_read
 from replication.spark.read import read_table
 from tests.histories.replicating import NAME, iterate, subscribed
+from tests.support.ci import UNDER_CI
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
 
@@ -245,6 +245,7 @@ def reads(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ta
     found: list[TableRead] = []
     for scenario, lsn in (("dml", 4), ("dml", 5), ("keys", 1), ("all_types", 2)):
         if not (recordings / scenario).is_dir():
+            assert not UNDER_CI, f"no recording {scenario}"
             continue
         mirror = mirror_of_recording(recordings / scenario, tmp_path_factory.mktemp("pruned") / scenario)
         names = [ref.qualified_name for ref in mirror.point(lsn).tables.values() if ref.rows and ref.kind == "table"]
@@ -368,7 +369,7 @@ def test_objects_are_skipped_unopened_by_the_sort_key_and_blocks_undecoded_by_th
     keys = plan_read(recorded_mirror("keys").store.url, "gd_keys.decpk")
     (key,) = [column.name for column in keys.columns if column.type.oid == types.DECIMAL128]
     values = rows_of(keys).column(key)
-    if keys.shares().num_rows < 2 and os.environ.get("CI", "").lower() != "true":
+    if keys.shares().num_rows < 2 and not UNDER_CI:
         pytest.skip("the recordings at hand have one object of it")
     assert keys.shares().num_rows == 2
     for objects in counted.values():

@@ -7,7 +7,8 @@ import pytest
 
 from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind, KeyPart
 from matrixone.schema import Kind, Table
-from replication.schema.policy import DdlPolicy, decide
+from replication.schema.choices import DdlPolicy
+from replication.schema.policy import decide
 from replication.schema.table_changes import ChangeKind, TableChange
 from replication.schema.table_diff import (
     ColumnAdded,

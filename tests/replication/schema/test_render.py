@@ -567,6 +567,29 @@ def test_a_literal_default_is_the_one_that_the_source_means(cursor: Cursor, colu
     assert cursor.fetchall() == ((default,),)
 
 
+@pytest.mark.parametrize("written", ["'it''''s'", "'it''s'", "7"])
+@pytest.mark.parametrize("meant", ["it's", "it''s", "a\\b\nc", ""])
+def test_the_catalog_says_what_the_default_of_a_text_is(cursor: Cursor, written: str, meant: str) -> None:
+    made = target_table(create_table_of(_with_default(written, meant)), Dialect.MARIADB).create
+    cursor.execute("DROP TABLE IF EXISTS t")
+    cursor.execute(for_sync(made, Dialect.MARIADB).create)
+    cursor.execute("INSERT INTO t (id) VALUES (1)")
+    cursor.execute("SELECT c FROM t")
+    assert cursor.fetchall() == ((meant,),)
+
+
+@pytest.mark.parametrize(("written", "meant"), [("(concat('a', 'b'))", "ab"), ("NULL", None)])
+def test_the_catalog_does_not_make_a_literal_of_an_expression(written: str, meant: str | None) -> None:
+    made = target_table(create_table_of(_with_default(written, meant)), Dialect.MARIADB)
+    assert made.create.columns[1].default is None
+
+
+def _with_default(written: str, meant: str | None) -> Table:
+    ddl = f"CREATE TABLE `t` (`id` int NOT NULL, `c` varchar(20) DEFAULT {written}, PRIMARY KEY (`id`))"
+    columns = (Column("id", 0, SqlType(22), nullable=False), Column("c", 1, SqlType(61, 20), default_text=meant))
+    return Table(1, 1, "", "t", Kind.TABLE, columns, ddl)
+
+
 @pytest.mark.parametrize(
     "column",
     [

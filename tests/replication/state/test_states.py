@@ -22,7 +22,7 @@ from replication.state.context import Context
 from replication.state.database import transaction
 from replication.state.log import CcprLog, Claim
 from replication.state.migrations import open_database
-from replication.state.states import IDLE, TRANSITIONS, Event, IterationState, Pair, State, after
+from replication.state.states import IDLE, TRANSITIONS, Event, IterationState, Pair, Shown, State, after, shown
 from replication.state.tables import mo_ccpr_log
 from tests.replication.values import NOW, a_subscription, commit
 
@@ -36,6 +36,24 @@ def reachable() -> set[Pair]:
         new = {steps[pair] for steps in TRANSITIONS.values() for pair in new if pair in steps} - found
         found |= new
     return found
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "failing", "applying", "word"),
+    [
+        (State.RUNNING, False, False, False, Shown.IDLE),
+        (State.RUNNING, False, False, True, Shown.IDLE),
+        (State.RUNNING, True, False, False, Shown.COPYING),
+        (State.RUNNING, True, False, True, Shown.APPLYING),
+        (State.RUNNING, True, True, True, Shown.FAILING),
+        (State.RUNNING, False, True, False, Shown.FAILING),
+        (State.ERROR, True, True, False, Shown.STOPPED),
+        (State.PAUSED, False, True, False, Shown.PAUSED),
+        (State.DROPPED, False, False, False, Shown.DROPPED),
+    ],
+)
+def test_a_state_is_shown_in_a_word(state: State, held: bool, failing: bool, applying: bool, word: Shown) -> None:
+    assert shown(state, held=held, failing=failing, applying=applying) is word
 
 
 def test_what_can_be_reached_is_what_is_drawn() -> None:

@@ -11,8 +11,8 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream.retry import BACK_OFF
 from replication.errors import StateUnreadable, TargetExists, TargetMissing
 from replication.failure import Failure
+from replication.schema.choices import DdlPolicy
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory
 from replication.state.migrations import open_database

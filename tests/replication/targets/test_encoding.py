@@ -14,10 +14,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from matrixone.ddl.definition import ColumnDefinition, ColumnType
+from matrixone.schema import Column, SqlType
 from matrixone.sql.quoting import quote_name
 from replication.checkpoint.store import Location
 from replication.targets.base import LoadPart
-from replication.targets.encoding import plain_floats, time_text
+from replication.targets.encoding import LoadColumn, encode, plain_floats, time_text
 from replication.targets.errors import TargetValueRefused
 from replication.targets.own_tables import target_of
 from tests.replication.targets.target_database import Part, Place, new_database, source_table
@@ -268,6 +270,19 @@ def test_floats_are_written_without_exponents_and_read_back(values: list[float |
     texts = plain_floats(array)
     assert not any("e" in text for text in texts.to_pylist() if text)
     assert texts.cast(array.type).equals(array)
+
+
+@pytest.mark.parametrize(("kind", "unit"), [(pa.date32(), 1), (pa.timestamp("us"), 86_400_000_000)])
+def test_a_date_that_no_target_has_is_refused_unless_it_is_kept_as_text(kind: pa.DataType, unit: int):
+    integer = pa.int32() if unit == 1 else pa.int64()
+    values = pa.array([2_932_897 * unit, None, -719_528 * unit, -719_163 * unit - unit // 2], integer).cast(kind)
+    source = Column("d", 1, SqlType(50 if unit == 1 else 52))
+    table = [pa.table({"d": values})]
+    written = [LoadColumn("d", "d", source, ColumnDefinition("d", ColumnType(name))) for name in ("longtext", "date")]
+    assert b"10000-01-01" in b"".join(map(bytes, encode(table, written[:1], "t")))
+    with pytest.raises(TargetValueRefused, match="outside the years 0 to 9999"):
+        list(encode(table, written[1:], "t"))
+    assert b"0000-01-01" in b"".join(map(bytes, encode([table[0].slice(1)], written[1:], "t")))
 
 
 def test_times_show_the_digits_of_their_type_and_never_hide_one():

@@ -11,8 +11,8 @@ from matrixone.ddl.parser import create_table_of
 from matrixone.schema import Column, Kind, SqlType, Table
 from replication.checkpoint.store import Location
 from replication.failure import Failure
+from replication.schema.choices import DdlPolicy
 from replication.schema.dialects import Dialect
-from replication.schema.policy import DdlPolicy
 from replication.schema.render import target_table
 from replication.schema.statements import shadow_name
 from replication.schema.sync_mark import for_sync

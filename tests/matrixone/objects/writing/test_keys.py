@@ -1,5 +1,6 @@
 """The writer's packed keys against a reader of packed keys that shares no code with it."""
 
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,6 +38,7 @@ KEY_TYPES = [
         types.FLOAT64,
         types.DECIMAL64,
         types.DECIMAL128,
+        types.DECIMAL256,
         types.DATE,
         types.TIME,
         types.DATETIME,
@@ -90,17 +92,27 @@ def test_packed_keys_unpack_and_order_as_their_values(kind: int | str, data: st.
         known = sorted((row for row in rows if row[0] is not None), key=lambda row: row[2])
         for before, after in pairwise(known):
             one, other = before[0], after[0]
-            if isinstance(one, str):
+            if kind == types.DECIMAL256:
+                one, other = Decimal(one), Decimal(other)
+            elif isinstance(one, str):
                 one, other = original(one), original(other)
             if one == 0.0 == other and kind in (types.FLOAT32, types.FLOAT64):
                 continue  # zero has two signs, and two keys
             assert (one, before[1]) <= (other, after[1])
 
 
+def test_a_decimal256_is_32_bytes_behind_its_code() -> None:
+    column = Column("d", 0, SqlType(types.DECIMAL256, 60, 1))
+    packed = packed_keys([column], [pa.array(["0.1", "-0.1", "-25322984.0"])]).to_pylist()
+    assert packed[0] == bytes((0x48, 0x80, *bytes(30), 1))
+    assert packed[1] == bytes((0x48, 0x7F, *[0xFF] * 31))
+    assert packed[2] == bytes((0x48, 0x7F, *[0xFF] * 27)) + (2**32 - 253229840).to_bytes(4, "big")
+
+
 def test_a_type_without_a_place_in_keys_is_refused() -> None:
-    column = Column("d", 0, SqlType(types.DECIMAL256, 60, 0))
+    column = Column("r", 0, SqlType(types.ROWID))
     with pytest.raises(NotWritable, match="cannot be part of a key"):
-        packed_keys([column], [pa.array(["1"])])
+        packed_keys([column], [pa.array([bytes(24)], pa.binary(24))])
 
 
 @pytest.mark.recordings

@@ -8,7 +8,7 @@ import pytest
 
 from matrixone.objects import types
 from matrixone.objects.errors import BadObjectName, NotWritable, ObjectUnsupported
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.writing.values import encode
 from matrixone.objects.writing.writer import write_data, write_tombstones
 from matrixone.schema import Column, Kind, SqlType, Table

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from matrixone.objects import types
 from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
+from matrixone.objects.layout import TIMESTAMP_DTYPE
 from matrixone.objects.reader import ObjectFile
-from matrixone.objects.timestamp import TIMESTAMP_DTYPE
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.writing.writer import cut_blocks, sorted_blocks, write_data, write_tombstones
 from matrixone.objects.writing.zonemaps import rowid_order_columns
@@ -39,6 +39,7 @@ KEYS = [
     ),
     *(
         types.DECIMAL128,
+        types.DECIMAL256,
         types.DATE,
         types.TIME,
         types.DATETIME,

@@ -1,0 +1,214 @@
+"""Dagster's UI in a browser, as an operator sees it: webserver and daemon in their own processes, a simulated upstream
+that is killed and comes back.
+
+With CCPR_SCREENSHOTS=docs/images the pictures of the documentation are written (`make screenshots`).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pytest
+
+from ccpr_assets.partitions import sync_partitions
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import SimulatedUpstream
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
+from tests.ccpr.shop import orders
+from tests.ccpr_assets.test_tables import ccpr
+from tests.support.web_ui import WebServer, answers, free_port, wait_for
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+ASSETS = ("upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables")
+NAME = "shop"
+SECONDS = 240.0  # of a wait; a machine may be busy
+LOOKS = 10  # at a page for a picture
+LOOK_SECONDS = 20.0  # at a page, before it is loaded again
+WORKSPACE = """load_from:
+  - python_module: {{module_name: tests.support.process_copying, working_directory: {root}, location_name: ccpr}}
+"""
+START = """mutation ($sensor: SensorSelector!) { startSensor(sensorSelector: $sensor) { __typename } }"""
+LOCATIONS = """query {
+  workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { __typename } } } }
+}"""
+RUNS = "query { runsOrError(limit: 5) { ... on Runs { results { status } } } }"
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium: scripts/test-components installs it as root"),
+]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A subscription `shop` (interval 10 s) to an upstream with tables, and the page of a browser on Dagster's UI."""
+
+    page: "Page"
+    server: WebServer
+    emulator: SimulatedUpstream
+    storage: Storage
+
+    def go(self, path: str) -> None:
+        self.page.goto(self.server.url + path)
+
+    def shows(self, *texts: str) -> None:
+        """Wait until the page shows all of these."""
+        from playwright.sync_api import expect
+
+        for text in texts:
+            expect(self.page.get_by_text(text).first).to_be_visible(timeout=SECONDS * 1000)
+
+    def comes_to_show(self, path: str, text: str) -> None:
+        """Load the page again until it shows a text: the UI itself asks for news less often."""
+        from playwright.sync_api import TimeoutError as NotThere
+
+        def shown() -> bool:
+            self.go(path)
+            try:
+                self.page.get_by_text(text).first.wait_for(timeout=LOOK_SECONDS * 1000)
+            except NotThere:
+                return False
+            return True
+
+        wait_for(shown, SECONDS)
+
+    def picture(self, name: str) -> None:
+        if folder := os.environ.get("CCPR_SCREENSHOTS"):
+            before, taken = b"", b"-"
+            for _ in range(LOOKS):  # until it stands still; a time line never does
+                if taken == before:
+                    break
+                self.page.wait_for_load_state("networkidle")
+                before, taken = taken, self.page.screenshot(animations="disabled")
+            (Path(folder) / f"{name}.png").write_bytes(taken)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    from playwright.sync_api import sync_playwright
+
+    folder, storage = tmp_path_factory.mktemp("browser"), Storage()
+    storage.create_database("shop")
+    storage.create_publication("pub_shop", "shop")
+    columns = {"id": "bigint", "customer": "varchar(40)", "total": "decimal(12,2)", "placed": "datetime(6)"}
+    for name in ("orders", "returns"):
+        storage.create_table("shop", name, columns, primary_key=["id"])
+    insert(storage, range(5000))
+    (folder / "home").mkdir()
+    with pytest.MonkeyPatch.context() as patch, SimulatedUpstream(storage) as emulator:
+        patch.setenv("CCPR_HOME", str(folder / "home"))
+        patch.setenv("DAGSTER_HOME", str(folder / "dagster"))
+        patch.setenv("UPSTREAM_PASSWORD", "111")
+        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+        ccpr("subscribe", NAME, "--from", source, "--database", "shop", "--publication", "pub_shop", "--interval", "10")
+        (folder / "dagster").mkdir()
+        shutil.copy(ROOT / "dagster.yaml", folder / "dagster")
+        (folder / "workspace.yaml").write_text(WORKSPACE.format(root=ROOT))
+        with closing(Workspace()) as workspace, dg.DagsterInstance.get() as instance:
+            sync_partitions(instance, workspace)
+        port = free_port()
+        web = ["dagster-webserver", "-h", "127.0.0.1", "-p", str(port), "-w", str(folder / "workspace.yaml")]
+        daemon = ["dagster-daemon", "run", "-w", str(folder / "workspace.yaml")]
+        processes = [start(words, folder) for words in (web, daemon)]
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(lambda: answers(url) or any(one.poll() is not None for one in processes), SECONDS)
+            assert [one.poll() for one in processes] == [None, None], (folder / "dagster-webserver.log").read_text()
+            assert loaded(WebServer(url)), (folder / "dagster-webserver.log").read_text()
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+                page = browser.new_page(viewport={"width": 1500, "height": 900})
+                yield Scene(page, WebServer(url), emulator, storage)
+                browser.close()
+        finally:
+            for process in processes:
+                os.killpg(process.pid, signal.SIGKILL)  # with its code server and any run
+                process.wait()
+
+
+def loaded(server: WebServer) -> bool:
+    """Whether the code location could be loaded, which the webserver has tried before it answers."""
+    (entry,) = server.query(LOCATIONS)["workspaceOrError"]["locationEntries"]
+    return entry["locationOrLoadError"]["__typename"] == "RepositoryLocation"
+
+
+def start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    program = Path(sys.executable).with_name(words[0])
+    with (folder / f"{words[0]}.log").open("wb") as log:
+        return subprocess.Popen([program, *words[1:]], stdout=log, stderr=log, cwd=folder, start_new_session=True)
+
+
+def insert(storage: Storage, ids: range) -> None:
+    with storage.begin() as transaction:
+        transaction.insert("shop", "orders", orders(ids))
+
+
+def points() -> int:
+    with closing(Workspace()) as workspace:
+        return len(PointHistory(workspace.log.engine, workspace.log.row(NAME).task_id).global_points())
+
+
+def test_an_operator_materializes_a_subscription_and_sees_it_fail_and_come_back(scene: Scene) -> None:
+    """One story, since each part needs what the one before has left."""
+    scene.go("/locations/ccpr/asset-groups/replication")
+    scene.page.get_by_role("button", name="Materialize all").click(timeout=SECONDS * 1000)
+    scene.page.get_by_role("button", name="All", exact=True).click(timeout=SECONDS * 1000)
+    scene.page.get_by_role("button", name="Launch").click(timeout=SECONDS * 1000)
+    wait_for(lambda: points() == 1, SECONDS)
+    wait_for(lambda: statuses(scene) == ["SUCCESS"], SECONDS)
+    sensor = {"repositoryLocationName": "ccpr", "repositoryName": "__repository__", "sensorName": "ccpr_log_sensor"}
+    assert scene.server.query(START, sensor=sensor)["startSensor"]["__typename"] == "Sensor"
+
+    scene.go("/assets/applied_tables")
+    scene.shows("current_as_of", "copied_mb", "tables_changed", "Freshness policy")
+
+    reload_definitions(scene)
+    scene.go(f"/assets/{NAME}/shop/orders")
+    scene.shows("Row count", "5,000", "customer", "varchar(40)", "last_change", "ddl_diff")
+    scene.go(f"/assets/{NAME}/shop/orders?view=lineage")
+    scene.shows("tables_shop", "upstream_shop", "mirror")
+    scene.page.mouse.move(0, 0)
+    scene.picture("table-lineage")
+    scene.emulator.stop()
+    scene.comes_to_show(f"/assets/replication_health/{NAME}?view=checks", "UPSTREAM_UNREACHABLE")
+    scene.shows("Failed", "what_to_do")
+    scene.go("/locations/ccpr/sensors/ccpr_log_sensor")
+    scene.shows("Failure")
+    scene.picture("failed-ticks")
+    scene.go(f"/assets/replication_health/{NAME}")
+    scene.shows("failing", "UPSTREAM_UNREACHABLE")
+    scene.picture("replica-failing")
+    scene.comes_to_show("/assets/applied_tables?view=checks", "0 of 1 subscriptions are current")
+    scene.go("/locations/ccpr/asset-groups/replication")
+    scene.shows("upstream_database", *ASSETS, "mirror", "target_databases", "Materialize all")
+    scene.picture("ui")
+
+    scene.emulator.restart()
+    insert(scene.storage, range(5000, 5100))
+    scene.comes_to_show(f"/assets/replication_health/{NAME}?view=checks", "the last iteration succeeded")
+    scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,100")
+    scene.picture("table")
+    scene.comes_to_show("/assets/applied_tables?view=checks", "1 of 1 subscriptions are current")
+
+
+def statuses(scene: Scene) -> list[str]:
+    return [run["status"] for run in scene.server.query(RUNS)["runsOrError"]["results"]]
+
+
+def reload_definitions(scene: Scene) -> None:
+    """As the button "Reload definitions" does."""
+    mutation = 'mutation { reloadRepositoryLocation(repositoryLocationName: "ccpr") { __typename } }'
+    answer = scene.server.query(mutation)["reloadRepositoryLocation"]["__typename"]
+    assert answer == "WorkspaceLocationEntry"

@@ -1,0 +1,68 @@
+"""What the service reports to a Dagster instance without a run: the events of a run (`ccpr_assets.events`)."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ccpr_assets import metadata
+from ccpr_assets.reporter import MOST_WAITING, DagsterReporter
+from replication.daemon.holding import Holding
+from replication.daemon.replicator import Replicator
+from replication.service.workspace import Workspace
+from tests.end_to_end.replica import NAME, Replica, replaying
+
+STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
+pytestmark = pytest.mark.recordings
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        yield replica
+
+
+def iterate(workspace: Workspace, reporter: DagsterReporter, times: int) -> None:
+    replicator = Replicator(workspace, [reporter])
+    holding = Holding(workspace, workspace.log.row(NAME))
+    reporter.subscriptions_read(workspace.log.rows())
+    for _ in range(times):
+        replicator._iterate(workspace.log.row(NAME), holding)
+    replicator.stop()
+
+
+def test_iterations_are_materializations_with_the_figures_of_a_run(
+    replica: Replica, instance: dg.DagsterInstance
+) -> None:
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, lambda: instance)
+        reporter.start()
+        iterate(workspace, reporter, 2)
+        assert reporter.flush(120)
+    assert instance.get_dynamic_partitions("ccpr_subscription") == [NAME]
+    for asset in STEPS:
+        records = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
+        assert [record.partition_key for record in records] == [NAME, NAME], asset
+        newest = records[0].asset_materialization
+        assert newest is not None
+        assert newest.tags[metadata.LSN_TAG] == "1" if newest.tags else False
+    assert (reporter.dropped, len(instance.get_runs())) == (0, 0)
+    replica.assert_equal_to_source(2)
+
+
+def test_an_instance_that_fails_or_hangs_neither_delays_nor_fails_an_iteration(replica: Replica) -> None:
+    def broken() -> dg.DagsterInstance:
+        raise OSError("the storage is away")
+
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, broken)
+        reporter.start()
+        iterate(workspace, reporter, 2)
+    replica.assert_equal_to_source(2)
+    for _ in range(MOST_WAITING * 2):
+        reporter._put(0, list)
+    assert len(reporter._waiting) <= MOST_WAITING
+    reporter.stop()

@@ -1,0 +1,45 @@
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from relay.server import Relay
+from replication.service.workspace import Workspace
+from tests.end_to_end.conftest import home
+from tests.end_to_end.replica import Replica, replaying
+from tests.support.relayed import relaying
+
+__all__ = ["home"]
+PASSWORD = "111"
+
+
+@dataclass
+class Relayed:
+    """A subscription to a recording, and a relay that serves it: user `dump` with the password 111."""
+
+    replica: Replica
+    workspace: Workspace
+    relay: Relay
+
+
+@pytest.fixture
+def relayed(recordings: Path, home: Path) -> Iterator[Relayed]:
+    """The recording `dml`, at its first point, with the tables of indexes."""
+    with replaying(recordings / "dml", home) as replica, closing(Workspace()) as workspace:
+        replica.subscribe("--with-indexes")
+        replica.run()
+        with relaying(workspace, monotonic=Ticking()) as relay:
+            yield Relayed(replica, workspace, relay)
+
+
+class Ticking:
+    """Seconds that pass with each look, so that a relay looks at the subscriptions each time."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        self.at += 10.0
+        return self.at

@@ -1,0 +1,62 @@
+"""Our own client subscribes to the relay: the mirror of a mirror is that mirror, for each recording; and so is the
+mirror at the end of three relays."""
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from emulator.recorded_upstream import RecordedUpstream
+from replication.service.workspace import Workspace
+from replication.state.settings import Settings
+from replication.state.subscription import Subscription
+from tests.end_to_end.replica import About
+from tests.histories.replicating import NAME, subscribed
+from tests.support.recordings_location import scenarios
+from tests.support.relayed import assert_same_point, iterate, relaying, subscribe_through
+
+pytestmark = pytest.mark.recordings
+SCENARIOS = [pytest.param(path, id=name) for name, path in scenarios().items()]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_mirror_of_a_mirror_is_that_mirror(scenario: str, recordings: Path, tmp_path: Path) -> None:
+    about = About.read(recordings / scenario)
+    with ExitStack() as held:
+        source = held.enter_context(RecordedUpstream(recordings / scenario))
+        first = held.enter_context(closing(_subscribed(about, source, tmp_path / "first")))
+        relay = held.enter_context(relaying(first))
+        second = held.enter_context(closing(subscribe_through(relay.port, tmp_path / "second", _of(first, NAME))))
+        for _ in range(about.snapshots):
+            if iterate(first, NAME).point:
+                assert iterate(second, "again").point
+                assert_same_point(first.mirror(NAME), second.mirror("again"))
+            elif first.mirror(NAME).published_head():
+                iterate(second, "again")
+        assert iterate(second, "again").point is False, "the same point again is nothing new"
+
+
+def test_the_mirror_after_three_relays_is_the_first(recordings: Path, tmp_path: Path) -> None:
+    about = About.read(recordings / "dml")
+    with ExitStack() as held:
+        source = held.enter_context(RecordedUpstream(recordings / "dml"))
+        mirrors = [(held.enter_context(closing(_subscribed(about, source, tmp_path / "0"))), NAME)]
+        for number in range(1, 4):
+            before, name = mirrors[-1]
+            relay = held.enter_context(relaying(before))
+            made = subscribe_through(relay.port, tmp_path / str(number), _of(before, name), f"m{number}")
+            mirrors.append((held.enter_context(closing(made)), f"m{number}"))
+        for _ in range(4):
+            for workspace, name in mirrors:
+                iterate(workspace, name)
+            assert_same_point(mirrors[0][0].mirror(NAME), mirrors[-1][0].mirror("m3"))
+
+
+def _subscribed(about: About, source: RecordedUpstream, folder: Path) -> Workspace:
+    publisher = (about.publisher, source.recording.account_id)
+    settings = Settings(with_indexes=True)
+    return subscribed(source.port, folder, about.database, table=about.table, publisher=publisher, settings=settings)
+
+
+def _of(workspace: Workspace, name: str) -> Subscription:
+    return Subscription.from_row(workspace.log.row(name))

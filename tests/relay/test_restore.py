@@ -1,0 +1,116 @@
+"""`ccpr restore` into a client that does what a MatrixOne does: points, tables, a mirror alone, and what is left when
+the connection breaks at any statement."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from matrixone.schema import Kind
+from relay import loading
+from tests.relay.conftest import Relayed
+from tests.support.native_client import NativeClient
+
+pytestmark = pytest.mark.recordings
+
+
+@pytest.fixture
+def client(relayed: Relayed, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(loading, "POLL_SECONDS", 0.02)
+    monkeypatch.setenv("DOWN", "111")
+    relayed.replica.run()
+    mirror = relayed.workspace.mirror("replica")
+    with NativeClient() as client:
+        client.definitions = {
+            ref.name: mirror.manifest(ref).table for ref in mirror.point().tables.values() if ref.kind is Kind.TABLE
+        }
+        yield client
+
+
+def restore(relayed: Relayed, client: NativeClient, *words: str, code: int = 0) -> Any:
+    into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
+    return relayed.replica.command("restore", *words, "--into", into, code=code)
+
+
+def test_a_point_becomes_a_database_with_ordinary_tables(relayed: Relayed, client: NativeClient) -> None:
+    done = restore(relayed, client, "replica", "--at", "0", "--as", "back")
+    assert (done["lsn"], done["database"]) == (0, "back")
+    assert done["rows"] > 0
+    assert client.tasks == {}, "its subscription is dropped"
+    task = client.databases["back"]
+    assert task is not None
+    texts = [table.text for table in task.tables.values() if table.text]
+    assert texts
+    assert all(b"from_publication" not in text and text.startswith(b"CREATE TABLE `back`.") for text in texts)
+    assert relayed.replica.command("relay", "pins", "replica")["pins"] == [], "the point may expire again"
+
+
+def test_nothing_is_loaded_into_a_database_that_exists(relayed: Relayed, client: NativeClient) -> None:
+    client.databases["gd_dml"] = None
+    error = restore(relayed, client, "replica", code=1)["error"]
+    assert error["code"] == "DOWNSTREAM_HAS_DATABASE"
+    assert client.databases == {"gd_dml": None}
+
+
+def test_single_tables_and_a_mirror_alone(relayed: Relayed, client: NativeClient) -> None:
+    name = min(client.definitions)
+    done = restore(relayed, client, "--mirror", str(relayed.replica.mirror), "--as", "one", "--table", name)
+    task = client.databases["one"]
+    assert task is not None
+    assert {table for table, found in task.tables.items() if found.text} == {name}
+    assert done["tables"] == 1
+    error = restore(relayed, client, "replica", "--as", "two", "--table", "nothing", code=1)["error"]
+    assert error["code"] == "TABLE_NOT_IN_POINT"
+
+
+def test_a_copy_that_differs_is_not_released(relayed: Relayed, client: NativeClient, monkeypatch: Any) -> None:
+    monkeypatch.setattr(client, "count", lambda database, table: 1_000_000)
+    error = restore(relayed, client, "replica", "--as", "back", code=1)["error"]
+    assert error["code"] == "COPY_DIFFERS"
+    assert [task.database for task in client.tasks.values()] == ["back"], "it is still a subscription's"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_cut_at_any_statement_and_typed_again_it_is_complete(
+    relayed: Relayed, client: NativeClient, after: bool
+) -> None:
+    restore(relayed, client, "replica", "--as", "whole")
+    total = len(client.statements)
+    kept = 0
+    for number in range(1, total + 1):
+        client.databases.clear(), client.tasks.clear(), client.statements.clear()
+        client.cut = (number, after)
+        first = _code(relayed, client)
+        client.cut = None
+        client.statements.clear()
+        second = _code(relayed, client)
+        # It was complete the first time, or is the second time. What has no task any more is never touched.
+        assert second == "" or (second == "DOWNSTREAM_HAS_DATABASE" and "back" in client.databases)
+        kept += first != ""
+        task = client.databases["back"]
+        assert task is not None
+        assert client.tasks == {}
+        assert client.count("back", min(client.definitions)) > 0
+    assert kept, "some of the cuts were felt"
+
+
+def _code(relayed: Relayed, client: NativeClient) -> str:
+    import typer.testing
+
+    from ccpr_cli.main import app
+
+    into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
+    words = ["restore", "replica", "--as", "back", "--into", into, "--json"]
+    answer = json.loads(typer.testing.CliRunner().invoke(app, words, catch_exceptions=False).stdout)
+    return answer["error"]["code"] if "error" in answer else ""
+
+
+def test_a_password_is_nowhere(relayed: Relayed, client: NativeClient, capfd: Any) -> None:
+    restore(relayed, client, "replica", "--as", "back")
+    (created,) = [text for text in client.statements if text.startswith("CREATE DATABASE")]
+    password = created.partition("restore:")[2].partition("@")[0]
+    assert len(password) > 20
+    assert password not in capfd.readouterr().err
+    for file in Path(relayed.replica.folder / "home").rglob("*"):
+        assert not file.is_file() or password.encode() not in file.read_bytes()

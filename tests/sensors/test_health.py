@@ -1,0 +1,106 @@
+"""`replica_health_sensor`: what it says of subscriptions that others run, or nobody."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from ccpr_assets.health import health_of
+from replication.service.workspace import Workspace
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
+from replication.state.states import State
+from resources.replication import Replication
+from sensors.health import replica_health_sensor
+from tests.sensors.conftest import Subscribe
+
+GONE = "N:1790000000:MIRROR_MISSING: gone [mirror] Mount the disk."
+Tick = Callable[[], dg.SensorResult]
+
+
+def ran(seconds_ago: float) -> dict[str, object]:
+    taken = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    current = SnapshotRef("xr_a_0_0", 0, 0, physical=round(taken.timestamp() * 1e9), taken_at=taken.timestamp())
+    return {"watermark": 1, "context": Context(current=current).to_text()}
+
+
+def failed() -> dict[str, object]:
+    return {"error_message": "R:2:1790000000:1790000060:CONNECTION_LOST: line down [upstream] Look at the network."}
+
+
+@pytest.fixture
+def tick(workspace: Workspace, instance: dg.DagsterInstance) -> Tick:
+    def evaluate() -> dg.SensorResult:
+        with dg.build_sensor_context(instance=instance, resources={"replication": Replication()}) as context:
+            result = replica_health_sensor(context)
+        assert isinstance(result, dg.SensorResult)
+        for event in result.asset_events:
+            instance.report_runless_asset_event(event)
+        return result
+
+    return evaluate
+
+
+VERDICTS: dict[str, tuple[Callable[[], dict[str, object]], bool, bool, str]] = {
+    "new": (dict, False, False, "there is no point yet: `ccpr run orders`"),
+    "current": (lambda: ran(10), True, False, "the last iteration succeeded, and nothing is behind"),
+    "older than its own objective": (
+        lambda: {**ran(100), "sync_config": '{"max_lag": 50}'},
+        False,
+        True,
+        "the objective is 50 s",
+    ),
+    "within its own objective": (
+        lambda: {**ran(500), "sync_config": '{"max_lag": 900}'},
+        True,
+        False,
+        "the last iteration succeeded",
+    ),
+    "too old": (lambda: ran(500), False, True, "the objective is 180 s"),
+    "failing": (lambda: {**ran(10), **failed()}, False, True, "CONNECTION_LOST, 2 times in a row since 2026-"),
+    "what to do": (lambda: {**ran(10), **failed()}, False, True, "Look at the network. Tried again at 20"),
+    "paused": (lambda: {**ran(500), "state": State.PAUSED}, False, False, "until `ccpr resume orders`"),
+    "stopped": (lambda: {"state": State.ERROR, "error_message": GONE}, False, True, "gone. Mount the disk."),
+}
+
+
+@pytest.mark.parametrize(("columns", "passed", "grave", "says"), VERDICTS.values(), ids=VERDICTS)
+def test_a_verdict_is_a_sentence_with_what_to_do(
+    columns: Callable[[], dict[str, object]],
+    passed: bool,
+    grave: bool,
+    says: str,
+    subscribe: Subscribe,
+    workspace: Workspace,
+) -> None:
+    health = health_of(workspace, subscribe("orders", **columns()))  # the times count from now
+    assert (health.current, health.grave) == (passed, grave)
+    assert says in health.says
+
+
+def test_what_changes_is_reported_once_whoever_runs_it(subscribe: Subscribe, tick: Tick) -> None:
+    subscribe("good", **ran(10))
+    subscribe("old", **ran(500))
+    result = tick()
+    checks = [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert {event.asset_key.to_user_string(): event.passed for event in checks} == {
+        "replication_health/good": True,
+        "replication_health/old": False,
+        "applied_tables": False,
+    }
+    assert "1 of 2 subscriptions are current; old: " in (checks[-1].description or "")
+    (request,) = result.dynamic_partitions_requests or []
+    assert request.partition_keys == ["good", "old"]
+    assert not tick().asset_events
+
+
+def test_settings_that_cannot_be_read_are_reported(subscribe: Subscribe, tick: Tick) -> None:
+    subscribe("orders", sync_config="{")
+    events = tick().asset_events
+    (check,) = [
+        event for event in events if isinstance(event, dg.AssetCheckEvaluation) and len(event.asset_key.path) > 1
+    ]
+    assert not check.passed
+    assert (check.description or "").startswith("STATE_UNREADABLE")
+    assert not tick().asset_events
