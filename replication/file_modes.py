@@ -6,6 +6,7 @@ could open it. What is there already keeps its mode.
 """
 
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,14 @@ def create_file(path: Path) -> None:
     """Make an empty private file, unless there is one. Raises OSError."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a private file, whole or not at all: readers see the old one or this. Raises OSError."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    with open(temporary, "w", encoding="utf-8", opener=opener()) as file:
+        file.write(text)
+    temporary.replace(path)
 
 
 def is_open_to_others(path: Path) -> bool:

@@ -6,14 +6,12 @@ of another machine is replaced by the next measurements.
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from replication.file_modes import make_folder, opener
+from replication.file_modes import make_folder, replace_file
 
 FILE = "rates.json"
 _KEPT = 5  # of a kind, of which the best counts: one that was slow because of something else does no harm
@@ -76,12 +74,9 @@ class Rates:
 
     def keep(self) -> None:
         """Write them, if it is possible: nothing depends on it."""
-        temporary = self.path.with_name(f".{FILE}-{secrets.token_hex(4)}")
         with suppress(OSError):
             make_folder(self.path.parent)
-            with open(temporary, "w", opener=opener()) as file:
-                json.dump(self.values, file)
-            os.replace(temporary, self.path)  # noqa: PTH105
+            replace_file(self.path, json.dumps(self.values))
 
 
 def _copying(engine: str, upstream: str) -> str:

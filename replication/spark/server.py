@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from matrixone.errors import CcprError
-from replication.file_modes import create_file, make_folder, opener
+from replication.file_modes import create_file, make_folder, opener, replace_file
 from replication.spark.connect import check_session, failure_of, warm_connection
 from replication.spark.errors import SparkCodeDiffers
 from replication.spark.identity import CODE_FOLDER, loaded_code, source_digest
@@ -440,11 +440,8 @@ class WarmSpark:
         self._write(self._config, properties_text(config))
 
     def _write(self, path: Path, text: str) -> None:
-        temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         try:
-            with open(temporary, "w", opener=opener()) as file:
-                file.write(text)
-            temporary.replace(path)
+            replace_file(path, text)
         except OSError as error:
             raise self._did_not_start(f"{path.name} cannot be written: {error.strerror}") from error
 

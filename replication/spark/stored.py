@@ -1,14 +1,12 @@
 """Where Spark runs, as `ccpr apply` keeps it in the state folder. The environment (CCPR_SPARK_*) wins over it."""
 
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from replication.errors import StateUnreadable
-from replication.file_modes import make_folder, opener
+from replication.file_modes import make_folder, replace_file
 
 _PLACE = Path("spark", "settings.json")  # in the state folder
 
@@ -40,12 +38,9 @@ class StoredSpark:
     def keep(self, home: Path) -> None:
         """Raises StateUnreadable."""
         path = home / _PLACE
-        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         try:
             make_folder(path.parent)
-            with open(temporary, "w", encoding="utf-8", opener=opener()) as file:
-                json.dump(asdict(self), file)
-            os.replace(temporary, path)  # noqa: PTH105
+            replace_file(path, json.dumps(asdict(self)))
         except OSError as error:
             raise StateUnreadable(f"it cannot be written: {error.strerror}", subject=str(path)) from error
 

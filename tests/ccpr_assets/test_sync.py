@@ -42,7 +42,10 @@ def test_each_of_three_iterations_equals_the_source(replica: Replica, sync: Sync
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
 
-def test_each_spark_task_copies_with_its_own_upstream_session(recordings: Path, home: Path, sync: Sync) -> None:
+def test_each_spark_task_copies_with_its_own_upstream_session(
+    recordings: Path, home: Path, sync: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replication.spark.engine._TASK_BYTES", 1)  # else so little is one task's
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         result = sync()
@@ -50,7 +53,7 @@ def test_each_spark_task_copies_with_its_own_upstream_session(recordings: Path, 
         assert (
             shown(result, "copied_objects")[metadata.OBJECTS_COPIED] == replica.emulator.status().objects_fetched >= 2
         )
-        assert replica.emulator.status().sessions_that_fetched == 1, "one task for so little, with a session of its own"
+        assert replica.emulator.status().sessions_that_fetched >= 2
         replica.assert_equal_to_source(1)
 
 

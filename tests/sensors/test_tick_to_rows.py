@@ -115,6 +115,7 @@ def test_the_run_copies_with_spark_in_its_own_sessions(
 ) -> None:
     from replication.state.credentials import Vault
 
+    monkeypatch.setattr("replication.spark.engine._TASK_BYTES", 1)  # else so little is one task's
     Vault(key_file).seal("", None)  # creates the key file that the workers of the one Spark session know
     (home / "home").mkdir()
     (home / "home" / "key").write_bytes(key_file.read_bytes())
@@ -123,7 +124,7 @@ def test_the_run_copies_with_spark_in_its_own_sessions(
         replica.subscribe()
         _, (result,) = Daemon(instance, copying_here=False).tick_and_run()
         assert result.success
-        assert replica.emulator.status().sessions_that_fetched == 1, "one task for so little, with a session of its own"
+        assert replica.emulator.status().sessions_that_fetched >= 2
         replica.assert_equal_to_source(1)
 
 
