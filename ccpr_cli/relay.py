@@ -7,7 +7,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import seconds_option
 from ccpr_cli.output import err, handle_errors, out, seconds_text, show_json, show_table
 from matrixone.upstream.errors import BadUri
+
+if TYPE_CHECKING:
+    from relay.service import RelayService
 
 relay = typer.Typer(help="Serve mirrors to other clusters: any MatrixOne can subscribe to one.", no_args_is_help=True)
 user = typer.Typer(help="Logins of the relay. Nothing is served without one.", no_args_is_help=True)
@@ -33,28 +36,32 @@ def serve(
 ) -> None:
     """Serve all subscriptions of the state folder until SIGTERM or Ctrl-C: account sys, a publication for each, named
     as the subscription is; and look after its followers. The first line printed is `listening on HOST:PORT`."""
-    from relay.backing import StateFolder
-    from relay.logins import Logins
-    from relay.server import Listen, Relay
+    from relay.server import Listen
+    from relay.service import RelayService
     from relay.watching import Watcher
+    from replication.daemon.service import serve as serve_components
     from replication.service.workspace import Workspace
-    from replication.state.followers import all_followers
 
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: done.set())
     with handle_errors(as_json=False), Workspace() as workspace:
-        place = Listen.parse(listen, tls_cert, tls_key, insecure=insecure)
-        logins, served = Logins(workspace), StateFolder(workspace)
-        with Relay(served, logins.digest, place) as server, Watcher(workspace, served.quiet):
-            print(f"listening on {place.host}:{server.port}", flush=True)
-            if not logins.users.all() and not all_followers(workspace.log.engine)[0]:
-                err.print(
-                    "nobody can log in yet; let a cluster follow with: ccpr follow NAME, or add a user with: "
-                    "ccpr relay user add USER",
-                    style="yellow",
-                )
-            done.wait()
+        served = RelayService(workspace, Listen.parse(listen, tls_cert, tls_key, insecure=insecure))
+
+        def ready() -> None:
+            print(f"listening on {served.address}", flush=True)
+            warn_of_logins(served)
+
+        serve_components([served, Watcher(workspace, served.quiet)], done, ready)
+
+
+def warn_of_logins(served: "RelayService") -> None:
+    if not served.has_logins():
+        err.print(
+            "nobody can log in at the relay yet; let a cluster follow with: ccpr follow NAME, or add a user with: "
+            "ccpr relay user add USER",
+            style="yellow",
+        )
 
 
 @user.command("add")

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from replication.daemon.pages import Page
     from replication.daemon.replicator import Replicator
     from replication.service.workspace import Workspace
+    from replication.state.followers import Follower
+    from replication.state.log_rows import LogRow
 
 DEFAULT_PORT = 9275
 HEALTHY_SECONDS = 30.0  # since the deciding thread last went through its loop
@@ -34,8 +37,8 @@ def serve(
         typer.Option(
             "--on-failure",
             metavar="CMD",
-            help="Run this command when a subscription or target begins to fail, stops, or is well again; it gets JSON "
-            "on standard input. Without a shell.",
+            help="Run this command when a subscription, target or follower begins to fail, stops, or is well again; it "
+            "gets JSON on standard input. Without a shell.",
         ),
     ] = "",
     webhook: Annotated[
@@ -63,17 +66,39 @@ def serve(
             "Spark would do sooner starts a session, which ends when none has used it for ten minutes.",
         ),
     ] = None,
+    relay: Annotated[
+        bool, typer.Option("--relay", help="Serve the mirrors to other clusters, too, as `ccpr relay serve` does.")
+    ] = False,
+    relay_listen: Annotated[
+        str, typer.Option("--relay-listen", metavar="HOST:PORT", help="Where the relay listens.")
+    ] = "127.0.0.1:6002",
+    relay_tls_cert: Annotated[
+        Path | None, typer.Option("--relay-tls-cert", help="PEM file of a certificate: then logins at it need TLS.")
+    ] = None,
+    relay_tls_key: Annotated[
+        Path | None, typer.Option("--relay-tls-key", help="PEM file of its key, if it is not in the same file.")
+    ] = None,
+    relay_insecure: Annotated[
+        bool,
+        typer.Option("--relay-insecure", help="The relay accepts logins without TLS, also from other machines."),
+    ] = False,
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", min=0.0, help="How long to wait for steps to end after SIGTERM.")
     ] = 20.0,
 ) -> None:
-    """Run all subscriptions of the state folder whenever they are due, and sync their targets, until SIGTERM or Ctrl-C.
+    """Run all subscriptions of the state folder whenever they are due, sync their targets and look after their
+    followers, until SIGTERM or Ctrl-C.
 
     Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
     printed is `serving on 127.0.0.1:PORT`.
     """
     from ccpr_cli.logs import show_events
     from ccpr_cli.output import counted, handle_errors
+    from ccpr_cli.relay import warn_of_logins
+    from relay.figures import Figures
+    from relay.server import Listen
+    from relay.service import RelayService
+    from relay.watching import Watcher
     from replication.daemon.listening import Component, Listener
     from replication.daemon.metrics import Metrics
     from replication.daemon.notifying import Notifier
@@ -86,6 +111,8 @@ def serve(
     from replication.spark.server import WarmSpark
     from replication.spark.supervisor import Supervisor
 
+    if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
+        raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
     show_events()
     with handle_errors(as_json=False), Workspace() as workspace:
         until = threading.Event()
@@ -102,6 +129,18 @@ def serve(
         copier = Copier(workspace.home, "process" if spark is False else "auto", own_java=False, cancelled=until)
         if spark is not False:
             components.append(Supervisor(WarmSpark(workspace.home), on_demand=not spark))
+        served: RelayService | None = None
+        if relay:
+            place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure)
+            served = RelayService(workspace, place)
+            components.append(served)
+
+        def asked(row: "LogRow", follower: "Follower") -> None:
+            for listener in listeners:
+                listener.follower_asked(row, follower)
+
+        components.append(Watcher(workspace, None if served is None else served.quiet, asked=asked))
+        metrics.registry.register(Figures(workspace, served))
         replicator = Replicator(
             workspace, listeners, workers=workers, copier=copier, stop_seconds=stop_seconds, on_end=until.set
         )
@@ -115,6 +154,9 @@ def serve(
         def ready() -> None:
             print(f"serving on {listen}:{pages.port}", flush=True)
             print(f"state folder {workspace.home}, {counted(workers, 'worker')}; Ctrl-C ends it", flush=True)
+            if served is not None:
+                print(f"relay on {served.address}", flush=True)
+                warn_of_logins(served)
 
         died = serve_components([*components, pages, replicator], until, ready, lambda: replicator.defect)
         if replicator.unfinished:  # a thread that waits for a server would keep the process

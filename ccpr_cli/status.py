@@ -230,6 +230,8 @@ def _in_full(status: "SubscriptionStatus") -> Group:
         _add_target(details, target)
     for follower in status.followers:
         _add_follower(details, follower)
+    if status.relays:
+        details.add("relay", f"listens on {', '.join(status.relays)}")
     for pin in status.forgotten_pins:
         details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
         details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")

@@ -8,7 +8,7 @@ class RelayListen(Terminal):
 
     code = "RELAY_LISTEN"
     about = "address of the relay"
-    default_remedy = "Choose another address with --listen HOST:PORT."
+    default_remedy = "Choose another address: --listen HOST:PORT; of `ccpr serve`, --relay-listen HOST:PORT."
 
 
 class RelayTls(Terminal):
@@ -16,7 +16,10 @@ class RelayTls(Terminal):
 
     code = "RELAY_TLS"
     about = "file of a certificate or key"
-    default_remedy = "Give PEM files that belong together: --tls-cert FILE --tls-key FILE."
+    default_remedy = (
+        "Give PEM files that belong together: --tls-cert FILE --tls-key FILE; to `ccpr serve`, --relay-tls-cert FILE "
+        "--relay-tls-key FILE."
+    )
 
 
 class RelayText(Terminal):
@@ -64,7 +67,7 @@ class DownstreamRefused(Terminal):
     code = "DOWNSTREAM_REFUSED"
     about = "other cluster"
     default_remedy = (
-        "If it speaks of a connection: the address after --relay-address has to be that of `ccpr relay serve` as that "
+        "If it speaks of a connection: the address after --relay-address has to be that of the relay as that "
         "cluster sees it. It has to run, without TLS, and no firewall in between."
     )
 
@@ -113,7 +116,8 @@ class FollowerFailing(Transient):
     code = "FOLLOWER_FAILING"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. Check that `ccpr relay serve` runs, and that it is reached from there."
+        "The message is that cluster's. Check that the relay runs (`ccpr status NAME` says where), and that it is "
+        "reached from there."
     )
 
 

@@ -214,7 +214,7 @@ def _own_address(endpoint: Endpoint) -> str:
         raise RelayAddress(
             "it is another machine",
             subject=endpoint.masked(),
-            remedy="Say where it reaches `ccpr relay serve`: --relay-address HOST:PORT.",
+            remedy="Say where it reaches the relay: --relay-address HOST:PORT.",
         )
     return DEFAULT_ADDRESS
 
@@ -274,14 +274,16 @@ def _try_relay(workspace: Workspace, follower: Follower) -> bool:
         there, _ = parse_uri(follower.uri)
         if where.is_loopback and Listen(there.host).is_loopback:
             raise RelayAddress(
-                "no relay answers there", subject=subject, remedy="Start it: ccpr relay serve"
+                "no relay answers there",
+                subject=subject,
+                remedy="Start it: `ccpr serve --relay`, or `ccpr relay serve`",
             ) from error
         return False
     except (AccessDenied, TlsFailed) as error:
         raise RelayAddress(
             f"what answers there does not take this login: {error.text or error.message}",
             subject=subject,
-            remedy="It has to be the `ccpr relay serve` of this state folder, without TLS, which no MatrixOne uses: "
+            remedy="It has to be the relay of this state folder, without TLS, which no MatrixOne uses: "
             "with --insecure, or on 127.0.0.1 behind a tunnel.",
         ) from error
     except Transient:

@@ -77,7 +77,7 @@ class Listen:
                     subject=f"address {self.host}:{self.port}",
                     remedy="Give --tls-cert FILE and --tls-key FILE, or listen on 127.0.0.1 and use a tunnel. In a "
                     "network that you trust: --insecure, which a MatrixOne as a downstream needs, since it uses no "
-                    "TLS.",
+                    "TLS. In `ccpr serve` these options begin with --relay-.",
                 )
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

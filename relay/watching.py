@@ -1,5 +1,6 @@
-"""Looks after followers while the relay serves: asks each cluster about its subscription, keeps the answer for `ccpr
-status`, and resumes what has stopped for a reason that is gone (decision resumed-where-it-helps)."""
+"""Looks after followers: asks each cluster about its subscription, keeps the answer for `ccpr status`, and, where the
+relay serves in the same process, resumes what has stopped for a reason that is gone (decision resumed-where-it-helps).
+"""
 
 import logging
 import re
@@ -16,14 +17,15 @@ from relay.following import find_task, open_downstream
 from replication.failure import Failure
 from replication.iteration.options import Timeouts
 from replication.service.workspace import Workspace
-from replication.state.database import stored_time
 from replication.state.followers import Follower, FollowerRecords, Stage, TaskSeen, all_followers
+from replication.state.log_rows import LogRow
 
 ASK_SECONDS = 10.0
 QUIET_SECONDS = 120.0
 QUIET_FIRST_SECONDS = 3600.0  # the first load may be long in writing what it has fetched
 QUIET_AFTER_START_SECONDS = 45.0  # the relay was away: what was under way has lost its connections
 FIRST_RESUME_SECONDS, LONGEST_RESUME_SECONDS = 30.0, 3600.0
+STOP_SECONDS = 5.0
 _TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)
 _MOST_DOUBLINGS = 20
 # What a MatrixOne says of a relay that it did not reach, or that was busy.
@@ -38,33 +40,54 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Asks all followers, in a thread of its own. `quiet` says how long a publication has not been asked for."""
+    """A component of a service (`replication.daemon.listening.Component`) that asks all followers, in a thread of its
+    own.
 
-    def __init__(self, workspace: Workspace, quiet: Callable[[str], Quiet], *, seconds: float = ASK_SECONDS) -> None:
-        self._workspace, self._quiet, self._seconds = workspace, quiet, seconds
+    Parameters
+    ----------
+    quiet : says how long a publication has not been asked for; None where no relay serves in this process: then nothing
+        is resumed.
+    asked : called with the row of the subscription and the follower after each answer, and after each failure to get
+        one; from the thread.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        quiet: Callable[[str], Quiet] | None = None,
+        *,
+        asked: Callable[[LogRow, Follower], None] = lambda row, follower: None,
+        seconds: float = ASK_SECONDS,
+    ) -> None:
+        self._workspace, self._quiet, self._asked, self._seconds = workspace, quiet, asked, seconds
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="followers", daemon=True)
 
-    def __enter__(self) -> "Watcher":
+    def start(self) -> None:
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """A question that is under way is not waited for: its end is that of a process that is killed."""
         self._stopped.set()
-        self._thread.join(60)
+        if self._thread.ident is not None:
+            self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._seconds):
             try:
-                found, _ = all_followers(self._workspace.log.engine)
+                self._round()
             except CcprError as error:
                 _log.warning("followers cannot be looked after: %s", error)
-                continue
-            for follower in found:
-                if self._stopped.is_set():
-                    return
-                if follower.stage in (Stage.STARTING, Stage.FOLLOWING) and not self._waits(follower):
-                    self._look(follower)
+
+    def _round(self) -> None:
+        found, _ = all_followers(self._workspace.log.engine)
+        asked = [one for one in found if one.stage in (Stage.STARTING, Stage.FOLLOWING) and not self._waits(one)]
+        rows = {row.task_id: row for row in self._workspace.log.all_rows()[0]} if asked else {}
+        for follower in asked:
+            if self._stopped.is_set():
+                return
+            if row := rows.get(follower.task_id):
+                self._look(row, follower)
 
     def _waits(self, follower: Follower) -> bool:
         """Whether its cluster did not answer just now; the longer it does not, the less often it is asked."""
@@ -74,16 +97,22 @@ class Watcher:
         since = self._workspace.clock() - failing.last.timestamp()
         return 0 <= since < min(self._seconds * 2.0 ** min(failing.attempts - 1, _MOST_DOUBLINGS), 300.0)
 
-    def _look(self, follower: Follower) -> None:
+    def _look(self, row: LogRow, follower: Follower) -> None:
+        quiet = None if self._quiet is None else self._quiet(follower.publication)
         try:
-            ask(self._workspace, follower, self._quiet(follower.publication))
+            ask(self._workspace, follower, quiet)
+            after = FollowerRecords(self._workspace.log.engine, follower.task_id).find(follower.name)
         except CcprError as error:
             _log.warning("follower %s cannot be asked: %s", follower.name, error)
+            return
+        if after is not None:
+            self._asked(row, after)
 
 
-def ask(workspace: Workspace, follower: Follower, quiet: Quiet = _ASKED) -> None:
-    """Ask a follower's cluster, and keep the answer. What has stopped and may go on is resumed; it may have stopped
-    silently if nobody has asked for anything for long. Raises StateUnavailable, StateUnreadable."""
+def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) -> None:
+    """Ask a follower's cluster, and keep the answer. What has stopped and may go on is resumed, where a relay serves
+    here (`quiet` is not None); it may have stopped silently if nobody has asked for anything for long. Raises
+    StateUnavailable, StateUnreadable."""
     records = FollowerRecords(workspace.log.engine, follower.task_id)
     now = datetime.fromtimestamp(workspace.clock(), UTC)
     subject = f"follower {follower.name}"
@@ -99,9 +128,9 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet = _ASKED) -> None
             follower = records.get(follower.name)
             if follower.stage is Stage.STARTING:
                 records.change(follower.name, stage=Stage.FOLLOWING.value)
-            if helps(task, quiet) and _is_due(follower, now):
+            resumable = quiet is not None and helps(task, quiet) and _is_due(follower, now)
+            if resumable and records.claim_resume(follower, now):
                 downstream.resume(task.id)
-                records.change(follower.name, resumes=follower.resumes + 1, resumed_at=stored_time(now))
                 _log.info("follower %s is resumed", follower.name)
     except CcprError as error:
         records.record_failure(follower, Failure.of(error), now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 LOG_STATEMENTS = 10_000
 LOG_CHARACTERS = 2000
+MOST_DISTINCT = 1_000_000  # of what is counted once each: a relay serves for months
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Status:
         "create_snapshot": 1, "select_mo_tables": 3}``.
     errors : how many statements were answered with an error.
     sessions_opened, sessions_open : all logins, and those that are still open.
-    sessions_that_fetched : logins that fetched data of an object (chunk 1 or later).
-    objects_fetched : distinct objects of which data was fetched.
+    sessions_that_fetched : logins that fetched data of an object (chunk 1 or later); not counted beyond a million.
+    objects_fetched : distinct objects of which data was fetched; likewise.
     object_bytes : bytes of object data that were fetched.
     snapshots_created : how many snapshots were created (the recording's position).
     snapshots : names of those that exist.
@@ -96,8 +97,10 @@ class Counters:
 
     def object_served(self, session: int, name: str, size: int) -> None:
         with self._lock:
-            self._fetchers.add(session)
-            self._objects.add(name)
+            if len(self._fetchers) < MOST_DISTINCT:
+                self._fetchers.add(session)
+            if len(self._objects) < MOST_DISTINCT:
+                self._objects.add(name)
             self._bytes += size
 
     def log(self) -> tuple[Logged, ...]:

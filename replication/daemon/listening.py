@@ -7,6 +7,7 @@ from replication.failure import Failure
 from replication.mirror.mirror import Mirror
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
+from replication.state.followers import Follower
 from replication.state.log_rows import LogRow
 
 
@@ -24,6 +25,10 @@ class Listener(Protocol):
 
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         """Also called if the sync failed."""
+        ...
+
+    def follower_asked(self, row: LogRow, follower: Follower) -> None:
+        """A follower's cluster was asked, or could not be; `follower` says how it is."""
         ...
 
     def subscriptions_read(self, rows: list[LogRow]) -> None:
@@ -60,6 +65,9 @@ class Ignoring:
         pass
 
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
+        pass
+
+    def follower_asked(self, row: LogRow, follower: Follower) -> None:
         pass
 
     def subscriptions_read(self, rows: list[LogRow]) -> None:

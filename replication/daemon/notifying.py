@@ -1,5 +1,5 @@
-"""Tells a command or a web address that a subscription or a target has begun to fail, has stopped, or is well again:
-once for each change, not for each attempt.
+"""Tells a command or a web address that a subscription, a target or a follower has begun to fail, has stopped, or is
+well again: once for each change, not for each attempt.
 
 What was so when the service started is not a change. What is sent are code, message, subject and remedy of the error,
 which never contain a password.
@@ -21,9 +21,11 @@ from replication.daemon.listening import Ignoring
 from replication.errors import BadSetting
 from replication.failure import Failure
 from replication.mirror.mirror import Mirror
+from replication.service.follower_status import waits_for_a_person
 from replication.service.last_error import LastError
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
+from replication.state.followers import Follower
 from replication.state.log_rows import LogRow
 from replication.state.states import State
 
@@ -58,7 +60,7 @@ class Notifier(Ignoring):
         if webhook and not webhook.startswith(("http://", "https://")):
             raise BadSetting("it has to start with http:// or https://", subject="the webhook's address")
         self._webhook = webhook
-        self._states: dict[tuple[str, str], str] = {}
+        self._states: dict[tuple[str, str, str], str] = {}  # of subscription, its target, its follower
         self._lock = threading.Lock()
         self._notices: queue.Queue[Notice | None] = queue.Queue(_MOST_WAITING)
         self._stopping = threading.Event()
@@ -82,7 +84,7 @@ class Notifier(Ignoring):
             error = LastError.parse(row.error_message)
             state = "ok" if error is None else "failing" if error.again else "stopped"
             with self._lock:
-                self._states.setdefault((row.subscription_name, ""), state)
+                self._states.setdefault((row.subscription_name, "", ""), state)
         live = {row.subscription_name for row in rows}
         with self._lock:
             for key in [key for key in self._states if key[0] not in live]:
@@ -100,13 +102,22 @@ class Notifier(Ignoring):
         state = "failing" if outcome.failure is not None else "behind" if behind else "ok"
         self._change(row.subscription_name, outcome.target, state, failure)
 
-    def _change(self, name: str, target: str, state: str, failure: Failure | None) -> None:
+    def follower_asked(self, row: LogRow, follower: Follower) -> None:
+        failing = follower.failing
+        state = "ok" if failing is None else "stopped" if waits_for_a_person(follower) else "failing"
+        with self._lock:  # more than one attempt at first sight: it failed before this service was started
+            key = (row.subscription_name, "", follower.name)
+            self._states.setdefault(key, "ok" if failing is None or failing.attempts == 1 else state)
+        self._change(row.subscription_name, "", state, failing and failing.failure, follower.name)
+
+    def _change(self, name: str, target: str, state: str, failure: Failure | None, follower: str = "") -> None:
         with self._lock:
-            before = self._states.get((name, target), "ok")
-            self._states[name, target] = state
+            before = self._states.get((name, target, follower), "ok")
+            self._states[name, target, follower] = state
         if before == state:
             return
-        notice: Notice = {"subscription": name, "target": target or None, "state": state, "before": before}
+        notice: Notice = {"subscription": name, "target": target or None, "follower": follower or None}
+        notice |= {"state": state, "before": before}
         notice["at"] = datetime.now(UTC).isoformat(timespec="seconds")
         if failure is not None:
             notice |= {"code": failure.code, "message": failure.message}

@@ -10,7 +10,7 @@ from replication.state.history import GlobalPoint, PointHistory
 from replication.state.log_rows import LogRow
 from replication.state.pins import FORGET_SECONDS, Pin
 
-UNWATCHED_SECONDS = 300.0  # a relay that serves asks each follower every ten
+UNWATCHED_SECONDS = 300.0  # a service or a relay asks each follower every ten
 _STATES = {0: "following", 1: "stopped", 2: "paused"}
 
 
@@ -109,6 +109,12 @@ def _state(found: Follower) -> str:
     return _STATES.get(seen.state, f"state {seen.state}")
 
 
+def waits_for_a_person(found: Follower) -> bool:
+    """Whether what is wrong with it does not pass by itself."""
+    codes = ("FOLLOWER_STOPPED", "FOLLOWER_PAUSED", "FOLLOWER_GONE")  # of `relay.errors`
+    return found.failing is not None and found.failing.failure.code in codes
+
+
 def unwatched(found: Follower, now: float) -> str | None:
     """A warning if the relay has not looked after a follower."""
     asked = [] if found.seen is None else [found.seen.asked_at]
@@ -116,4 +122,5 @@ def unwatched(found: Follower, now: float) -> str | None:
     last = max([found.created_at, *asked, *failed])
     if now - last.timestamp() <= UNWATCHED_SECONDS:
         return None
-    return f"follower {found.name} was last asked at {last:%Y-%m-%d %H:%M:%S} UTC: does `ccpr relay serve` run?"
+    asked = f"follower {found.name} was last asked at {last:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{asked}: does `ccpr serve` or `ccpr relay serve` run?"

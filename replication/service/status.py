@@ -13,6 +13,7 @@ from replication.iteration.due import due_at
 from replication.iteration.lag import Lag, LagMeter
 from replication.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from replication.service.last_error import LastError
+from replication.service.relay_marks import relay_addresses
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.followers import FollowerRecords
@@ -138,6 +139,7 @@ class SubscriptionStatus:
     not_replicated : what the database had at the last iteration and is not replicated, with the reason. Of very many
         the first ones.
     forgotten_pins : snapshots of the relay that nobody has used for long.
+    relays : where relays of this state folder listen now, HOST:PORT.
     """
 
     name: str
@@ -171,6 +173,7 @@ class SubscriptionStatus:
     not_replicated: tuple[LeftOut, ...] = ()
     followers: tuple[FollowerStatus, ...] = ()
     forgotten_pins: tuple[ForgottenPin, ...] = ()
+    relays: tuple[str, ...] = ()
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -250,6 +253,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),
         followers=tuple(follower_status(one, history, newest, row, lag) for one in followers),
         forgotten_pins=ForgottenPin.among(Pins(engine, row.task_id).all(), now),
+        relays=relay_addresses(workspace.home),
     )
 
 

@@ -191,6 +191,21 @@ class FollowerRecords:
         self.change(follower.name, **_failing(follower, failure, now))
 
     @repeatable
+    def claim_resume(self, follower: Follower, now: datetime) -> bool:
+        """Record that its subscription is about to be resumed. False if another process has done so."""
+        with transaction(self.engine) as connection:
+            claimed = connection.execute(
+                followers.update()
+                .where(
+                    followers.c.task_id == self.task_id,
+                    followers.c.follower_name == follower.name,
+                    followers.c.resumes == follower.resumes,
+                )
+                .values(resumes=follower.resumes + 1, resumed_at=stored_time(now))
+            )
+        return claimed.rowcount == 1
+
+    @repeatable
     def change(self, name: str, **values: Any) -> None:
         """Set columns of a follower's row. Nothing happens if there is none."""
         with transaction(self.engine) as connection:

@@ -16,6 +16,8 @@ import pytest
 from relay.backing import Quiet, StateFolder
 from relay.downstream import TaskState
 from relay.watching import Watcher, ask
+from replication.state.followers import Follower
+from replication.state.log_rows import LogRow
 from replication.state.pins import Pin, Pins
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, follow, records, unfollow
@@ -181,12 +183,40 @@ def records_publication(relayed: Relayed) -> str:
 def test_the_watcher_asks_all_followers(relayed: Relayed, client: NativeClient, task: NativeTask) -> None:
     task.state, task.error = TaskState.ERROR, LOST
     relayed.replica.run()
-    with Watcher(relayed.workspace, lambda _: Quiet(), seconds=0.05):
+    heard: list[tuple[str, str, str]] = []
+
+    def asked(row: LogRow, follower: Follower) -> None:
+        failing = follower.failing
+        heard.append((row.subscription_name, follower.name, "" if failing is None else failing.failure.code))
+
+    watcher = Watcher(relayed.workspace, lambda _: Quiet(), asked=asked, seconds=0.05)
+    watcher.start()
+    try:
         deadline = time.monotonic() + 60
-        while task.state != TaskState.RUNNING:
+        while not heard or heard[-1] != ("replica", "b", ""):
             assert time.monotonic() < deadline
             time.sleep(0.02)
+    finally:
+        watcher.stop()
+    assert heard[0] == ("replica", "b", "FOLLOWER_FAILING")
     arrived(relayed, client)
+
+
+def test_nothing_is_resumed_where_no_relay_serves(relayed: Relayed, client: NativeClient, task: NativeTask) -> None:
+    """It could not get on, and would be tried less and less often."""
+    task.state, task.error = TaskState.ERROR, LOST
+    ask(relayed.workspace, records(relayed).get("b"), None)
+    assert status(relayed, code=1)["followers"][0]["last_error"]["code"] == "FOLLOWER_FAILING"
+    assert not any(text.startswith("RESUME") for text in client.statements)
+
+
+def test_two_who_watch_resume_once(relayed: Relayed, client: NativeClient, task: NativeTask) -> None:
+    task.state, task.error = TaskState.ERROR, LOST
+    follower, now = records(relayed).get("b"), datetime.now(UTC)
+    assert records(relayed).claim_resume(follower, now)
+    assert not records(relayed).claim_resume(follower, now)
+    ask(relayed.workspace, follower)  # as it was read before the other's claim
+    assert not any(text.startswith("RESUME") for text in client.statements)
 
 
 @pytest.fixture

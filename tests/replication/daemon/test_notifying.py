@@ -19,10 +19,12 @@ from replication.errors import BadSetting
 from replication.failure import Failure
 from replication.service.target_sync import TargetOutcome
 from replication.state.credentials import Vault
+from replication.state.followers import Follower
 from replication.state.log_rows import LogRow
 from replication.state.settings import Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription
+from replication.state.targets import Failing
 
 FAILURE = Failure("UPSTREAM_UNREACHABLE", "it refuses", "upstream", "Start it.")
 
@@ -69,6 +71,28 @@ def test_one_notice_for_each_change_of_state(row: LogRow, tmp_path: Path) -> Non
     ]
     assert (found[0]["code"], found[0]["remedy"]) == ("UPSTREAM_UNREACHABLE", "Start it.")
     assert "secret!" not in json.dumps(found)
+
+
+def test_a_follower_that_begins_to_fail_stops_and_is_well_again(row: LogRow, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    well = Follower(row.task_id, "db", "mysql://sys#root@127.0.0.1:6001", "", "", "d", "127.0.0.1:6002", now)
+    stopped = Failure("FOLLOWER_STOPPED", "no such table", "follower db", "Do something.")
+
+    def failing(failure: Failure, attempts: int = 1) -> Follower:
+        return replace(well, failing=Failing(failure, attempts, now, now))
+
+    def act(notifier: Notifier) -> None:
+        for follower in (well, failing(FAILURE), failing(FAILURE, 2), failing(stopped), well):
+            notifier.follower_asked(row, follower)
+        notifier.follower_asked(row, replace(failing(FAILURE, 7), name="long_before"))
+
+    found = notices(act, tmp_path)
+    assert [(one["follower"], one["target"], one["before"], one["state"]) for one in found] == [
+        ("db", None, "ok", "failing"),
+        ("db", None, "failing", "stopped"),
+        ("db", None, "stopped", "ok"),
+    ]
+    assert (found[1]["code"], found[1]["remedy"]) == ("FOLLOWER_STOPPED", "Do something.")
 
 
 def test_what_failed_before_the_service_started_is_not_a_change(row: LogRow, tmp_path: Path) -> None:

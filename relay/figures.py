@@ -1,0 +1,59 @@
+"""The figures of followers and of the relay as Prometheus reads them, beside those of `replication.daemon.metrics`.
+Names and labels are an interface and stay (docs/how-to/run-as-a-service.md)."""
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from matrixone.errors import CcprError
+from relay.service import RelayService
+from replication.iteration.lag import LagMeter
+from replication.service.follower_status import FollowerStatus, follower_status
+from replication.service.workspace import Workspace
+from replication.state.context import Context
+from replication.state.followers import Follower, all_followers
+from replication.state.history import PointHistory
+from replication.state.log_rows import LogRow
+
+
+class Figures(Collector):
+    """Computed when they are asked for. `relay` is None where none serves in this process."""
+
+    def __init__(self, workspace: Workspace, relay: RelayService | None) -> None:
+        self._workspace, self._relay, self._meter = workspace, relay, LagMeter(workspace.clock)
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["subscription", "follower"]
+        lag = GaugeMetricFamily("ccpr_follower_lag_seconds", "Age of the point that it shows.", labels=labels)
+        failing = GaugeMetricFamily("ccpr_follower_failing", "1 if it has an error, or does not answer.", labels=labels)
+        for row, follower in self._followers():
+            names = [row.subscription_name, follower.name]
+            failing.add_metric(names, 0 if follower.ok else 1)
+            if follower.lag_seconds is not None:
+                lag.add_metric(names, follower.lag_seconds)
+        return [lag, failing, *self._of_relay()]
+
+    def _followers(self) -> Iterable[tuple[LogRow, FollowerStatus]]:
+        """None while the state database does not answer, which has a figure of its own."""
+        log = self._workspace.log
+        try:
+            found, _ = all_followers(log.engine)
+            rows = {row.task_id: row for row in log.all_rows()[0]} if found else {}
+            return [(row, self._status(row, follower)) for follower in found if (row := rows.get(follower.task_id))]
+        except CcprError:
+            return []
+
+    def _status(self, row: LogRow, follower: Follower) -> FollowerStatus:
+        history = PointHistory(self._workspace.log.engine, row.task_id)
+        lag = self._meter.read(row.task_id, Context.from_text(row.context))
+        return follower_status(follower, history, history.newest(), row, lag)
+
+    def _of_relay(self) -> Iterable[Metric]:
+        if self._relay is None:
+            return
+        counted = self._relay.counted()
+        yield GaugeMetricFamily("ccpr_relay_sessions", "Sessions that others have open.", counted.sessions_open)
+        yield CounterMetricFamily("ccpr_relay_statements", "Statements.", sum(counted.statements.values()))
+        yield CounterMetricFamily("ccpr_relay_errors", "Statements answered with an error.", counted.errors)
+        yield CounterMetricFamily("ccpr_relay_bytes", "Bytes of objects that were served.", counted.object_bytes)

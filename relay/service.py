@@ -1,0 +1,54 @@
+"""The relay of a state folder as a component of a service, for `ccpr relay serve` and `ccpr serve --relay` alike."""
+
+from relay.backing import Quiet, StateFolder
+from relay.logins import Logins
+from relay.server import Listen, Relay
+from replication.service.relay_marks import RelayMark
+from replication.service.workspace import Workspace
+from replication.state.followers import all_followers
+from wire.status import Status
+
+
+class RelayService:
+    """Serves all subscriptions of a state folder from `start` to `stop` (`replication.daemon.listening.Component`)."""
+
+    def __init__(self, workspace: Workspace, listen: Listen) -> None:
+        self._workspace, self._listen = workspace, listen
+        self._logins, self._served = Logins(workspace), StateFolder(workspace)
+        self._relay: Relay | None = None
+        self._mark: RelayMark | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        assert self._relay is not None
+        return f"{self._listen.host}:{self._relay.port}"
+
+    def start(self) -> None:
+        """Raises RelayListen, RelayTls, StateUnreadable."""
+        self._relay = Relay(self._served, self._logins.digest, self._listen)
+        self._relay.start()
+        try:
+            self._mark = RelayMark(self._workspace.home, self.address)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        if self._mark is not None:
+            self._mark.remove()
+        if self._relay is not None:
+            self._relay.stop()
+
+    def counted(self) -> Status:
+        """What was asked and served; without snapshots, for which the state database would be asked."""
+        assert self._relay is not None
+        return self._relay.upstream.counters.reading(0, ())
+
+    def quiet(self, publication: str) -> Quiet:
+        """See `relay.watching.Watcher`."""
+        return self._served.quiet(publication)
+
+    def has_logins(self) -> bool:
+        """Whether anybody can log in. Raises StateUnavailable, StateUnreadable."""
+        return bool(self._logins.users.all() or all_followers(self._workspace.log.engine)[0])
