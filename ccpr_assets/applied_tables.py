@@ -4,6 +4,7 @@ import dagster as dg
 
 from ccpr_assets import events
 from ccpr_assets.copied_objects import copied_objects
+from ccpr_assets.followers import follower_events
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from ccpr_assets.reporting import report
 from ccpr_assets.step import step
@@ -36,6 +37,7 @@ def applied_tables(context: dg.AssetExecutionContext, replication: Replication) 
             report(context.instance, made.runless(context.partition_key))
         report_tables(context.instance, replication.workspace, context.partition_key)
         report_target_tables(context.instance, replication.workspace, context.partition_key)
+        report(context.instance, follower_events(context.instance, replication.workspace))
         return events.applied(outcome, iteration.mirror, targets).result()
 
 

@@ -68,6 +68,10 @@ class Health:
     shown: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def key(self) -> dg.AssetKey:
+        return health_key(self.subscription)
+
+    @property
     def verdict(self) -> str:
         """What it takes an event to change."""
         return _verdict(self.state, grave=self.grave)
@@ -91,7 +95,7 @@ class Health:
     def events(self) -> Iterator[dg.AssetCheckEvaluation | dg.AssetMaterialization]:
         """For `DagsterInstance.report_runless_asset_event`: the check, and a point of the time series."""
         yield dg.AssetCheckEvaluation(
-            asset_key=health_key(self.subscription),
+            asset_key=self.key,
             check_name=REPLICA_CURRENT,
             passed=self.current,
             severity=self._severity(),
@@ -100,7 +104,7 @@ class Health:
         )
         shown = {metadata.IS_CURRENT: 1 if self.current else 0, **self.metadata(), metadata.SAYS: self.says}
         tags = {metadata.SUBSCRIPTION_TAG: self.subscription}
-        yield dg.AssetMaterialization(health_key(self.subscription), self.says, metadata=shown, tags=tags)
+        yield dg.AssetMaterialization(self.key, self.says, metadata=shown, tags=tags)
 
     def _severity(self) -> dg.AssetCheckSeverity:
         return dg.AssetCheckSeverity.ERROR if self.grave else dg.AssetCheckSeverity.WARN
@@ -193,11 +197,11 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
     read, name, now = ReadRow.of(row), row.subscription_name, workspace.clock()
     lag = (meter or LagMeter(workspace.clock)).read(row.task_id, read.context)
     held = workspace.log.is_held(row)
-    objective = _objective(read)
+    objective = objective_of(read)
     current = read.context.current
     as_of = None if current is None or current.taken_at is None else _utc(current.taken_at)
     upcoming = next_attempt(row, now, held=held)
-    shown = _error_shown(read.last_error, upcoming)
+    shown = error_shown(read.last_error, upcoming)
     grave, notes = _failure(read, upcoming), list[str]()
     late = lag.seconds is not None and lag.seconds > objective
     if row.state == State.PAUSED:
@@ -224,7 +228,7 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         _state(read, working=working),
         is_current,
         bool(grave),
-        _short(says),
+        short(says),
         as_of,
         lag.seconds,
         objective,
@@ -235,14 +239,14 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
 def unreadable_health(subscription: str, error: CcprError) -> Health:
     """Of a subscription whose row cannot be read."""
     failure = LastError.of(Failure.of(error), again=False)
-    return Health(subscription, "unreadable", False, True, _short(_says(failure)), shown=_error_shown(failure, None))
+    return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=error_shown(failure, None))
 
 
 def quick_verdict(workspace: Workspace, row: LogRow) -> str:
     """`Health.verdict` without a query: quarantine and targets change in iterations only, and these are reported.
     Raises StateUnreadable."""
     read = ReadRow.of(row)
-    lag, objective = LagMeter(workspace.clock).read(row.task_id, read.context), _objective(read)
+    lag, objective = LagMeter(workspace.clock).read(row.task_id, read.context), objective_of(read)
     late = lag.seconds is not None and lag.seconds > objective
     grave = row.state != State.PAUSED and (bool(_failure(read, None)) or late)
     return _verdict(_state(read, working=False), grave=grave)
@@ -266,7 +270,7 @@ def _verdict(state: str, *, grave: bool) -> str:
 UNREADABLE = _verdict("unreadable", grave=True)
 
 
-def _objective(read: ReadRow) -> float:
+def objective_of(read: ReadRow) -> float:
     settings = read.subscription.settings
     return settings.max_lag or objective_seconds(settings.sync_interval)
 
@@ -287,16 +291,16 @@ def _failure(read: ReadRow, upcoming: float | None) -> str:
     if error is None:
         return "stopped" if read.row.state == State.ERROR else ""
     if upcoming is None or not error.again:
-        return _says(error)
-    return f"{_says(error)} Tried again at {_clock(upcoming)}."
+        return says_of(error)
+    return f"{says_of(error)} Tried again at {_clock(upcoming)}."
 
 
-def _says(error: LastError) -> str:
+def says_of(error: LastError) -> str:
     times = f", {error.attempts} times in a row since {_clock(error.first)}" if error.attempts > 1 else ""
     return f"{error.code}{times}: {error.message}. {error.remedy}"
 
 
-def _error_shown(error: LastError | None, upcoming: float | None) -> dict[str, Any]:
+def error_shown(error: LastError | None, upcoming: float | None) -> dict[str, Any]:
     if error is None:
         return {}
     texts = {
@@ -305,7 +309,7 @@ def _error_shown(error: LastError | None, upcoming: float | None) -> dict[str, A
         metadata.ERROR_SUBJECT: error.subject,
         metadata.REMEDY: error.remedy,
     }
-    found: dict[str, Any] = {name: _short(text) for name, text in texts.items()}
+    found: dict[str, Any] = {name: short(text) for name, text in texts.items()}
     found[metadata.FAILED_ATTEMPTS] = error.attempts
     if error.first:
         found[metadata.FAILING_SINCE] = dg.MetadataValue.timestamp(_utc(error.first))
@@ -314,7 +318,7 @@ def _error_shown(error: LastError | None, upcoming: float | None) -> dict[str, A
     return found
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Without control characters, and not too long."""
     text = printable(text)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"

@@ -66,6 +66,7 @@ COPY_MB_PER_SECOND = "copy_mb_per_second"
 POINT_MADE = "point_made"
 OLDEST_POINT = "oldest_point"  # lsn of the oldest that can be read
 NEWEST_POINT = "newest_point"
+SHOWN_POINT = "shown_point"  # of a follower
 OBJECTS_TOTAL = "objects_total"
 TOTAL_MB = "total_mb"
 TABLES = "tables"

@@ -15,6 +15,7 @@ import dagster as dg
 import structlog
 
 from ccpr_assets import events
+from ccpr_assets.followers import follower_events
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from ccpr_assets.reporting import health_events
 from ccpr_assets.tables import report_tables
@@ -26,6 +27,7 @@ from replication.mirror.mirror import Mirror
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
 from replication.service.workspace import Workspace
+from replication.state.followers import Follower
 from replication.state.log_rows import LogRow
 
 MOST_WAITING = 500
@@ -55,6 +57,7 @@ class DagsterReporter(Ignoring):
         self._changed = threading.Condition()
         self._stopping = False
         self._busy = False
+        self._followers_wait = False
         self._thread = threading.Thread(target=self._run, name="dagster", daemon=True)
         self.dropped = 0
         self.reported = 0
@@ -86,6 +89,11 @@ class DagsterReporter(Ignoring):
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         self._put(0, lambda: self._targets_of(row, outcome))
 
+    def follower_asked(self, row: LogRow, follower: Follower) -> None:
+        if not self._followers_wait:  # one report is of all of them
+            self._followers_wait = True
+            self._put(0, self._followers)
+
     def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
         self._put(0, lambda: self._state_of(row.subscription_name))
 
@@ -102,7 +110,9 @@ class DagsterReporter(Ignoring):
             self._waiting.append((rows, report))
             self._rows += rows
             while len(self._waiting) > MOST_WAITING or (self._rows > MOST_ROWS_WAITING and len(self._waiting) > 1):
-                dropped, _ = self._waiting.popleft()
+                dropped, lost = self._waiting.popleft()
+                if lost == self._followers:
+                    self._followers_wait = False
                 self._rows -= dropped
                 self.dropped += 1
             self._changed.notify_all()
@@ -154,6 +164,12 @@ class DagsterReporter(Ignoring):
         with suppress(CcprError):
             self._report_tables(subscription)
             return health_events(self._instance, self._workspace, [subscription])
+        return ()
+
+    def _followers(self) -> Iterable[events.Runless]:
+        self._followers_wait = False
+        with suppress(CcprError):
+            return follower_events(self._instance, self._workspace)
         return ()
 
     def _targets_of(self, row: LogRow, outcome: TargetOutcome) -> Iterable[events.Runless]:

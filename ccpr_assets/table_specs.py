@@ -1,5 +1,5 @@
-"""What the code location defines for the subscriptions that there are when it is loaded: the health of each, and its
-tables with their lineage: upstream table → replica → table of a target.
+"""What the code location defines for the subscriptions that there are when it is loaded: the health of each and of its
+followers, and its tables with their lineage: upstream table → replica → table of a target.
 
 A table that came later has its events at once (`ccpr_assets.tables`); the overview of its page and its lineage come
 when the definitions are loaded again. Loading a table takes about a millisecond, and the UI asks for all of them. So
@@ -16,6 +16,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 
 from ccpr_assets import metadata
 from ccpr_assets.events import MIRROR
+from ccpr_assets.followers import follower_asset, follower_check
 from ccpr_assets.replica_current import health_asset, health_check
 from ccpr_assets.tables import column_schema, table_key, target_key, upstream_key
 from matrixone.errors import CcprError
@@ -23,6 +24,7 @@ from matrixone.schema import Kind, Table
 from matrixone.sql.quoting import printable
 from replication.service.targets import address_of
 from replication.service.workspace import Workspace
+from replication.state.followers import FollowerRecords
 from replication.state.history import PointHistory
 from replication.state.log_rows import LogRow
 from replication.state.subscription import Subscription
@@ -69,6 +71,7 @@ def load_subscriptions(workspace: Workspace | None = None) -> Loaded:
         for row in rows:
             try:
                 _load_health(row, loaded)
+                _load_followers(opened, row, loaded)
                 if not is_run:  # which executes none of the tables
                     room = _load_tables(opened, row, loaded, room)
             except CcprError:
@@ -86,6 +89,13 @@ def _load_health(row: LogRow, loaded: Loaded) -> None:
     loaded.intervals.append(interval)
     loaded.assets.append(health_asset(name, interval))
     loaded.checks.append(health_check(name))
+
+
+def _load_followers(workspace: Workspace, row: LogRow, loaded: Loaded) -> None:
+    name = row.subscription_name
+    for follower in FollowerRecords(workspace.log.engine, row.task_id).all():
+        loaded.assets.append(follower_asset(name, follower, _group("followers", name)))
+        loaded.checks.append(follower_check(name, follower))
 
 
 def _load_tables(workspace: Workspace, row: LogRow, loaded: Loaded, room: int) -> int:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from ccpr_assets.events import Runless, idle
+from ccpr_assets.followers import follower_events
 from ccpr_assets.jobs import ccpr_sync_job
 from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr_assets.partitions import SUBSCRIPTIONS
@@ -122,6 +123,7 @@ def _report_health(
         others = sorted(news - requested - set(tick.served))  # theirs comes with their runs
         if shown := [*tick.served, *others[:NEWS_PER_TICK]]:
             tick.events.extend(health_events(instance, workspace, shown, all_too=bool(tick.served)))
+        tick.events.extend(follower_events(instance, workspace))
     return printable("; ".join(f"{name}: {tick.failed[name]}" for name in failed))
 
 

@@ -1,8 +1,9 @@
 """Keeps Dagster's picture of the subscriptions right whoever runs them, and if nobody does: partitions for new ones,
-and `replica_current` where it has changed. It starts nothing and asks no upstream."""
+and `replica_current` of subscriptions and followers where it has changed. It starts nothing and asks nobody."""
 
 import dagster as dg
 
+from ccpr_assets.followers import follower_events
 from ccpr_assets.health import UNREADABLE, quick_verdict
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from ccpr_assets.reporting import changed, health_events
@@ -30,6 +31,7 @@ def replica_health_sensor(context: dg.SensorEvaluationContext, replication: Repl
     news = sorted(changed(context.instance, verdicts))[:_NEWS_PER_TICK]
     try:
         events = health_events(context.instance, workspace, news) if news else []
+        events += follower_events(context.instance, workspace)
     except (SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
         news, events = [], []
     assert SUBSCRIPTIONS.name is not None
