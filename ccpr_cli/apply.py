@@ -12,8 +12,9 @@ from ccpr_cli.lifecycle import is_interactive
 from ccpr_cli.output import counted, err, handle_errors, out, show_json
 
 if TYPE_CHECKING:
-    from replication.config.reading import Wanted
+    from replication.config.reading import Wanted, WantedFollower
     from replication.service.configuring import Action, Outcome, Plan
+    from replication.service.workspace import Workspace
 
 FILE = Path("ccpr.yaml")
 
@@ -24,23 +25,23 @@ def apply(
         bool,
         typer.Option(
             "--prune",
-            help="Drop subscriptions, and release and remove targets, that are not in the file. Mirrors and tables "
-            "stay.",
+            help="Drop subscriptions, release and remove targets, and end followers, that are not in the file. "
+            "Mirrors, tables and databases stay.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the plan is done.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create and alter subscriptions, targets and Spark's settings as a file says: show the plan, ask, do it. What is
-    not in the file stays without --prune. Nobody is asked upstream about what does not change."""
+    """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
+    it. What is not in the file stays without --prune. Nobody is asked upstream about what does not change."""
     from replication.config.reading import read_file, read_text
     from replication.service.configuring import perform, plan
     from replication.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         wanted = read_text(sys.stdin.buffer.read(), "standard input") if str(file) == "-" else read_file(file)
-        found = plan(workspace, wanted, prune=prune)
+        found = plan(workspace, wanted, _Followers(), prune=prune)
         if not as_json:
             _show(wanted, found)
         outcomes: list[Outcome] = []
@@ -54,6 +55,23 @@ def apply(
         if not as_json:
             err.print(f"{counted(failed, 'step')} of {len(outcomes)} not done; the same command does the rest")
         raise typer.Exit(1)
+
+
+class _Followers:
+    """See `replication.service.configuring.Following`."""
+
+    def follow(self, workspace: "Workspace", name: str, one: "WantedFollower") -> None:
+        from relay.following import Place, follow
+        from replication.state.followers import FollowerRecords
+
+        known = FollowerRecords(workspace.log.engine, workspace.log.row(name).task_id).find(one.name)
+        address = one.relay_address or (None if known is None else known.relay_address)
+        follow(workspace, name, one.name, Place(one.endpoint, one.password, one.database, address))
+
+    def unfollow(self, workspace: "Workspace", name: str, follower: str) -> None:
+        from relay.following import unfollow
+
+        unfollow(workspace, name, follower)
 
 
 def _show(wanted: "Wanted", found: "Plan") -> None:
@@ -72,8 +90,8 @@ def _show(wanted: "Wanted", found: "Plan") -> None:
 
 def _line(action: "Action") -> str:
     name = action.subscription
-    if action.target:
-        name = f"{action.target} of {name}"
+    if below := action.target or action.follower:
+        name = f"{below} of {name}"
     return " ".join(filter(None, (action.verb.value, name))) + (f": {action.about}" if action.about else "")
 
 
@@ -116,6 +134,7 @@ def _action(action: "Action") -> dict[str, Any]:
         "action": action.verb.value,
         "subscription": action.subscription or None,
         "target": action.target or None,
+        "follower": action.follower or None,
         "about": action.about,
         "changes": {change.setting: [change.before, change.after] for change in action.changes},
     }

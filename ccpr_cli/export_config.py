@@ -20,8 +20,8 @@ def export_config(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write subscriptions, targets and Spark's settings as a file that `ccpr apply` would find unchanged. Passwords
-    are ${NAMES} of environment variables in it."""
+    """Write subscriptions, targets, followers and Spark's settings as a file that `ccpr apply` would find unchanged.
+    Passwords are ${NAMES} of environment variables in it."""
     from replication.config.model import schema_text
     from replication.service.config_export import Exported, export_config
     from replication.service.workspace import Workspace

@@ -23,7 +23,12 @@ _KINDS = {
     "object": "by name",
     "array": "list of text",
 }
-_TITLES = {(): "The file", ("subscriptions", "targets"): "subscriptions.NAME.targets.NAME", ("spark",): "spark"}
+_TITLES = {
+    (): "The file",
+    ("subscriptions", "targets"): "subscriptions.NAME.targets.NAME",
+    ("subscriptions", "followers"): "subscriptions.NAME.followers.NAME",
+    ("spark",): "spark",
+}
 
 
 def page() -> str:

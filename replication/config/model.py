@@ -104,6 +104,21 @@ class Target(Part):
     )
 
 
+class Follower(Part):
+    """A database of another MatrixOne that follows a subscription through the relay."""
+
+    uri: Uri = Field(description="mysql://sys#user[:password]@host:port of that cluster, with the options of TLS.")
+    password: Secret = Field(description="The password, if the URI has none: '${NAME}'.")
+    database: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="The database's name there; if not given, the subscription's. It stays so."
+    )
+    relay_address: Annotated[str, Field(pattern=r"^\S+:[0-9]{1,5}$")] | None = Field(
+        default=None,
+        description="HOST:PORT where that cluster reaches the relay; if not given, 127.0.0.1:6002, for one on this "
+        "machine. It stays so.",
+    )
+
+
 class Subscription(Policy):
     """What is replicated, from where, and how. Settings that stand here win over those of the policy."""
 
@@ -126,6 +141,9 @@ class Subscription(Policy):
         default=None, description="true pauses it, false resumes it; without it, it stays as commands left it."
     )
     targets: dict[Name, Target] = Field(default_factory=dict, description="Databases that it is synced to, by name.")
+    followers: dict[Name, Follower] = Field(
+        default_factory=dict, description="Databases of other clusters that follow it through the relay, by name."
+    )
 
 
 class Spark(Part):
@@ -141,7 +159,8 @@ class Spark(Part):
 
 
 class ConfigFile(Part):
-    """Upstreams, subscriptions with their targets, and what they share. `ccpr apply` makes the state folder so."""
+    """Upstreams, subscriptions with targets and followers, and what they share. `ccpr apply` makes the state folder
+    so."""
 
     version: Literal[1] = Field(default=1, description="Of the file's format.")
     upstreams: dict[str, Upstream] = Field(default_factory=dict, description="Clusters to replicate from, by name.")
@@ -163,6 +182,7 @@ PARTS: dict[tuple[str, ...], type[Part]] = {
     ("objectives",): Objective,
     ("subscriptions",): Subscription,
     ("subscriptions", "targets"): Target,
+    ("subscriptions", "followers"): Follower,
     ("spark",): Spark,
 }
 

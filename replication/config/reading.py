@@ -1,4 +1,5 @@
-"""From a file to what it wants, as values: subscriptions with their settings, targets and logins, and Spark.
+"""From a file to what it wants, as values: subscriptions with their settings, targets, followers and logins, and
+Spark.
 
 Every problem of a file is reported with its line, up to ten at once, and none shows a value.
 """
@@ -18,7 +19,7 @@ from replication.config import document
 from replication.config.document import Document, Problem, read_document
 from replication.config.environment import is_reference, with_variables
 from replication.config.errors import ConfigInvalid
-from replication.config.model import PARTS, ConfigFile, Policy, Spark, Subscription, Target, Upstream
+from replication.config.model import PARTS, ConfigFile, Follower, Policy, Spark, Subscription, Target, Upstream
 from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.state.settings import Settings
 from replication.targets.address import Address, parse_target_uri
@@ -39,6 +40,17 @@ class WantedTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedFollower:
+    """A follower as the file has it. `database`, `relay_address`: None if not said."""
+
+    name: str
+    endpoint: Endpoint
+    password: str = field(repr=False)
+    database: str | None
+    relay_address: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class WantedSubscription:
     """A subscription as the file has it. What is None is not said: it is looked up, or stays as it is."""
 
@@ -53,6 +65,7 @@ class WantedSubscription:
     allow_overlap: bool
     paused: bool | None
     targets: tuple[WantedTarget, ...]
+    followers: tuple[WantedFollower, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +178,9 @@ class _Resolver:
     ) -> WantedSubscription | None:
         path: document.Path = ("subscriptions", name)
         targets = [self._target((*path, "targets", below), below, target) for below, target in one.targets.items()]
+        followers = [
+            self._follower((*path, "followers", below), below, follower) for below, follower in one.followers.items()
+        ]
         login = self._named(path, "upstream", one.upstream, logins)
         settings = self._settings(path, name, one)
         if login is None:
@@ -180,6 +196,7 @@ class _Resolver:
             one.allow_overlap,
             one.paused,
             tuple(target for target in targets if target is not None),
+            tuple(follower for follower in followers if follower is not None),
         )
 
     def _settings(self, path: document.Path, name: str, one: Subscription) -> Settings:
@@ -208,7 +225,11 @@ class _Resolver:
         policy, duplicates = DdlPolicy(one.ddl_policy), DuplicateKeys(one.duplicate_keys)
         return WantedTarget(name, address, password, policy, one.as_text, duplicates)
 
-    def _login(self, path: document.Path, one: Upstream) -> tuple[Endpoint, str] | None:
+    def _follower(self, path: document.Path, name: str, one: Follower) -> WantedFollower | None:
+        login = self._login(path, one)
+        return None if login is None else WantedFollower(name, *login, one.database, one.relay_address)
+
+    def _login(self, path: document.Path, one: Upstream | Follower) -> tuple[Endpoint, str] | None:
         try:
             endpoint, inside = parse_uri(one.uri)
         except CcprError as error:

@@ -16,6 +16,7 @@ from replication.service.targets import address_of
 from replication.service.workspace import Workspace
 from replication.spark.connect import shown_url
 from replication.spark.stored import StoredSpark
+from replication.state.followers import Follower, FollowerRecords, Stage
 from replication.state.settings import Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription
@@ -93,6 +94,9 @@ def export_config(workspace: Workspace) -> Exported:
         targets = _targets(TargetRecords(workspace.log.engine, row.task_id).all(), one.name, variables)
         if targets:
             entry["targets"] = targets
+        followers = _followers(FollowerRecords(workspace.log.engine, row.task_id).all(), one, variables)
+        if followers:
+            entry["followers"] = followers
         file["subscriptions"][one.name] = entry
     if (spark := StoredSpark.of(workspace.home)) != StoredSpark():
         file["spark"] = _spark(spark, variables)
@@ -136,6 +140,21 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
             "ddl_policy": target.policy.value,
             **({"as_text": list(map(_escaped, target.as_text))} if target.as_text else {}),
             "duplicate_keys": target.duplicate_keys.value,
+        }
+    return found
+
+
+def _followers(followers: Iterable[Follower], one: Subscription, variables: _Names) -> dict[str, Any]:
+    """Those that follow, or are about to."""
+    found: dict[str, Any] = {}
+    for follower in followers:
+        if follower.stage not in (Stage.STARTING, Stage.FOLLOWING):
+            continue
+        found[follower.name] = {
+            "uri": _escaped(follower.uri),
+            "password": _variable(variables, f"FOLLOWER_{one.name}_{follower.name}_PASSWORD"),
+            **({"database": _escaped(follower.database)} if follower.database != one.database else {}),
+            "relay_address": _escaped(follower.relay_address),
         }
     return found
 

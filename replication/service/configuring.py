@@ -1,20 +1,21 @@
 """What a configuration file changes: a plan, made from the file and the state without asking anybody, and its
 execution by the functions that the commands and `ccpr sql` call.
 
-What is not in the file stays, unless it is pruned. A setting that the file does not name has its default.
+What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
+with followers is the relay's, which is above this package: whoever makes a plan gives it (`Following`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from matrixone.errors import CcprError
-from matrixone.upstream.endpoint import Endpoint
+from matrixone.upstream.endpoint import Endpoint, parse_uri
 from replication.config.document import Path, Problem
 from replication.config.errors import ConfigConflict
-from replication.config.reading import Wanted, WantedSpark, WantedSubscription, WantedTarget
+from replication.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
 from replication.errors import StateUnreadable
 from replication.failure import Failure
 from replication.mirror.open_store import open_store
@@ -23,6 +24,7 @@ from replication.service.drop import Dropped, drop
 from replication.service.workspace import Workspace
 from replication.spark.connect import shown_url
 from replication.spark.stored import StoredSpark
+from replication.state.followers import Follower, FollowerRecords, Stage
 from replication.state.log_rows import LogRow
 from replication.state.states import State
 from replication.state.subscription import Subscription
@@ -40,7 +42,18 @@ class Verb(StrEnum):
     REMOVE_TARGET = "remove target"
     ADD_TARGET = "add target"
     ALTER_TARGET = "alter target"
+    FOLLOW = "add follower"
+    ALTER_FOLLOWER = "alter follower"
+    UNFOLLOW = "remove follower"
     SET_SPARK = "set Spark"
+
+
+class Following(Protocol):
+    """How followers of a subscription are begun, altered and ended."""
+
+    def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> object: ...
+
+    def unfollow(self, workspace: Workspace, name: str, follower: str) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +77,14 @@ class Action:
     verb: Verb
     subscription: str = ""
     target: str = ""
+    follower: str = ""
     about: str = ""
     changes: tuple[Change, ...] = ()
     do: Callable[[Workspace], object] = field(repr=False, compare=False, default=id)
 
     @property
     def destructive(self) -> bool:
-        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET)
+        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.UNFOLLOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +108,8 @@ class Plan:
     Attributes
     ----------
     actions : in the order in which they are done.
-    unlisted : what the state has and the file does not: subscriptions, `subscription.target`, `spark`.
+    unlisted : what the state has and the file does not: subscriptions, `subscription.target`,
+        `subscription.follower`, `spark`.
     unchanged : how many subscriptions are as the file has them.
     """
 
@@ -103,12 +118,12 @@ class Plan:
     unchanged: int
 
 
-def plan(workspace: Workspace, wanted: Wanted, *, prune: bool = False) -> Plan:
+def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
     """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
     StateUnreadable."""
     rows, _ = workspace.log.all_rows()
     known = {row.subscription_name: row for row in rows}
-    comparison = _Comparison(workspace, wanted, known)
+    comparison = _Comparison(workspace, wanted, known, following)
     found = [list(comparison.subscription(one)) for one in wanted.subscriptions]
     gone = [name for name in known if name not in {one.name for one in wanted.subscriptions}]
     if comparison.problems:
@@ -120,7 +135,8 @@ def plan(workspace: Workspace, wanted: Wanted, *, prune: bool = False) -> Plan:
     elif stored != StoredSpark():
         spark = list(_spark(stored, WantedSpark("", "", {}))) if prune else []
         unlisted.append(SPARK)
-    drops = [Action(Verb.DROP, name, do=partial(_drop, name=name)) for name in gone] if prune else []
+    drop_it = partial(_drop, following=following)
+    drops = [Action(Verb.DROP, name, do=partial(drop_it, name=name)) for name in gone] if prune else []
     removed = comparison.removals if prune else []
     unchanged = sum(not actions for actions in found)
     actions = (*drops, *removed, *(action for actions in found for action in actions), *spark)
@@ -148,8 +164,8 @@ def perform(workspace: Workspace, actions: tuple[Action, ...], report: Callable[
 class _Comparison:
     """Of what the file wants with the rows. Collects what cannot be had, and what the file does not name."""
 
-    def __init__(self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow]) -> None:
-        self._workspace, self._wanted, self._rows = workspace, wanted, rows
+    def __init__(self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow], following: Following) -> None:
+        self._workspace, self._wanted, self._rows, self._following = workspace, wanted, rows, following
         self.problems: list[Problem] = []
         self.unlisted: list[str] = []
         self.removals: list[Action] = []
@@ -162,8 +178,10 @@ class _Comparison:
             about = f"{one.database}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
             yield Action(Verb.CREATE, one.name, about=about, do=partial(_create, one=one))
             known: dict[str, Target] = {}
+            followed: dict[str, Follower] = {}
         else:
             yield from self._alter(path, one, Subscription.from_row(row))
+            followed = {one.name: one for one in FollowerRecords(self._workspace.log.engine, row.task_id).all()}
             known = {target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
         if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
             verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
@@ -181,6 +199,42 @@ class _Comparison:
             self.removals.append(
                 Action(Verb.REMOVE_TARGET, one.name, name, do=partial(_remove_target, name=one.name, target=name))
             )
+        for follower in one.followers:
+            place = (*path, "followers", follower.name)
+            yield from self._follow(place, one, follower, followed.get(follower.name))
+        for name in sorted(followed.keys() - {follower.name for follower in one.followers}):
+            self.unlisted.append(f"{one.name}.{name}")
+            do = partial(self._following.unfollow, name=one.name, follower=name)
+            self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do))
+
+    def _follow(
+        self, path: Path, subscription: WantedSubscription, one: WantedFollower, known: Follower | None
+    ) -> Iterator[Action]:
+        """One that is there under the name, whose command was interrupted, is begun again."""
+        do = partial(self._following.follow, name=subscription.name, one=one)
+        database = one.database or subscription.database
+        if known is None or known.stage is Stage.STARTING:
+            about = f"database {database} at {one.endpoint.masked()}"
+            yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do)
+            return
+        if known.stage is not Stage.FOLLOWING:
+            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or take it out"))
+        before, _ = parse_uri(known.uri)
+        fixed = {
+            "uri": ((before.host.lower(), before.port), (one.endpoint.host.lower(), one.endpoint.port)),
+            "database": (known.database, database),
+            "relay_address": (known.relay_address, one.relay_address or known.relay_address),
+        }
+        for key, (old, new) in fixed.items():
+            if old != new:
+                text = f"{key} of a follower cannot be changed; give it another name, or remove it first"
+                self.problems.append(Problem((*path, key), text))
+        login = [
+            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
+            for change in self._login(before, known.sealed_password, one.endpoint, one.password)
+        ]
+        if login:
+            yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=tuple(login), do=do)
 
     def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
         """With the mirror's place as it is stored."""
@@ -321,8 +375,12 @@ def _remove_target(workspace: Workspace, name: str, target: str) -> None:
     targets.remove(workspace, name, target)
 
 
-def _drop(workspace: Workspace, name: str) -> Dropped:
-    """Its mirror stays, and so do the tables of its targets, as ordinary ones."""
+def _drop(workspace: Workspace, name: str, following: Following) -> Dropped:
+    """Its mirror stays, and so do the tables of its targets, as ordinary ones, and the databases of its followers,
+    read-only."""
+    row = workspace.log.row(name)
+    for follower in FollowerRecords(workspace.log.engine, row.task_id).all():
+        following.unfollow(workspace, name, follower.name)
     for target in targets.records_of(workspace, name).all():
         _remove_target(workspace, name, target.name)
     return drop(workspace, name)

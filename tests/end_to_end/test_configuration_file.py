@@ -15,7 +15,7 @@ from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.sql.quoting import quote_name
-from replication.config.model import PARTS
+from replication.config.model import PARTS, Follower
 from replication.service.targets import address_of, records_of
 from replication.service.workspace import Workspace
 from replication.spark.session import settings_of
@@ -218,6 +218,9 @@ OTHERS = {
     "subscriptions.targets.password",
     "subscriptions.targets",
     "subscriptions.allow_overlap",
+    # In tests/relay/test_configuration_file.py.
+    "subscriptions.followers",
+    *(f"subscriptions.followers.{name}" for name in Follower.model_fields),
     "subscriptions",
     "version",
     "spark",

@@ -24,7 +24,7 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject, visible_batches
 from matrixone.schema import Table
 from wire.packets import CutByFault
-from wire.server import ResultColumn, ResultSet, Server, StatementError
+from wire.server import ResultColumn, ResultSet, Server, StatementError, password_digest
 
 WORKERS = 4
 PAUSE = 0.2  # seconds between iterations; a MatrixOne looks each ten
@@ -78,7 +78,8 @@ class NativeClient:
         self.before_iteration: Callable[[], object] = lambda: None
         self._lock = threading.RLock()
         self._stopped = threading.Event()
-        self._server = Server(self, password="111")
+        self.password = "111"
+        self._server = Server(self, digests=lambda user: password_digest(self.password))
         self._worker = threading.Thread(target=self._run, daemon=True)
 
     @property
