@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
-import structlog
 import yaml
 
 from benchmarks import service
@@ -89,8 +88,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=0.2, help="of the service's clock; a day is 24")
     parser.add_argument("--keep-hours", type=float, help="what is older is deleted; a quarter of the time if not given")
     options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    logging.getLogger().setLevel(logging.ERROR)
+    logging.disable(logging.WARNING)
     service.INTERVAL_SECONDS = INTERVAL_SECONDS
     length, kept = options.hours * 3600, (options.keep_hours or options.hours / 4) * 3600
     chance, clock, watch = random.Random(1), service.FastClock(), service.Watch()

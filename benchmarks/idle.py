@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from contextlib import closing
 
-import structlog
 from sqlalchemy import event
 
 from benchmarks.service import FastClock, FastReplicator, Watch, subscribe
@@ -34,7 +33,7 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=10, help="idle iterations of each")
     options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    logging.disable(logging.WARNING)
     clock, watch, counted = FastClock(), Watch(), Counter()
     query = Session.query
     Session.query = lambda self, sql, **more: (counted.update(["upstream"]), query(self, sql, **more))[1]

@@ -29,7 +29,6 @@ from pathlib import Path
 
 import dagster as dg
 import sqlalchemy as sa
-import structlog
 from dagster._core.test_utils import create_run_for_test
 
 from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG
@@ -159,8 +158,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000, help="runs that Dagster has already")
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    logging.getLogger("dagster").setLevel(logging.ERROR)
+    logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as scratch, running(find_program()) as server:
         server.create_database("catalog")
         url = f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/catalog"

@@ -5,6 +5,7 @@ Reporting has a thread of its own and a queue of limited length: if the instance
 dropped, and replication goes on. A newer report says all that an older one would.
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import dagster as dg
-import structlog
 
 from ccpr_assets import events
 from ccpr_assets.followers import follower_events
@@ -34,7 +34,7 @@ MOST_WAITING = 500
 MOST_ROWS_WAITING = 2_000_000  # of object lists; those of a first iteration may be long
 _RETRY_SECONDS = 5.0
 _STOP_SECONDS = 10.0
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 Report = Callable[[], Iterable[events.Runless]]
 
 
@@ -133,7 +133,7 @@ class DagsterReporter(Ignoring):
             except Exception as error:  # noqa: BLE001 - whatever Dagster or its storage raises: replication goes on
                 self.dropped += 1
                 if not warned:
-                    _log.warning("not reported to Dagster", error=f"{type(error).__name__}: {error!s:.300}")
+                    _log.warning("not reported to Dagster: %s: %.300s", type(error).__name__, error)
                 warned = True
                 self._pause()
             finally:

@@ -1,12 +1,9 @@
-"""Opening an iteration for a command, with what only such commands need: the log of its steps, and Arrow without
-pandas."""
+"""Opening an iteration for a command, with what only such commands need: Arrow without pandas."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-
-from ccpr_cli.logs import show_events
 
 if TYPE_CHECKING:
     from replication.iteration.iteration import Iteration
@@ -19,7 +16,6 @@ def open_iteration(
     workspace: "Workspace", name: str, options: "IterationOptions | None" = None
 ) -> "Iterator[Iteration]":
     """As `Workspace.iteration`."""
-    show_events()
     start_arrow()
     with workspace.iteration(name, options) as iteration:
         yield iteration

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from ccpr_cli.defects import CodeUnknown
@@ -27,6 +26,8 @@ from replication.errors import BadName, BadSetting, SqlSyntax
 from replication.targets.errors import BadTargetUri
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from matrixone.objects.timestamp import Timestamp
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
@@ -111,6 +112,8 @@ def drawn_table(
     words = [max(_longest_word(text) for text in (name, *cells)) for name, cells in _columns(columns, rows)]
     if out.is_terminal and sum(words) + 2 * (len(words) - 1) > out.width:
         return Group(*(line for row in rows for line in (*_record(columns, row), Text(""))))
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, name in enumerate(columns):
         justify = "right" if index in right else "left"

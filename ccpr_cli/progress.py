@@ -4,7 +4,7 @@ of copying, for logs."""
 import time
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from ccpr_cli.output import err, time_text
 from replication.copy_meter import CopyLog
@@ -12,7 +12,7 @@ from replication.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-    from rich.progress import TextColumn
+    from rich.progress import TaskID, TextColumn
 
     from replication.spark.choice import Choice
 
@@ -32,6 +32,27 @@ def byte_bars(*more: "TextColumn") -> "Bars":
     return Bars(*columns, *more, console=err, transient=True, disable=not err.is_terminal)
 
 
+def _rows_bars() -> "Bars":
+    from rich.progress import TextColumn
+
+    return byte_bars(TextColumn("{task.fields[rows]}"))
+
+
+class _NoBars:
+    """Where standard error is not a terminal: rich's bars are not imported for it."""
+
+    def add_task(self, description: str, **shown: object) -> "TaskID":
+        return cast("TaskID", 0)
+
+    def update(self, task: "TaskID", **shown: object) -> None: ...
+
+    def advance(self, task: "TaskID", by: float) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Display:
     """One line for the iteration and one for the targets, shown within a `with` block. `callbacks` also works before.
 
@@ -42,9 +63,7 @@ class Display:
     """
 
     def __init__(self) -> None:
-        from rich.progress import TextColumn
-
-        self._bars = byte_bars(TextColumn("{task.fields[rows]}"))
+        self._bars = _rows_bars() if err.is_terminal else _NoBars()
         self._iteration = self._bars.add_task("", total=None, rows="", visible=False)
         self._targets = self._bars.add_task("", total=None, rows="", visible=False)
         self._rows, self._lock = 0, Lock()

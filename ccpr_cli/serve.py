@@ -92,7 +92,6 @@ def serve(
     Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
     printed is `serving on 127.0.0.1:PORT`.
     """
-    from ccpr_cli.logs import show_events
     from ccpr_cli.output import counted, handle_errors
     from ccpr_cli.relay import warn_of_logins
     from relay.figures import Figures
@@ -113,7 +112,6 @@ def serve(
 
     if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
-    show_events()
     with handle_errors(as_json=False), Workspace() as workspace:
         until = threading.Event()
         _end_on_signals(until)

@@ -6,7 +6,6 @@ reads the table at two points. All files are in demo-run/, which is deleted when
 """
 
 import json
-import logging
 import os
 import shutil
 import signal
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -86,8 +84,6 @@ def prepare_environment() -> None:
     shutil.copy(ROOT / "dagster.yaml", dagster_home)
     os.environ |= {"CCPR_HOME": str(HOME), "DAGSTER_HOME": str(dagster_home), PASSWORD_VARIABLE: "any"}
     os.environ.pop("CCPR_CATALOG", None)
-    # The steps are in Dagster's events.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 @contextmanager

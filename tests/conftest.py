@@ -5,7 +5,6 @@ from pathlib import Path, PosixPath
 
 import hypothesis
 import pytest
-import structlog
 
 from tests.support.ci import not_skipped
 from tests.support.mariadb import MariaDb, program_or_skip, running
@@ -31,17 +30,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """The same for a whole module, which is skipped when it is imported."""
     return not_skipped((yield))
-
-
-@pytest.fixture(autouse=True)
-def log_of_its_own() -> Iterator[None]:
-    """A command configures the log of its process: the next test gets it as it was."""
-    configured, before = structlog.is_configured(), structlog.get_config()
-    yield
-    if structlog.is_configured() and not configured:
-        structlog.reset_defaults()
-    elif structlog.get_config() != before:
-        structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ ROWID_DTYPE = np.dtype([("object", "V18"), ("block", "<u2"), ("row", "<u4")])
 NAME_SIZE = 42
 UUID_TEXT_SIZE = 36
 UUID_DASHES = np.array([8, 13, 18, 23])
-UUID_DIGITS = np.setdiff1d(np.arange(UUID_TEXT_SIZE), UUID_DASHES)
+UUID_DIGITS = np.delete(np.arange(UUID_TEXT_SIZE), UUID_DASHES)  # setdiff1d imports NumPy's masked arrays
 _HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
 

@@ -197,17 +197,23 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
     flags = table["flags"]
     columns = {
         "name": fixed_text_array(names),
-        "rows": pa.array(table["rows"].astype(np.int64)),
-        "blocks": pa.array(table["blocks"].astype(np.int64)),
-        "size": pa.array(table["size"].astype(np.int64)),
-        "origin_size": pa.array(table["origin_size"].astype(np.int64)),
-        "meta_end": pa.array(meta["offset"].astype(np.int64) + meta["length"]),
-        "appendable": pa.array(flags & _APPENDABLE != 0),
-        "sorted": pa.array(flags & _SORTED != 0),
-        "created_by_cn": pa.array(flags & _CREATED_BY_CN != 0),
-        "name_agrees": pa.array((names == plain[:, 18:60]).all(axis=1)),
+        "rows": _array(table["rows"].astype(np.int64)),
+        "blocks": _array(table["blocks"].astype(np.int64)),
+        "size": _array(table["size"].astype(np.int64)),
+        "origin_size": _array(table["origin_size"].astype(np.int64)),
+        "meta_end": _array(meta["offset"].astype(np.int64) + meta["length"]),
+        "appendable": _array(flags & _APPENDABLE != 0),
+        "sorted": _array(flags & _SORTED != 0),
+        "created_by_cn": _array(flags & _CREATED_BY_CN != 0),
+        "name_agrees": _array((names == plain[:, 18:60]).all(axis=1)),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _array(values: np.ndarray) -> pa.Array:
+    """As pa.array, which imports NumPy's masked arrays to know whether it has one: for numbers and booleans."""
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)])
 
 
 def without_delete_mark(stats: pa.BinaryArray) -> pa.BinaryArray:
@@ -250,7 +256,7 @@ def are_sound(decoded: pa.RecordBatch) -> pa.BooleanArray:
     size, rows, blocks = columns["size"], columns["rows"], columns["blocks"]
     sound = columns["name_agrees"] & (size > 0) & (size == columns["meta_end"] + FOOTER_SIZE)
     sound &= (blocks <= BLOCKS_LIMIT) & (rows <= blocks * BLOCK_ROWS_LIMIT) & ~(columns["appendable"] & (blocks > 1))
-    return pa.array(sound)
+    return _array(sound)
 
 
 def _stats_bytes(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.Buffer | bytes:

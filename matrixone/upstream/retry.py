@@ -10,9 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential, wait_random
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from matrixone.errors import Transient
 from matrixone.upstream.errors import (
@@ -23,6 +21,9 @@ from matrixone.upstream.errors import (
     UpstreamBusy,
     UpstreamUnreachable,
 )
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -92,9 +93,10 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
     kinds = (Transient, *also)
     failed: Exception | None = None
     try:
-        return action()  # tenacity takes longer than a short statement
+        return action()  # tenacity takes longer than a short statement, and to import it longer still
     except kinds as error:
         failed = error
+    from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
 
     def repeated() -> T:
         """`action`; the first attempt is the one that has failed already."""
@@ -104,11 +106,11 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
             raise error
         return action()
 
-    def rule(state: RetryCallState) -> Retry:
+    def rule(state: "RetryCallState") -> Retry:
         error = state.outcome.exception() if state.outcome is not None else None
         return NO_RETRY if error is None else rule_for(type(error), policy)
 
-    def pause(state: RetryCallState) -> float:
+    def pause(state: "RetryCallState") -> float:
         found = rule(state)
         doubling = wait_exponential(multiplier=found.first_pause, max=found.longest_pause)
         return (doubling + wait_random(0, found.jitter))(state)
@@ -123,7 +125,7 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
     )(repeated)
 
 
-def _note(state: RetryCallState) -> None:
+def _note(state: "RetryCallState") -> None:
     error = state.outcome.exception() if state.outcome is not None else None
     pause = state.next_action.sleep if state.next_action is not None else 0.0
     _log.warning("attempt %d failed, next in %.1f s: %s", state.attempt_number, pause, error)

@@ -15,7 +15,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.dialects import mysql, sqlite
 
 from matrixone.errors import CcprError
 from replication.errors import CheckpointUnknown, StateUnreadable
@@ -235,9 +234,13 @@ class CheckpointStore:
 def _upsert(dialect: str) -> sa.Executable:
     """An INSERT that updates a row that exists, but for `create_time`."""
     if dialect == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
         insert = sqlite.insert(checkpoints)
         updated = {name: insert.excluded[name] for name in _UPDATED}
         return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=updated)
+    from sqlalchemy.dialects import mysql  # imported only where it is the database's
+
     insert = mysql.insert(checkpoints)
     return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _UPDATED})
 

@@ -6,6 +6,7 @@ which never contain a password.
 """
 
 import json
+import logging
 import queue
 import shlex
 import subprocess
@@ -14,8 +15,6 @@ import urllib.error
 import urllib.request
 from datetime import UTC, datetime
 from typing import Any
-
-import structlog
 
 from replication.daemon.listening import Ignoring
 from replication.errors import BadSetting
@@ -33,7 +32,7 @@ COMMAND_SECONDS = 60.0
 WEBHOOK_SECONDS = 10.0
 _ATTEMPTS, _PAUSE_SECONDS = 3, 2.0
 _MOST_WAITING = 1000
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 Notice = dict[str, Any]
 
 
@@ -144,12 +143,12 @@ class Notifier(Ignoring):
         try:
             done = subprocess.run(self._words, input=content, capture_output=True, timeout=COMMAND_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            _log.error("the command of --on-failure was ended: it took too long", seconds=COMMAND_SECONDS)
+            _log.error("the command of --on-failure was ended: it took longer than %d s", COMMAND_SECONDS)
         except OSError as error:
-            _log.error("the command of --on-failure cannot be run", error=error.strerror)
+            _log.error("the command of --on-failure cannot be run: %s", error.strerror)
         else:
             if done.returncode:
-                _log.error("the command of --on-failure failed", code=done.returncode)
+                _log.error("the command of --on-failure failed: exit code %d", done.returncode)
 
     def _post(self, content: bytes) -> None:
         for attempt in range(_ATTEMPTS):
@@ -161,6 +160,6 @@ class Notifier(Ignoring):
                 with urllib.request.build_opener(_NoRedirect).open(request, timeout=WEBHOOK_SECONDS):
                     return
             except urllib.error.HTTPError as error:
-                _log.warning("the webhook refused a notice", status=error.code)
+                _log.warning("the webhook refused a notice: status %d", error.code)
             except (OSError, ValueError) as error:  # its text may have the address
-                _log.warning("the webhook did not answer", error=type(error).__name__)
+                _log.warning("the webhook did not answer: %s", type(error).__name__)

@@ -6,6 +6,7 @@ page elsewhere cannot read the answers through somebody's browser (DNS rebinding
 """
 
 import ipaddress
+import logging
 import socket
 import socketserver
 import threading
@@ -14,8 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import structlog
-
 from replication.errors import ServiceNotServed
 
 HEAD_BYTES, HEAD_SECONDS, ANSWER_SECONDS = 8192, 5.0, 10.0
@@ -23,7 +22,7 @@ AT_ONCE = 16
 _KEPT_SECONDS = 0.2
 _WORDS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
           500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Page:
@@ -130,7 +129,7 @@ class _Server(socketserver.ThreadingTCPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.error("a page could not be made", exc_info=True)
+        _log.exception("a page could not be made")
 
 
 class _Handler(socketserver.BaseRequestHandler):

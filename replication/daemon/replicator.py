@@ -5,6 +5,7 @@ One thread decides (`replication.daemon.schedule`); each iteration and each sync
 that a restart would need: what is due, open or unfinished is in the state database (docs/requirements.md N2).
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,8 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-
-import structlog
 
 from matrixone.errors import CcprError
 from replication.daemon.holding import Holding
@@ -46,7 +45,7 @@ DATABASE_SECONDS = 1.0  # between two attempts to reach a state database that do
 MOST_TARGETS = 64  # synced at once
 MOST_KNOWN_TABLES = 50_000  # of all subscriptions together, that are kept in memory between iterations
 _NOT_FAILED = (SubscriptionBusy, SubscriptionPaused, SubscriptionMissing, LeaseLost)
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Stopping(Exception):
@@ -120,7 +119,7 @@ class Replicator:
         while self.unfinished and self._steady() < end:
             time.sleep(0.02)
         if left := self.unfinished:
-            _log.warning("cut off: it did not end in time and goes on with the next start", subscriptions=left)
+            _log.warning("cut off: %s did not end in time, and goes on with the next start", ", ".join(left))
         self._iterations.shutdown(wait=False, cancel_futures=True)
         self._syncs.shutdown(wait=False, cancel_futures=True)
         for holding in self._holdings.values():
@@ -199,7 +198,7 @@ class Replicator:
             rows, bad = self._workspace.log.all_rows()
         except (StateUnavailable, StateUnreadable) as error:
             if self._database is None:
-                _log.error("the state database cannot be read, waiting for it", error=str(error))
+                _log.error("the state database cannot be read, waiting for it: %s", error)
             self._database = lost = error
             self._call(lambda listener: listener.database_lost(lost))
             return False
@@ -207,7 +206,7 @@ class Replicator:
             self._database = None
             self._call(lambda listener: listener.database_lost(None))
         for row in bad:
-            _log.error("not run", subscription=row.subscription_name, error=str(row.error))
+            _log.error("subscription %s is not run: %s", row.subscription_name, row.error)
         self._schedule.update(rows)
         live = {row.task_id for row in rows}
         for task_id in [task_id for task_id in self._holdings if task_id not in live]:
@@ -240,7 +239,7 @@ class Replicator:
                 self._schedule.ended(task_id, None, failed=True)
 
     def _defect(self, name: str, error: BaseException) -> None:
-        _log.error("a defect of this program ended it", subscription=name, exc_info=error)
+        _log.error("subscription %s: a defect of this program ended it", name, exc_info=error)
 
     def _call(self, call: Callable[[Listener], None]) -> None:
         for listener in self._listeners:
@@ -268,11 +267,11 @@ class Replicator:
                     raise
                 self._keep(holding, iteration)
         except _NOT_FAILED as error:
-            _log.info("not run", subscription=name, error=str(error))
+            _log.info("subscription %s is not run: %s", name, error)
             return _Ended(self._row(name), elsewhere=True)
         except CcprError as error:
             after, seconds = self._row(name), self._steady() - began
-            _log.warning("failed", subscription=name, error=str(error))
+            _log.warning("subscription %s failed: %s", name, error)
             failure = Failure.of(error)
             self._call(lambda listener: listener.iteration_failed(after or row, failure, seconds))
             return _Ended(after, failed=True)
@@ -359,11 +358,11 @@ class Replicator:
         except CcprError as lost:
             error = lost
         if isinstance(error, CcprError):
-            _log.info("target not synced", subscription=row.subscription_name, target=target, error=str(error))
+            _log.info("subscription %s: target %s is not synced: %s", row.subscription_name, target, error)
         elif error is not None and not isinstance(error, Stopping):
             self._defect(f"{row.subscription_name}/{target}", error)
 
 
 def _chosen(iteration: Iteration, choice: Choice) -> None:
-    _log.info("copying", subscription=iteration.subscription.name, bytes=choice.size, by=choice.text)
+    _log.info("subscription %s: copying %d bytes: %s", iteration.subscription.name, choice.size, choice.text)
     iteration.note_copier(choice.text)

@@ -4,12 +4,12 @@ They are in the full list, which has a row for each object of the database. Wher
 taken instead, after the first was flushed: what was flushed since is in the difference between the two.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 
 from matrixone.errors import Transient
 from matrixone.objects.timestamp import Timestamp
@@ -25,7 +25,7 @@ from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
 SHORT_LIST = 2_000  # rows of a full list that is read in the time in which a snapshot is taken, read and dropped
-_logger = structlog.get_logger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class LaterSnapshot:
         except (UpstreamError, BadObjectList) as error:
             if isinstance(error, Transient):
                 raise
-            _logger.info("a full list takes the place of a second snapshot", error=str(error))
+            _logger.info("a full list takes the place of a second snapshot: %s", error)
             return None
 
     def _listed(self, ref: SnapshotRef, tables: Collection[int], subject: str) -> pa.Table | None:

@@ -9,15 +9,16 @@ What a step found is either asked for again at the same snapshot (which always g
 mirror's work folder; the Dagster assets, the command line and the service loop call the same methods.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 
 from matrixone.errors import CcprError, Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
@@ -43,7 +44,6 @@ from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, C
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
 from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Resync
-from replication.iteration.plan import Plan, make_plan
 from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.scope import diff_scope
 from replication.iteration.steps import Step
@@ -57,8 +57,11 @@ from replication.state.lease import Lease
 from replication.state.ledger import GRACE_SECONDS
 from replication.state.subscription import Subscription
 
+if TYPE_CHECKING:
+    from replication.iteration.plan import Plan
+
 _OBSERVED = 3  # new objects that are looked at until one says what the upstream can do
-_logger = structlog.get_logger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Iteration:
@@ -147,7 +150,7 @@ class Iteration:
         known = self._context.capabilities
         found = probe(self._session, known)
         if known is not None and found != known:
-            _logger.warning("the upstream has changed", subscription=self.subscription.name, now=found.describe())
+            _logger.warning("subscription %s: the upstream has changed: %s", self.subscription.name, found.describe())
         return found
 
     def _observe(self, listed: Listed, report: CopyReport) -> None:
@@ -247,7 +250,9 @@ class Iteration:
                     subject=f"subscription {self.subscription.name}",
                 )
             _logger.warning(
-                "a full list takes the place of a lost snapshot", subscription=self.subscription.name, bytes=size
+                "subscription %s: a full list takes the place of a lost snapshot, %d bytes to fetch",
+                self.subscription.name,
+                size,
             )
         return listed
 
@@ -325,8 +330,10 @@ class Iteration:
         snapshots.create_snapshot(self._session, ref.name, self.subscription.publication, self.subscription.database)
         return ref
 
-    def plan(self) -> Plan:
+    def plan(self) -> "Plan":
         """What this iteration is about to do. Nothing is copied, and the iteration stays open."""
+        from replication.iteration.plan import make_plan  # which few iterations ask for
+
         listed, ref = self._listed(), self.resume()
         objects, size = _count(self._to_copy(listed))
         return make_plan(self.subscription, ref, self.diff_catalog(), listed, objects=objects, size=size)
@@ -480,9 +487,7 @@ class Iteration:
                 snapshots.drop_snapshot(self._session, name, self.subscription.publication)
                 dropped.add(name)
             except CcprError as error:
-                _logger.warning(
-                    "a snapshot could not be dropped upstream, it will be tried again", snapshot=name, error=str(error)
-                )
+                _logger.warning("snapshot %s could not be dropped upstream, it will be tried again: %s", name, error)
                 if isinstance(error, Transient):
                     break  # the upstream is away: each of the others would be waited for as long, in vain
         if dropped:
@@ -543,7 +548,7 @@ class Iteration:
         """A step begins; to look again at what an earlier one left is none."""
         if self._step is None or step.comes_after(self._step):
             self._step = step
-            _logger.info("step", subscription=self.subscription.name, lsn=self.lsn, step=step.label, number=step.value)
+            _logger.info("%s: step %s, %s", self._subject, step.value, step.label)
             self._options.progress.on_step(step)
 
 

@@ -2,6 +2,7 @@
 it has come, measures, and where Spark fails lets the process do the rest.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 
 from replication.iteration.copying import CopyEngine, CopyJob, copy_in_process
 from replication.spark.choice import Choice, Place, check_engine, choose
@@ -40,7 +40,7 @@ _OF_SPARK = (  # not of the upstream or the store: the process itself can do wha
     SparkJobFailed,
     JavaMissing,
 )
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def _ignore(_: object) -> None:
@@ -124,7 +124,7 @@ class Copier:
             self._forget()
             if self._asked == "spark":
                 raise
-            _log.warning("Spark did not copy; the process goes on", code=error.code, error=error.message)
+            _log.warning("Spark did not copy, the process goes on: %s: %s", error.code, error.message)
             on_choice(Choice(Place.PROCESS, f"{error.code}, {error.message}", size))
             yield from copy_in_process(job, objects, on_progress=tally.again())
 

@@ -12,6 +12,7 @@ decision one-warm-session.
 import hashlib
 import hmac
 import json
+import logging
 import os
 import secrets
 import signal
@@ -27,8 +28,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import structlog
 
 from matrixone.errors import CcprError
 from replication.file_modes import create_file, make_folder, opener, replace_file
@@ -57,7 +56,7 @@ _REMEDIES = {
     "other settings": "Master, settings or credentials differ from this shell's; `ccpr spark start` starts it again.",
     "on another machine": "Run `ccpr spark stop` there.",
 }
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -250,7 +249,7 @@ class WarmSpark:
                 server = self._launch(supervised=supervised, cancelled=cancelled)
                 if server is not None:
                     return Found(State.READY, server)
-                _log.warning("warm session did not start", attempt=attempt + 1, log=str(self.log))
+                _log.warning("attempt %d to start the warm session failed, see %s", attempt + 1, self.log)
             raise self._did_not_start("it ended while it was starting")
 
     def stop(self) -> bool:
@@ -269,7 +268,7 @@ class WarmSpark:
         try:
             self._check(found.server)
         except CcprError as error:
-            _log.warning("the warm session is there and does not work", code=error.code, error=error.message)
+            _log.warning("the warm session is there and does not work: %s: %s", error.code, error.message)
             return False
         return True
 

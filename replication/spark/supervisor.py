@@ -4,13 +4,12 @@ A keeper holds a lock as long as it runs, by which copies know that a session th
 warm-on-demand). Of several on one folder one holds it, and the next takes over.
 """
 
+import logging
 import threading
 import time
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
-
-import structlog
 
 from matrixone.errors import CcprError
 from replication.file_modes import make_folder
@@ -20,7 +19,7 @@ from replication.spark.server import WarmSpark
 UNUSED_SECONDS = 600.0  # after the last copy, until a session that was started for one is ended
 _LOOK_SECONDS = 1.0
 _BACK_OFF = (1.0, 5.0, 15.0, 60.0, 300.0)  # seconds between the starts of a server that keeps dying
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Supervisor:
@@ -94,7 +93,7 @@ class Supervisor:
                 if self._ended.is_set():
                     return
                 self.failure, failed = error, failed + 1
-                _log.warning("the warm session does not start", code=error.code, error=error.message)
+                _log.warning("the warm session does not start: %s: %s", error.code, error.message)
             if failed:
                 self._ended.wait(_BACK_OFF[min(failed, len(_BACK_OFF)) - 1])
 
@@ -116,4 +115,4 @@ class Supervisor:
             if self._is_keeper and server is not None and server.supervised:
                 self._warm.stop()
         except CcprError as error:
-            _log.warning("the warm session was left running", code=error.code, error=error.message)
+            _log.warning("the warm session was left running: %s: %s", error.code, error.message)

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
-import tenacity
 from sqlalchemy import event, exc
 
 from replication.errors import StateUnavailable, StateUnreadable
@@ -218,22 +217,24 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
 
     Only for functions that are safe to repeat: reads, and whole transactions that write the same again.
     """
-    attempts = tenacity.retry(
-        retry=tenacity.retry_if_exception_type(StateUnavailable),
-        stop=lambda state: (state.seconds_since_start or 0.0) >= RETRY_SECONDS,
-        wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
-        before_sleep=tenacity.before_sleep_log(_log, logging.WARNING),
-        reraise=True,
-    )
 
     @wraps(function)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return function(*args, **kwargs)  # tenacity takes longer than a short query
+            return function(*args, **kwargs)  # tenacity takes longer than a short query, and to import it longer still
         except StateUnavailable:
             if _joined() is not None:
                 raise
-            return attempts(function)(*args, **kwargs)
+        import tenacity
+
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(StateUnavailable),
+            stop=lambda state: (state.seconds_since_start or 0.0) >= RETRY_SECONDS,
+            wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
+            before_sleep=tenacity.before_sleep_log(_log, logging.WARNING),
+            reraise=True,
+        )
+        return attempts(function, *args, **kwargs)
 
     return repeated
 

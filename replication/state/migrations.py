@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
-from replication.state.tables import METADATA, mo_ccpr_log, points, targets, versions
+from replication.state.tables import METADATA, create_tables, mo_ccpr_log, points, targets, versions
 
 SCHEMA_VERSION = 3
 VIEW = "mo_sync_configs"
@@ -60,7 +60,7 @@ def migrate(engine: sa.Engine) -> None:
         if version is not None:
             for number in range(version + 1, SCHEMA_VERSION + 1):
                 _STEPS[number](connection)
-        METADATA.create_all(connection)
+        create_tables(connection)
         _create_view(connection)
         if version != SCHEMA_VERSION:
             connection.execute(versions.insert().values(version=SCHEMA_VERSION))

@@ -7,16 +7,46 @@ The meaning of the columns is described where rows become values: `log_rows`, `h
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT
 
 METADATA = sa.MetaData()
+_MYSQL_DIALECTS = ("mysql", "mariadb")
+
+
+class LongText(sa.TypeDecorator):
+    """LONGTEXT in MySQL, whose dialect is imported only where it is the database's."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine:
+        if dialect.name not in _MYSQL_DIALECTS:
+            return super().load_dialect_impl(dialect)
+        from sqlalchemy.dialects.mysql import LONGTEXT
+
+        return dialect.type_descriptor(LONGTEXT())
+
+
+class UtcTime(sa.TypeDecorator):
+    """A time to the microsecond."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine:
+        if dialect.name not in _MYSQL_DIALECTS:
+            return super().load_dialect_impl(dialect)
+        from sqlalchemy.dialects.mysql import DATETIME
+
+        return dialect.type_descriptor(DATETIME(fsp=6))
+
+
 # The same in all databases: text without a length (five VARCHAR(5000) are more than a row of MySQL may have), times to
 # the microsecond, names compared byte for byte as SQLite does.
-LONG_TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")
-UTC_TIME = sa.DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
+LONG_TEXT = LongText()
+UTC_TIME = UtcTime()
 _MYSQL = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 TABLE_OPTIONS: dict[str, Any] = {
-    f"{dialect}_{name}": value for dialect in ("mysql", "mariadb") for name, value in _MYSQL.items()
+    f"{dialect}_{name}": value for dialect in _MYSQL_DIALECTS for name, value in _MYSQL.items()
 }
 mo_ccpr_log = sa.Table(
     "mo_ccpr_log",
@@ -47,7 +77,6 @@ mo_ccpr_log = sa.Table(
     sa.Column("epoch", sa.String(16)),  # as in the mirror's identity; null until the mirror has one
     sa.Column("mirror_url", LONG_TEXT),  # where the mirror was last written, with the host of a folder; for messages
     sa.UniqueConstraint("live_name", name="ccpr_live_name"),
-    **TABLE_OPTIONS,
 )
 checkpoints = sa.Table(
     "ccpr_checkpoints",
@@ -66,7 +95,6 @@ checkpoints = sa.Table(
     sa.Column("is_global", sa.Boolean, nullable=False),
     sa.Column("create_time", UTC_TIME, nullable=False),
     sa.Column("update_time", UTC_TIME, nullable=False),
-    **TABLE_OPTIONS,
 )
 points = sa.Table(
     "ccpr_points",
@@ -81,7 +109,6 @@ points = sa.Table(
     sa.Column("tables_changed", sa.BigInteger, nullable=False),
     sa.Column("objects_copied", sa.BigInteger, nullable=False),
     sa.Column("bytes_copied", sa.BigInteger, nullable=False),
-    **TABLE_OPTIONS,
 )
 table_points = sa.Table(
     "ccpr_table_points",
@@ -99,7 +126,6 @@ table_points = sa.Table(
     sa.Column("appendable", sa.BigInteger, nullable=False),
     sa.Column("row_count", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
-    **TABLE_OPTIONS,
 )
 quarantine = sa.Table(
     "ccpr_quarantine",
@@ -116,7 +142,6 @@ quarantine = sa.Table(
     sa.Column("message", LONG_TEXT, nullable=False),
     sa.Column("subject", LONG_TEXT, nullable=False),
     sa.Column("remedy", LONG_TEXT, nullable=False),
-    **TABLE_OPTIONS,
 )
 behind_tables = sa.Table(
     "ccpr_behind",
@@ -127,7 +152,6 @@ behind_tables = sa.Table(
     sa.Column("database_name", LONG_TEXT, nullable=False),  # as the table is called at that point upstream
     sa.Column("table_name", LONG_TEXT, nullable=False),
     sa.Column("stands_at", sa.BigInteger),  # the newest point that shows the table; null = none does
-    **TABLE_OPTIONS,
 )
 targets = sa.Table(
     "ccpr_targets",
@@ -150,7 +174,6 @@ targets = sa.Table(
     sa.Column("last_failed_at", UTC_TIME),
     sa.Column("failure", LONG_TEXT),  # JSON
     sa.Column("duplicate_keys", sa.String(16)),  # what to do with two rows of one key; null = error
-    **TABLE_OPTIONS,
 )
 objects = sa.Table(
     "ccpr_objects",
@@ -159,7 +182,6 @@ objects = sa.Table(
     sa.Column("object_name", sa.String(42), primary_key=True),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.LargeBinary(32), nullable=False),
-    **TABLE_OPTIONS,
 )
 references = sa.Table(
     "ccpr_object_references",
@@ -171,7 +193,6 @@ references = sa.Table(
     sa.Column("until_lsn", sa.BigInteger),  # the first point that no longer names the object; null = still named
     sa.Index("ccpr_references_by_table", "task_id", "table_id"),
     sa.Index("ccpr_references_by_end", "task_id", "until_lsn"),
-    **TABLE_OPTIONS,
 )
 garbage = sa.Table(
     "ccpr_garbage",
@@ -180,7 +201,6 @@ garbage = sa.Table(
     sa.Column("path", sa.String(255), primary_key=True),
     # Seconds since 1970 by the upstream's clock. Until then readers may finish with a dropped point.
     sa.Column("due_at", sa.BigInteger, nullable=False),
-    **TABLE_OPTIONS,
 )
 pins = sa.Table(
     "ccpr_pins",
@@ -193,7 +213,6 @@ pins = sa.Table(
     sa.Column("table_name", LONG_TEXT, nullable=False),  # empty for a database
     sa.Column("created_at", UTC_TIME, nullable=False),
     sa.Column("seen_at", UTC_TIME, nullable=False),  # when its owner last asked for anything
-    **TABLE_OPTIONS,
 )
 relay_users = sa.Table(
     "ccpr_relay_users",
@@ -201,7 +220,6 @@ relay_users = sa.Table(
     sa.Column("user_name", sa.String(60), primary_key=True),
     sa.Column("sealed_digest", LONG_TEXT, nullable=False),  # of the password, as the protocol compares it
     sa.Column("created_at", UTC_TIME, nullable=False),
-    **TABLE_OPTIONS,
 )
 followers = sa.Table(
     "ccpr_followers",
@@ -228,8 +246,13 @@ followers = sa.Table(
     sa.Column("last_failed_at", UTC_TIME),
     sa.Column("failure", LONG_TEXT),  # JSON
     sa.Column("promoted_lsn", sa.BigInteger),  # the point that is being promoted
-    **TABLE_OPTIONS,
 )
-versions = sa.Table(
-    "ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False), **TABLE_OPTIONS
-)
+versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
+
+
+def create_tables(connection: sa.Connection) -> None:
+    """Create those that are missing."""
+    if connection.dialect.name in _MYSQL_DIALECTS:
+        for table in METADATA.tables.values():
+            table.dialect_kwargs.update(TABLE_OPTIONS)
+    METADATA.create_all(connection)

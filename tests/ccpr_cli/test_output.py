@@ -3,16 +3,16 @@
 import io
 import json
 import logging
+import sys
 import unicodedata
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
 from ccpr_cli import output
-from ccpr_cli.logs import log_handler, printable_values, show_events
+from ccpr_cli.logs import log_handler
 from ccpr_cli.output import Screen, counted, json_text, show_table
 from ccpr_cli.subscribe import report_interval
 from ccpr_cli.tables import full_name
@@ -75,14 +75,18 @@ def test_json_on_a_terminal_has_no_control_characters_and_means_the_same(text: s
 
 
 def test_foreign_names_in_the_log_are_escaped() -> None:
-    record = logging.LogRecord("x", logging.WARNING, "", 0, "table %s", ("a\x1b[2J",), None)
-    assert log_handler().format(record) == "WARNING x: table a\\x1b[2J"
-    event = {"event": "gone", "table": "a\x1b[2J\nremedy: run this", "lsn": 3}
-    assert printable_values(None, "warning", event) == {
-        "event": "gone",
-        "table": "a\\x1b[2J\\nremedy: run this",
-        "lsn": 3,
-    }
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "table %s", ("a\x1b[2J\nremedy: run this",), None)
+    assert log_handler().format(record).endswith("Z WARNING x: table a\\x1b[2J\\nremedy: run this")
+
+
+def test_a_stack_in_the_log_has_lines_and_no_control_characters() -> None:
+    try:
+        raise ValueError("a\x1b[2J")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "gone", (), sys.exc_info())
+    first, *stack = log_handler().format(record).splitlines()
+    assert first.endswith("ERROR x: gone")
+    assert (stack[0], stack[-1]) == ("Traceback (most recent call last):", "ValueError: a\\x1b[2J")
 
 
 ROWS = [("shop", "mysql://sys#dump:***@127.0.0.1:17611", "an error that takes many words", "CONNECTION_LOST")]
@@ -92,8 +96,8 @@ def test_the_log_goes_to_the_standard_error_of_its_moment(monkeypatch: pytest.Mo
     """A test's runner replaces the stream and closes it; a thread that outlives a command logs on."""
     first, second = io.StringIO(), io.StringIO()
     monkeypatch.setattr("sys.stderr", first)
-    show_events()
-    log = structlog.get_logger("a module's")
+    log = logging.getLogger("a module's")
+    log.addHandler(log_handler())
     log.warning("before")
     monkeypatch.setattr("sys.stderr", second)
     first.close()

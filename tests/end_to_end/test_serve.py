@@ -2,7 +2,6 @@
 program; the others run its components in this process."""
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import structlog
 import typer.testing
 
 import ccpr
@@ -114,17 +112,6 @@ def newest_lsn() -> int | None:
 def target_lsn() -> int | None:
     with Workspace() as workspace:
         return records_of(workspace, NAME).get(TARGET).lsn
-
-
-@pytest.fixture(autouse=True)
-def _logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command configures the log of its process: here it would be that of the service too, into a file that the
-    command's runner closes."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    with monkeypatch.context() as patch:
-        patch.setattr(structlog, "configure", lambda **_: None)
-        yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-import structlog
 
 from emulator.engine.transaction import CreateAt
 from replication.mirror.points import Point
@@ -62,7 +61,6 @@ def running(
 
 def _silence() -> None:
     """A history runs while another test does: its log would be shown under that test's name."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
 
 

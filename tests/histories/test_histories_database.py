@@ -9,7 +9,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 
 import pytest
-import structlog
 
 from tests.histories.target_histories import sync_target
 from tests.support.ci import UNDER_CI
@@ -37,7 +36,6 @@ def running(
 
 def _silence() -> None:
     """A history runs while another test does: its log would be shown under that test's name."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
 
 

@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow.compute as pc
-import structlog
 import typer.testing
 
 import ccpr
@@ -157,7 +156,6 @@ class Scene:
     def attempt(self, place: Place, reach: Reach, clock: Callable[[], float] | None = None) -> str:
         """Try the next iteration, and the sync of the target, in this process. Returns `done`, or the code of the
         error that ended it. The cell fails if the place was never reached: then the fault has not struck."""
-        structlog.reset_defaults()  # the last command's standard error is closed
         try:
             with self.workspace(clock) as workspace, place.watched(reach) as progress:
                 outcome = iterate(workspace, progress)

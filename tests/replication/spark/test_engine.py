@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import structlog
 
 from emulator.recorded_upstream import RecordedUpstream
 from matrixone.errors import CcprError
@@ -37,7 +36,6 @@ def objects(recordings: Path) -> pa.Table:
 
 @pytest.fixture
 def job(recordings: Path, tmp_path: Path) -> Iterator[CopyJob]:
-    structlog.reset_defaults()
     with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
         sealed = Vault(tmp_path / "key").seal(PASSWORD, endpoint)

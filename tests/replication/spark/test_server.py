@@ -17,7 +17,6 @@ from subprocess import Popen
 from typing import Any
 
 import pytest
-import structlog
 
 import replication.spark.server as module
 import replication.spark.supervisor as supervising
@@ -62,7 +61,6 @@ class Quick(WarmSpark):
 @pytest.fixture
 def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Quick]:
     monkeypatch.setattr(SparkSettings, "prepare_environment", lambda self: None)
-    structlog.reset_defaults()  # a command that a test called logs to what was standard error then
     Quick.launches = 0
     made = Quick(tmp_path)
     yield made
