@@ -63,6 +63,10 @@ def alter(
     max_lag: Annotated[
         str | None, typer.Option(help="How old its state may be, for example 90s, 10m; 0: two intervals and a minute.")
     ] = None,
+    objects_from: Annotated[
+        str | None,
+        typer.Option(help="The upstream's storage, to read objects straight from it; '' asks the upstream for them."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
@@ -84,6 +88,7 @@ def alter(
         "shared": shared,
         "invalid_text": invalid_text,
         "zero_dates": zero_dates,
+        "objects_from": objects_from,
         "max_lag": None if max_lag is None else seconds_option(max_lag, "--max-lag"),
     }
     settings = {setting: value for setting, value in given.items() if value is not None}

@@ -47,6 +47,7 @@ def doctor(
         connect_once,
         upstream_of,
     )
+    from replication.service.storage_check import check_storage
     from replication.service.workspace import Workspace
 
     if name is not None and source is not None:
@@ -64,6 +65,7 @@ def doctor(
                 checks,
                 as_json=as_json,
             )
+            _show(check_storage(workspace, row), checks, as_json=as_json)
             recorded = check_recorded_clock(row)
             _show([] if recorded is None else [recorded], checks, as_json=as_json)
         elif source is not None:

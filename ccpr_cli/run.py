@@ -100,6 +100,8 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
     )
     out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
     copied = f"{counted(outcome.objects_copied, 'object')}, {size_text(outcome.bytes_copied)} copied"
+    if outcome.objects_direct:
+        copied += f", {outcome.objects_direct:,} straight from storage"
     whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
     tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
     out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)

@@ -204,6 +204,7 @@ def _in_full(status: "SubscriptionStatus") -> Group:
         details.add("pending", _pending(status))
     if status.copier is not None:
         details.add("copied by", status.copier)
+    details.add("objects from", _way(status))
     details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
     details.add("lag", _lag(status))
     if status.watermark:
@@ -312,6 +313,15 @@ def _owner(status: "SubscriptionStatus") -> str:
     if status.lease_expires is None:
         return "nobody at the moment"
     return f"{status.owner}, lease until {time_text(status.lease_expires)}"
+
+
+def _way(status: "SubscriptionStatus") -> str:
+    """Which way the bytes of objects come."""
+    if not status.objects_from:
+        return "the upstream (get_object)"
+    told = f"storage, {status.objects_from}; what is not there from the upstream"
+    copied = counted(status.objects_copied, "object")
+    return f"{told}; last {status.objects_direct:,} of {copied} from storage" if status.objects_copied else told
 
 
 def _newest(status: "SubscriptionStatus") -> str:

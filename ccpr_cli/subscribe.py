@@ -81,6 +81,13 @@ def subscribe(
     max_lag: Annotated[
         str, typer.Option(help="How old its state may be, for example 90s, 10m; 0: two intervals and a minute.")
     ] = "0",
+    objects_from: Annotated[
+        str,
+        typer.Option(
+            help="The upstream's storage, to read objects straight from it: s3://bucket/prefix, gs://bucket/prefix or "
+            "file:///data-dir/shared."
+        ),
+    ] = "",
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
@@ -105,6 +112,7 @@ def subscribe(
         invalid_text=invalid_text,
         zero_dates=zero_dates,
         max_lag=seconds_option(max_lag, "--max-lag"),
+        objects_from=objects_from,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)

@@ -217,6 +217,40 @@ class StoreFailed(Transient):
     )
 
 
+class StorageFailed(Transient):
+    """The storage of the upstream, that objects are read from without it, did not answer as it should."""
+
+    code = "STORAGE_FAILED"
+    about = "file in the upstream's storage"
+    default_remedy = (
+        "Check that the storage is reachable from here; then run it again: the iteration continues where it stopped. "
+        "Without it: `ccpr alter NAME --objects-from ''`."
+    )
+
+
+class StorageMissing(StorageFailed):
+    """There is no folder or bucket where the upstream's storage should be: a disk is not mounted, or it is another
+    machine. If an object alone is missing, the upstream is asked for it."""
+
+    code = "STORAGE_MISSING"
+    about = "upstream's storage"
+    default_remedy = (
+        "Mount the folder on each machine that copies, or correct the place: `ccpr alter NAME --objects-from URL`; "
+        "'' asks the upstream for all objects."
+    )
+
+
+class StorageRefused(Terminal):
+    """The storage of the upstream refuses to be read with the credentials of this environment."""
+
+    code = "STORAGE_REFUSED"
+    about = "file in the upstream's storage"
+    default_remedy = (
+        "Give the login the right that is named, to read only. It comes from the environment (AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role. Then `ccpr resume NAME`."
+    )
+
+
 BAD_ROW_REMEDY = (
     "Restore the catalog database from a copy, or end the subscription with `ccpr drop NAME --force`; "
     "its mirror stays readable."

@@ -9,7 +9,7 @@ import pyarrow as pa
 from matrixone.objects import types
 from matrixone.objects.content import Content
 from matrixone.objects.convert import ZERO_DATE, to_arrow
-from matrixone.objects.disk import is_disk_file, logical_content
+from matrixone.objects.disk import is_framed, unframe
 from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
 from matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from matrixone.objects.layout import (
@@ -64,7 +64,9 @@ class ObjectFile:
     def __init__(self, data: Content | bytes, *, subject: str = "object") -> None:
         content: Content = pa.py_buffer(data) if isinstance(data, bytes) else data
         self._content: Content = (
-            logical_content(content.slice(0, content.size), subject) if is_disk_file(content) else content
+            pa.py_buffer(unframe(content.slice(0, content.size), at=0, subject=subject))
+            if is_framed(content)
+            else content
         )
         self._subject = subject
         header = read_header(self._content, subject)

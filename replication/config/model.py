@@ -86,6 +86,10 @@ class Policy(Part):
     zero_dates: Literal["null", "keep", "error"] | None = Field(
         default=None, description="What export gives for the date 0000-00-00."
     )
+    objects_from: str | None = Field(
+        default=None,
+        description="The upstream's storage, to read objects from it: s3://bucket/prefix, gs://… or file:///folder.",
+    )
 
 
 class Target(Part):

@@ -50,6 +50,7 @@ class Outcome:
     clock_skew_seconds : our clock less the upstream's; None if not known.
     quarantined : names of the tables that failed while the others went on.
     zero_dates : by table and column, see `matrixone.schema.zero_dates_of`.
+    objects_direct : of those copied, how many came straight from storage.
     newest_point, newest_point_ts : lsn of the newest point, made by this iteration or before, and its time by the
         upstream's clock in nanoseconds; None if there is none.
     """
@@ -67,6 +68,7 @@ class Outcome:
     clock_skew_seconds: float | None
     quarantined: tuple[str, ...] = ()
     zero_dates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    objects_direct: int = 0
     newest_point: int | None = None
     newest_point_ts: int | None = None
 

@@ -1,5 +1,5 @@
-"""Step 3: object files from the upstream into the store. One pure function over batches of object rows; Spark runs it
-in its tasks, the process itself for small changes.
+"""Step 3: object files from the upstream, or straight from its storage, into the store. One pure function over batches
+of object rows; Spark runs it in its tasks, the process itself for small changes.
 
 An object is written under a temporary name, checked against its stats, and only then appears; so what is there with
 the right size is complete, and a re-run fetches the rest. Source: decision spark-dataframes; docs/architecture.md,
@@ -10,9 +10,9 @@ import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.failure import Failure
 from replication.iteration.findings import Findings
+from replication.iteration.storage import open_storage
+from replication.iteration.storage_ahead import read_ahead
 from replication.iteration.write_queue import WriteQueue
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.open_store import open_store
@@ -56,6 +58,7 @@ COPY_OUTPUT = pa.schema(
         pa.field("fetched", pa.bool_(), nullable=False),
         pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
         pa.field("found", pa.string()),  # of `Findings`
+        pa.field("direct", pa.bool_()),  # whether it came straight from storage; null where an earlier release copied
     ]
 )
 # Failures of one object alone.
@@ -75,6 +78,7 @@ class CopyJob:
         on.
     key_file : the key of this process. None in a worker, which finds its key file by CCPR_KEY_FILE.
     shared : of the store.
+    objects_from : the URL of the storage that objects are read from; empty to ask the upstream for all of them.
     """
 
     endpoint: Endpoint
@@ -85,6 +89,7 @@ class CopyJob:
     collect_failures: bool = False
     key_file: Path | None = None
     shared: bool = False
+    objects_from: str = ""
 
     @classmethod
     def of(cls, subscription: Subscription, store_url: str, key_file: Path | None = None) -> "CopyJob":
@@ -98,7 +103,13 @@ class CopyJob:
             collect_failures=settings.isolated,
             key_file=key_file,
             shared=settings.shared,
+            objects_from=settings.objects_from,
         )
+
+    @property
+    def source(self) -> str:
+        """Where the bytes come from, for comparing rates."""
+        return self.objects_from or f"{self.endpoint.host}:{self.endpoint.port}"
 
     def for_workers(self) -> "CopyJob":
         """The job for other processes, which find their key file by CCPR_KEY_FILE."""
@@ -154,6 +165,11 @@ class CopyReport:
         return pc.sum(self.rows.column("fetched")).as_py() or 0
 
     @property
+    def objects_direct(self) -> int:
+        """Of those fetched, how many came straight from storage."""
+        return pc.sum(self.rows.column("direct")).as_py() or 0
+
+    @property
     def bytes_fetched(self) -> int:
         return pc.sum(self.rows.filter(self.rows.column("fetched")).column("size")).as_py() or 0
 
@@ -183,11 +199,11 @@ CopyEngine = Callable[[CopyJob, pa.Table], Iterable[pa.RecordBatch]]  # COPY_INP
 
 
 def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Copy the objects of each batch (COPY_INPUT) through one upstream session; yields COPY_OUTPUT rows as objects are
-    done.
+    """Copy the objects of each batch (COPY_INPUT), straight from storage where the job names it, else through one
+    upstream session; yields COPY_OUTPUT rows as objects are done.
 
-    Raises what the upstream, the store or the check raises (not OBJECT_FAILURES where the job collects them); what has
-    been copied until then stays and is found by the next run.
+    Raises what storage, the upstream, the store or the check raises (not OBJECT_FAILURES where the job collects them);
+    what has been copied until then stays and is found by the next run.
     """
     keep_large_blocks()
     store = open_store(job.store_url, shared=job.shared)
@@ -196,24 +212,20 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         session: Session | None = None
         under_way: deque[_UnderWay] = deque()
         report_at = 0.0
-        # A loop over objects, not rows.
-        for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):
-            path, found = object_path(stats.name), _Found()
-            size = store.size(path)
-            fetch = size != stats.size or not _is_sound(store, stats, found)
-            if fetch:
-                if size is not None:
-                    store.delete(path)  # it is not the object, and nothing is written over a file
-                session = session or held.enter_context(job.connect())
-                chunks = pace.slow_down(get_object(session, job.publication, stats.name, stats.size))
+        for entry, chunks in held.enter_context(closing(_with_content(job, _looked_up(store, batches)))):
+            stats, check = entry.stats, partial(_check, entry.stats, entry.found)
+            entry.direct = chunks is not None
+            if entry.fetched:
+                if chunks is None:
+                    session = session or held.enter_context(job.connect())
+                    chunks = get_object(session, job.publication, stats.name, stats.size)
                 try:
-                    stored = queue.put(path, stats.size, chunks, partial(_check, stats, found))
+                    entry.stored = queue.put(object_path(stats.name), stats.size, pace.slow_down(chunks), check)
                 except OBJECT_FAILURES as error:
-                    stored = Future()
-                    stored.set_exception(error)
+                    entry.stored.set_exception(error)
             else:
-                stored = queue.run(partial(_hash, store, stats))
-            under_way.append(_UnderWay(stats, stored, fetch, found))
+                entry.stored = queue.run(partial(_hash, store, stats))
+            under_way.append(entry)
             if time.monotonic() >= report_at and under_way[0].stored.done():
                 report_at = time.monotonic() + _REPORT_SECONDS
                 yield _report(under_way, collect_failures=job.collect_failures)
@@ -221,6 +233,28 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         while under_way:
             yield _report(under_way, collect_failures=job.collect_failures)
     store.sync("objects")
+
+
+def _looked_up(store: Store, batches: Iterable[pa.RecordBatch]) -> "Iterator[_UnderWay]":
+    """The objects of the batches, and which of them have to be fetched. A loop over objects, not rows."""
+    for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):
+        path, found = object_path(stats.name), _Found()
+        size = store.size(path)
+        fetch = size != stats.size or not _is_sound(store, stats, found)
+        if fetch and size is not None:
+            store.delete(path)  # it is not the object, and nothing is written over a file
+        yield _UnderWay(stats, fetch, found)
+
+
+def _with_content(
+    job: CopyJob, entries: "Iterator[_UnderWay]"
+) -> "Generator[tuple[_UnderWay, Iterator[Chunk] | None]]":
+    """With what storage has of them; None where the upstream is to be asked."""
+    if job.objects_from:
+        wanted = ((entry, entry.stats if entry.fetched else None) for entry in entries)
+        yield from read_ahead(open_storage(job.objects_from), wanted)
+    else:
+        yield from ((entry, None) for entry in entries)
 
 
 def copy_in_process(
@@ -309,6 +343,7 @@ def copy_known(
         "fetched": [False] * len(others),
         "failure": [Failure.of(f).to_text() for f in failures],
         "found": [None] * len(others),
+        "direct": [False] * len(others),
     }
     for name, values in columns.items():
         wrong = wrong.set_column(
@@ -353,12 +388,13 @@ class _Found:
     findings: Findings = field(default_factory=Findings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _UnderWay:
     stats: ObjectStats
-    stored: Future[StoredFile]
     fetched: bool
     found: _Found
+    direct: bool = False
+    stored: Future[StoredFile] = field(default_factory=Future)
 
 
 def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.RecordBatch:
@@ -370,11 +406,11 @@ def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.Record
         try:
             stored = entry.stored.result()
             found = entry.found.findings.to_text()
-            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None, found))
+            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None, found, entry.direct))
         except OBJECT_FAILURES as error:
             if not collect_failures:
                 raise
-            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text(), None))
+            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text(), None, False))
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
 

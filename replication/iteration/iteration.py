@@ -438,7 +438,9 @@ class Iteration:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
         attempts, left_out = self._context.attempts, self.diff_catalog().unreplicated[:MOST_UNREPLICATED]
-        context = replace(self._context.committed(), unreplicated=left_out)
+        context, report = replace(self._context.committed(), unreplicated=left_out), result.report
+        if report.objects_fetched:
+            context = replace(context, copied_last=(report.objects_fetched, report.objects_direct))
         self._committer.commit(ref, context, self._last, result)
         self._context = context
         self._running = False
@@ -460,8 +462,9 @@ class Iteration:
             at=ref.at,
             tables=len(refs),
             tables_changed=result.tables_changed,
-            objects_copied=result.report.objects_fetched,
-            bytes_copied=result.report.bytes_fetched,
+            objects_copied=report.objects_fetched,
+            bytes_copied=report.bytes_fetched,
+            objects_direct=report.objects_direct,
             objects_total=sum(table.objects for table in refs),
             bytes_total=sum(table.bytes for table in refs),
             lag_seconds=lag.seconds or 0.0,

@@ -27,6 +27,7 @@ from replication.snapshot_ref import SnapshotRef
 
 _FORMAT = 1
 _ABOUT = "about.json"
+_OF_0_1_0 = 5  # columns of COPY_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,11 @@ class StepResults:
     def _read_copied(self, name: str) -> pa.Table:
         try:
             return self._mirror.files.read_arrow(name, COPY_OUTPUT)
-        except MirrorDamaged:  # or written by 0.1.0, which left out the last column: then objects are opened for it
-            rows = self._mirror.files.read_arrow(name, COPY_OUTPUT.remove(len(COPY_OUTPUT) - 1))
-            return rows.append_column(COPY_OUTPUT[-1], pa.nulls(rows.num_rows, pa.string()))
+        except MirrorDamaged:  # or written by 0.1.0, which left out the last columns: objects are opened for `found`
+            rows = self._mirror.files.read_arrow(name, pa.schema(list(COPY_OUTPUT)[:_OF_0_1_0]))
+            for field in list(COPY_OUTPUT)[_OF_0_1_0:]:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+            return rows
 
     def keep_copier(self, text: str) -> None:
         self._mirror.store.replace(self._path(COPIER), text.encode())

@@ -15,13 +15,18 @@ def open_store(url: str, *, shared: bool = False) -> Store:
         from replication.mirror.s3_store import open_s3  # loads a client library that a local mirror does not need
 
         return open_s3(url)
+    return LocalStore(folder_of(url), shared=shared)
+
+
+def folder_of(url: str) -> Path:
+    """The folder of a `file:` URL or a plain path. Raises BadName for any other URL."""
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             raise BadName("a file URL with a host", subject=url, remedy="Write file:///path or a plain path.")
-        return LocalStore(Path(unquote(parts.path)), shared=shared)
+        return Path(unquote(parts.path))
     if "://" in url:
         raise BadName(
             "an unknown kind of store", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
         )
-    return LocalStore(Path(url), shared=shared)
+    return Path(url)

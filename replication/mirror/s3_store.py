@@ -6,27 +6,21 @@ file (under TMPDIR), so that checks get all of it before it is uploaded, and lit
 than 10 MB is sent in parts; the object does not exist until the last part has arrived. Parts of an upload that was
 killed cannot be seen here. They use storage until the bucket's rule `AbortIncompleteMultipartUpload` removes them;
 `sweep` cannot, because pyarrow has no call for it. Source: decision one-upload-per-file.
-
-Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are
-shown, logged and stored.
 """
 
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from matrixone.objects.content import Content, FileContent
-from replication.errors import BadName, MirrorDamaged, StoreFailed
+from replication.errors import MirrorDamaged, StoreFailed
+from replication.mirror.buckets import open_bucket
 from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
 
-CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
-_OPTIONS = ("endpoint_override", "region", "scheme")
-_S3_REMEDY = "Write s3://bucket/prefix, if needed with ?region=…&endpoint_override=host:port&scheme=http behind it."
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
     "may read and write there; then run it again: the iteration continues where it stopped."
@@ -151,38 +145,5 @@ class ObjectStore:
 
 def open_s3(url: str) -> ObjectStore:
     """The store of `s3://bucket/prefix?…`; does not connect yet. Raises BadName."""
-    parts = urlsplit(url)
-    shown = f"s3://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if any("@" in text for text in (parts.netloc, parts.query)) or any(
-        "key" in name or "token" in name for name in options
-    ):
-        remedy = (
-            "Remove them, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, "
-            "or use the instance's role."
-        )
-        raise BadName("credentials in a URL, which is shown and logged", subject=shown, remedy=remedy)
-    if unknown := set(options) - set(_OPTIONS):
-        raise BadName(f"unknown options {', '.join(sorted(unknown))}", subject=shown, remedy=_S3_REMEDY)
-    prefix = unquote(parts.path).strip("/")
-    if not parts.netloc or parts.fragment or ":" in parts.netloc:
-        raise BadName("not the URL of a bucket", subject=shown, remedy=_S3_REMEDY)
-    root = "/".join(check_name(part) for part in (parts.netloc, prefix) if part)
-    endpoint = options.get("endpoint_override")
-    if endpoint and "://" in endpoint:
-        options["scheme"], _, options["endpoint_override"] = endpoint.partition("://")
-    if options.get("scheme", "https") not in ("http", "https"):
-        raise BadName("a scheme that is neither http nor https", subject=shown, remedy=_S3_REMEDY)
-    canonical = f"s3://{root}" + (f"?{urlencode(sorted(options.items()), safe=':')}" if options else "")
-    try:
-        # Without background writes parts are sent one after another, so that no more than one is in memory.
-        files = fs.S3FileSystem(
-            **options,
-            allow_delayed_open=True,
-            background_writes=False,
-            connect_timeout=CONNECT_SECONDS,
-            request_timeout=REQUEST_SECONDS,
-        )
-    except (OSError, pa.ArrowInvalid) as error:
-        raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_S3_REMEDY) from error
-    return ObjectStore(files, root, canonical)
+    bucket = open_bucket(url)
+    return ObjectStore(bucket.files, bucket.root, bucket.url)

@@ -18,7 +18,6 @@ from replication.config.errors import ConfigConflict
 from replication.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
 from replication.errors import StateUnreadable
 from replication.failure import Failure
-from replication.mirror.open_store import open_store
 from replication.service import subscriptions, targets
 from replication.service.drop import Dropped, drop
 from replication.service.workspace import Workspace
@@ -237,14 +236,13 @@ class _Comparison:
             yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=tuple(login), do=do)
 
     def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
-        """With the mirror's place as it is stored."""
+        """With places as they are stored."""
         try:
             subscriptions.check_settings(one.settings)
-            mirror = one.settings.mirror and open_store(one.settings.mirror).url
+            return replace(one, settings=subscriptions.canonical(one.settings))
         except CcprError as error:
             self.problems.append(Problem(path, f"{error.message} ({error.subject})"))
             return one
-        return replace(one, settings=replace(one.settings, mirror=mirror))
 
     def _alter(self, path: Path, one: WantedSubscription, known: Subscription) -> Iterator[Action]:
         fixed = {

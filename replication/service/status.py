@@ -140,6 +140,9 @@ class SubscriptionStatus:
         the first ones.
     forgotten_pins : snapshots of the relay that nobody has used for long.
     relays : where relays of this state folder listen now, HOST:PORT.
+    objects_from : the storage that objects are read from; empty if the upstream is asked for them.
+    objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
+        storage.
     """
 
     name: str
@@ -174,6 +177,9 @@ class SubscriptionStatus:
     followers: tuple[FollowerStatus, ...] = ()
     forgotten_pins: tuple[ForgottenPin, ...] = ()
     relays: tuple[str, ...] = ()
+    objects_from: str = ""
+    objects_copied: int = 0
+    objects_direct: int = 0
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -216,6 +222,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
     so. Raises StateUnreadable."""
     read = ReadRow.of(row)
     engine, lag, work = workspace.log.engine, meter.read(row.task_id, read.context), open_work(workspace, read)
+    copied, direct = read.context.copied_last
     history, held = PointHistory(engine, row.task_id), workspace.log.is_held(row)
     newest = history.newest()
     tables = [] if newest is None else list(history.tables(newest.lsn).values())
@@ -254,6 +261,9 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         followers=tuple(follower_status(one, history, newest, row, lag) for one in followers),
         forgotten_pins=ForgottenPin.among(Pins(engine, row.task_id).all(), now),
         relays=relay_addresses(workspace.home),
+        objects_from=read.subscription.settings.objects_from,
+        objects_copied=copied,
+        objects_direct=direct,
     )
 
 

@@ -102,11 +102,10 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     rows, bad = workspace.log.all_rows()
     if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
         raise SubscriptionExists("there is a subscription with that name", subject=f"subscription {wanted.name}")
-    settings = wanted.settings
-    if settings.mirror:  # an absolute URL, which can be opened from any working directory
-        settings = replace(settings, mirror=open_store(settings.mirror).url)
+    settings = canonical(wanted.settings)
     check_place(workspace, wanted.name, settings, rows)
     check_empty(workspace, wanted.name, settings)
+    _check_storage(settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
         check_interface(session)
         publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
@@ -133,8 +132,8 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
 
 
 def check_settings(settings: Settings) -> None:
-    """Check that values are in their ranges; `Settings` itself checks their types. Raises BadSetting, BadName for the
-    mirror's URL."""
+    """Check that values are in their ranges; `Settings` itself checks their types. Raises BadSetting, BadName for a
+    URL."""
     values = asdict(settings)
     for name, (least, most) in _RANGES.items():
         if not (math.isfinite(values[name]) and least <= values[name] <= most):
@@ -142,8 +141,27 @@ def check_settings(settings: Settings) -> None:
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
             raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
+    canonical(settings)
+
+
+def canonical(settings: Settings) -> Settings:
+    """With absolute URLs, which can be opened from any working directory. Raises BadName."""
+    urls = {}
     if settings.mirror:
-        open_store(settings.mirror)
+        urls["mirror"] = open_store(settings.mirror).url
+    if settings.objects_from:
+        from replication.iteration.storage import open_storage
+
+        urls["objects_from"] = open_storage(settings.objects_from).url
+    return replace(settings, **urls) if urls else settings
+
+
+def _check_storage(settings: Settings) -> None:
+    """Whether objects can be read straight from storage. Raises StorageFailed, StorageMissing, StorageRefused."""
+    if settings.objects_from:
+        from replication.iteration.storage import open_storage
+
+        open_storage(settings.objects_from).check()
 
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
@@ -197,9 +215,12 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
             )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
     check_settings(after.settings)
+    after = replace(after, settings=canonical(after.settings))
+    if after.settings.objects_from != before.settings.objects_from:
+        _check_storage(after.settings)
     reroute = change.endpoint is not None or change.publication is not None
     if after.settings.mirror != before.settings.mirror:
-        after = _moved(workspace, after, row)
+        _check_moved(workspace, after, row)
     if reroute:
         after = _rerouted(workspace, after, change, row)
     values = {
@@ -211,21 +232,18 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
 
 
-def _moved(workspace: Workspace, subscription: Subscription, row: LogRow) -> Subscription:
-    """With its mirror at another place, as an absolute URL. Raises MirrorInUse, MirrorDisagrees."""
+def _check_moved(workspace: Workspace, subscription: Subscription, row: LogRow) -> None:
+    """Its mirror is at another place. Raises MirrorInUse, MirrorDisagrees."""
     from replication.state.publishing import check_agreement
 
     settings = subscription.settings
-    if settings.mirror:
-        settings = replace(settings, mirror=open_store(settings.mirror).url)
     rows, _ = workspace.log.all_rows()
     check_place(workspace, subscription.name, settings, [other for other in rows if other.task_id != row.task_id])
-    mirror = workspace.mirror_of(moved := replace(subscription, settings=settings))
+    mirror = workspace.mirror_of(subscription)
     if row.iteration_lsn:
         check_agreement(workspace.log, row, mirror)
     else:
         check_empty(workspace, subscription.name, settings)
-    return moved
 
 
 def _rerouted(workspace: Workspace, subscription: Subscription, change: SettingsChange, row: LogRow) -> Subscription:

@@ -1,4 +1,4 @@
-"""Copies objects in Spark tasks, each with an upstream session of its own."""
+"""Copies objects in Spark tasks, each with an upstream session of its own, or straight from storage."""
 
 import pickle
 import uuid
@@ -40,6 +40,7 @@ _COPY_ROWS = pa.schema(
         pa.field("fetched", pa.bool_()),
         pa.field("failure", pa.string()),
         pa.field("found", pa.string()),
+        pa.field("direct", pa.bool_()),
         pa.field("raised", pa.binary()),
     ]
 )

@@ -102,15 +102,14 @@ class Copier:
         objects: pa.Table,
     ) -> Iterator[pa.RecordBatch]:
         size = pc.sum(objects.column("size")).as_py() or 0
-        upstream = f"{job.endpoint.host}:{job.endpoint.port}"
         found = self._warm.look() if self._asked != "process" and self._settings.remote is None else Found(State.ABSENT)
         rates = Rates.of(self._warm.folder)
         connected = self._session is not None and self._of == found.server
-        choice = choose(self._asked, size, job.store_url, self._settings, found, rates, upstream, connected=connected)
+        choice = choose(self._asked, size, job.store_url, self._settings, found, rates, job.source, connected=connected)
         on_choice(choice)
         if choice.place is Place.PROCESS:
             copied = copy_in_process(job, objects, on_progress=on_bytes)
-            yield from self._measured("process", upstream, size, copied)
+            yield from self._measured("process", job.source, size, copied)
             return
         tally = Tally(on_bytes)
         try:
@@ -119,7 +118,7 @@ class Copier:
                 tasks = max(1, min(job.budget.sessions, at_once, size // _TASK_BYTES))
                 shares = replace(job.for_workers(), budget=replace(job.budget, sessions=tasks))
                 copied = copy_with_spark(session, shares, objects, tasks, on_progress=tally)
-                yield from self._measured("spark", upstream, size, copied)
+                yield from self._measured("spark", job.source, size, copied)
         except _OF_SPARK as error:
             self._forget()
             if self._asked == "spark":
@@ -129,14 +128,14 @@ class Copier:
             yield from copy_in_process(job, objects, on_progress=tally.again())
 
     def _measured(
-        self, engine: str, upstream: str, size: int, batches: Iterable[pa.RecordBatch]
+        self, engine: str, source: str, size: int, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         began, fetched = time.monotonic(), 0
         for batch in batches:
             fetched += pc.sum(pc.if_else(batch.column("fetched"), batch.column("size"), 0)).as_py() or 0
             yield batch
         if fetched == size:  # what was found there already took no copying
-            Rates.of(self._warm.folder).with_copy(engine, upstream, size, time.monotonic() - began).keep()
+            Rates.of(self._warm.folder).with_copy(engine, source, size, time.monotonic() - began).keep()
 
     @contextmanager
     def _session_at(self, place: Place, found: Found) -> "Iterator[SparkSession]":

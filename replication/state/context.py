@@ -27,6 +27,7 @@ class Context:
     list_rows : how long the database's full list of objects was when it was read last.
     unreplicated : name and kind of what the database has and is not replicated, as of the last iteration; the first
         MOST_UNREPLICATED of it.
+    copied_last : how many objects the last iteration that copied any did, and how many of them straight from storage.
     """
 
     open: SnapshotRef | None = None
@@ -37,6 +38,7 @@ class Context:
     capabilities: Capabilities | None = None
     list_rows: int = 0
     unreplicated: tuple[tuple[str, str], ...] = ()
+    copied_last: tuple[int, int] = (0, 0)
 
     def opened(self, uid: str, lsn: int) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
@@ -85,6 +87,7 @@ class Context:
                 "capabilities": _flat(self.capabilities),
                 "list_rows": self.list_rows,
                 "unreplicated": self.unreplicated,
+                "copied_last": self.copied_last,
             }
         )
 
@@ -96,13 +99,14 @@ class Context:
             if not isinstance(value, dict):
                 raise TypeError("it is not a JSON object")
             refs = {key: _ref(value[key]) for key in ("open", "current", "previous") if value.get(key)}
-            known = value.get("capabilities")
+            known, (copied, direct) = value.get("capabilities"), value.get("copied_last", (0, 0))
             return cls(
                 **refs,
                 to_drop=tuple(map(text_of, value.get("to_drop", ()))),
                 attempts=integer_of(value.get("attempts", 0)),
                 list_rows=integer_of(value.get("list_rows", 0)),
                 unreplicated=tuple((text_of(name), text_of(kind)) for name, kind in value.get("unreplicated", ())),
+                copied_last=(integer_of(copied), integer_of(direct)),
                 capabilities=None if known is None else Capabilities.from_json(known),
             )
         except (TypeError, ValueError, KeyError, RecursionError) as error:

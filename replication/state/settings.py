@@ -58,6 +58,8 @@ class Settings:
         text columns stay text, so that ``binary`` is ``escape`` there.
     zero_dates : what `export` gives for `0000-00-00`, see `matrixone.schema.ZeroDates`. Targets have such dates, so
         that only ``error`` concerns them.
+    objects_from : URL of the upstream's storage, from which objects are read without it; empty to ask the upstream for
+        them, see `replication.iteration.storage`.
     max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
     """
 
@@ -75,6 +77,7 @@ class Settings:
     invalid_text: str = InvalidText.ESCAPE.value
     zero_dates: str = ZeroDates.NULL.value
     max_lag: int = 0
+    objects_from: str = ""
 
     @property
     def reading(self) -> Reading:

@@ -171,6 +171,7 @@ SETTINGS: dict[str, Case] = {
     "resync_limit": _setting("resync_limit", 10**10),
     "invalid_text": _setting("invalid_text", "replace"),
     "zero_dates": _setting("zero_dates", "keep"),
+    "objects_from": _setting("objects_from", "/", "file:///"),
 }
 CASES: dict[str, Case] = {
     "upstreams.main.uri": Case(

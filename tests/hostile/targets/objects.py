@@ -7,7 +7,6 @@ import numpy as np
 
 from matrixone.errors import CcprError
 from matrixone.objects import types
-from matrixone.objects.disk import crc32c
 from matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import Extent, ObjectStats
@@ -19,6 +18,7 @@ from tests.hostile.mutate import mutated
 from tests.hostile.objects_apart import damaged
 from tests.hostile.seeds import objects, objects_apart
 from tests.matrixone.objects.building import column_entry, object_file
+from tests.support.disk_files import framed
 
 _AT = Timestamp(2**62)
 _TOMBSTONE_ID = bytes(range(100, 116)) + b"\x02\x00"
@@ -39,7 +39,7 @@ class Objects:
             return damaged(apart[number], chance, [chance.choice(apart)])
         if choice < 0.995:
             return mutated(seeds[number], chance, [chance.choice(seeds)])
-        return on_disk(mutated(seeds[number], chance, gentle=True))
+        return framed(mutated(seeds[number], chance, gentle=True))
 
     def run(self, data: bytes) -> str:
         file = ObjectFile(data)
@@ -103,12 +103,6 @@ class Objects:
             of = ListedObject(_stats(data), Timestamp(1), None, tombstone=False)
             opened = {listed.stats.name: file, of.stats.name: data}
             list(visible_batches([of, listed], opened.__getitem__, _columns(data), _AT))
-
-
-def on_disk(data: bytes) -> bytes:
-    """As the DISK backend stores it, with right checksums."""
-    pieces = [np.frombuffer(data[at : at + 2044], np.uint8).reshape(1, -1) for at in range(0, len(data), 2044)]
-    return b"".join(crc32c(piece).tobytes() + piece.tobytes() for piece in pieces)
 
 
 def _stats(file: ObjectFile) -> ObjectStats:

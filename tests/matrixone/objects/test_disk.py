@@ -1,55 +1,69 @@
+"""Checksums of a DISK file service: taken off where they are right, and any wrong one found."""
+
+import random
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from matrixone.objects.disk import crc32c, is_disk_file, logical_content
+from matrixone.objects.disk import BLOCK_BYTES, CONTENT_BYTES, framed_size, is_framed, unframe
 from matrixone.objects.errors import ObjectDamaged
 from matrixone.objects.reader import ObjectFile
 from tests.matrixone.objects.building import column_entry, object_file
+from tests.support.disk_files import crc32c, framed
+
+LENGTHS = (1, 4, 2043, 2044, 2045, 2048, 4087, 4088, 4089, 20_000, 300 * 2044)
 
 
-def checksum(data: bytes) -> int:
-    """CRC32C bit by bit."""
-    state = 0xFFFFFFFF
-    for byte in data:
-        state ^= byte
-        for _ in range(8):
-            state = state >> 1 ^ (0x82F63B78 if state & 1 else 0)
-    return state ^ 0xFFFFFFFF
+def test_the_tests_checksum_is_castagnolis() -> None:
+    assert crc32c(np.frombuffer(b"123456789", np.uint8).reshape(1, 9)).tolist() == [0xE3069283]
+    assert crc32c(np.zeros((2, 32), np.uint8)).tolist() == [0x8A9136AA] * 2
 
 
-def on_disk(content: bytes) -> bytes:
-    pieces = (content[at : at + 2044] for at in range(0, len(content), 2044))
-    return b"".join(checksum(piece).to_bytes(4, "little") + piece for piece in pieces)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_content_comes_back(length: int) -> None:
+    content = random.Random(length).randbytes(length)
+    file = framed(content)
+    assert len(file) == framed_size(length)
+    assert bytes(unframe(file, at=0, subject="object")) == content
 
 
-def test_the_checksum_is_crc32c() -> None:
-    assert checksum(b"123456789") == 0xE3069283
-    assert crc32c(np.frombuffer(b"123456789", np.uint8).reshape(1, -1)).tolist() == [0xE3069283]
+def test_a_flipped_bit_anywhere_is_found_and_its_block_named() -> None:
+    chance = random.Random(1)
+    file = framed(chance.randbytes(2 * CONTENT_BYTES + 500))
+    for place in (*range(12), *chance.sample(range(len(file)), 400), len(file) - 1):
+        damaged = bytearray(file)
+        damaged[place] ^= 1 << chance.randrange(8)
+        with pytest.raises(ObjectDamaged) as raised:
+            unframe(bytes(damaged), at=10 * BLOCK_BYTES, subject="object")
+        block = (10 + place // BLOCK_BYTES) * BLOCK_BYTES
+        assert raised.value.message == f"the block at byte {block} of its file does not have its CRC32C"
+
+
+def test_a_file_that_ends_in_a_block_is_damaged() -> None:
+    file = framed(bytes(3 * CONTENT_BYTES))
+    for length in (1, 3, 4, 5, BLOCK_BYTES - 1, BLOCK_BYTES + 2, 2 * BLOCK_BYTES + 100):
+        with pytest.raises(ObjectDamaged):
+            unframe(file[:length], at=0, subject="object")
+
+
+def test_blocks_that_changed_places_have_their_checksums_and_only_the_object_shows_it() -> None:
+    """The checksum is of a block alone. What follows it in a file is for the check of the object."""
+    one, other = framed(b"a" * CONTENT_BYTES), framed(b"b" * CONTENT_BYTES)
+    assert bytes(unframe(other + one, at=0, subject="object")) == b"b" * CONTENT_BYTES + b"a" * CONTENT_BYTES
 
 
 @pytest.mark.parametrize("rows", [1, 400, 511, 512, 2000])
-def test_a_file_of_the_disk_backend_reads_as_its_content(tmp_path: Path, rows: int) -> None:
+def test_an_object_file_of_either_form_is_read(tmp_path: Path, rows: int) -> None:
     values = np.arange(rows, dtype="<i4")
     content = object_file([(rows, {0: (22, column_entry(22, values.tobytes(), rows))})], compressed=False)
-    file = on_disk(content)
-    assert is_disk_file(pa.py_buffer(file))
-    assert not is_disk_file(pa.py_buffer(content))
-    assert logical_content(pa.py_buffer(file), "test").to_pybytes() == content
+    assert is_framed(pa.py_buffer(framed(content)))
+    assert not is_framed(pa.py_buffer(content))
     path = tmp_path / "object"
-    path.write_bytes(file)
+    path.write_bytes(framed(content))
     read = ObjectFile.open(path)
     assert (read.rows, read.size) == (rows, len(content))
-
-
-def test_a_flipped_bit_or_a_cut_piece_is_damage() -> None:
-    file = on_disk(object_file([(900, {0: (22, column_entry(22, bytes(3600), 900))})], compressed=False))
-    for at in (1, 500, 2049, 3000, len(file) - 1):
-        flipped = bytearray(file)
-        flipped[at] ^= 4
-        with pytest.raises(ObjectDamaged, match="checksum"):
-            logical_content(pa.py_buffer(bytes(flipped)), "test")
+    path.write_bytes(framed(content)[:-1])
     with pytest.raises(ObjectDamaged):
-        logical_content(pa.py_buffer(file[:2050]), "test")
+        ObjectFile.open(path)

@@ -2,6 +2,7 @@
 class."""
 
 import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,12 @@ from emulator.recorded_upstream import RecordedUpstream
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.errors import AccessDenied
 from matrixone.upstream.publications import Publication
+from replication.errors import StorageMissing
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy
 from replication.spark.copy import assign_tasks, copy_with_spark
 from replication.spark.tasks import SparkJobFailed, StoreNotShared
 from replication.state.credentials import Vault
+from tests.support.disk_files import write_storage
 from tests.support.recorded import Snapshot
 from wire.faults import WrongTotalSize
 
@@ -55,6 +58,24 @@ def test_two_tasks_copy_with_sessions_of_their_own(
     assert again.ledger.sort_by("name") == report.ledger.sort_by("name")
     for name in objects.column("name").to_pylist():
         assert (tmp_path / "mirror/objects" / name).read_bytes() == (recordings / "dml/objects" / name).read_bytes()
+
+
+def test_tasks_read_storage_and_ask_the_upstream_for_what_is_not_there(
+    spark: "SparkSession", key_file: Path, recordings: Path, objects: pa.Table, tmp_path: Path
+) -> None:
+    storage = write_storage(recordings / "dml/objects", tmp_path / "shared", disk=True)
+    name = objects.column("name")[0].as_py()
+    (storage / name).unlink()
+    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
+        job = replace(_job(emulator.port, key_file, tmp_path / "mirror"), objects_from=storage.as_uri())
+        report = copy(job, objects, lambda job, objects: copy_with_spark(spark, job, objects, 2))
+        assert emulator.status().objects_fetched == 1
+        storage.rename(tmp_path / "unmounted")
+        shutil.rmtree(tmp_path / "mirror")
+        with pytest.raises(StorageMissing):
+            list(copy_with_spark(spark, job, objects, 2))
+    assert {row["name"] for row in report.rows.to_pylist() if not row["direct"]} == {name}
+    assert report.objects_fetched == objects.num_rows > 1
 
 
 def test_a_failure_in_a_task_keeps_its_class_and_the_other_tasks_work(
