@@ -1,5 +1,5 @@
-"""What the start of each command costs: CPU seconds of a process, as many times `python -c pass`. `--json` prints the
-figures as one JSON object.
+"""What the start of each command costs, and that of Dagster with the code location, which each of its runs imports: CPU
+seconds of a process, as many times `python -c pass`. `--json` prints the figures as one JSON object.
 
 The subscription is to a recorded database and idle: all recorded states are replicated before. Of `--repeat` runs the
 least counts. The last line is `help=<the slowest> status=… run=…`, in CPU seconds.
@@ -57,6 +57,9 @@ def measure(repeat: int) -> dict[str, float]:
     for one in words:
         cpu_seconds("-m", "ccpr_cli", *one)  # compiles what it imports
         figures[" ".join(("ccpr", *one))] = min(cpu_seconds("-m", "ccpr_cli", *one) for _ in range(repeat))
+    for module in ("dagster", "ccpr_dagster.definitions"):
+        cpu_seconds("-c", f"import {module}")
+        figures[f"import {module}"] = min(cpu_seconds("-c", f"import {module}") for _ in range(repeat))
     return figures
 
 

@@ -75,6 +75,7 @@ ZERO_DATES = "zero_dates"  # 0000-00-00, by table and column
 
 ROW_COUNT = "dagster/row_count"  # names of Dagster's own
 CHANGED_AT_LSN = "changed_at_lsn"
+SYNCED_WITH_POINT = "synced_with_point"  # of a target's table, when it was synced
 LAST_CHANGE = "last_change"  # the upstream's clock
 STORED_ROWS = "stored_rows"  # versions that a tombstone hides, too
 DDL = "ddl"

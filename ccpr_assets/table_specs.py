@@ -136,9 +136,9 @@ def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[d
             target_key(subscription, target.name, database, table.name),
             deps=[replica],
             group_name=_group("targets", subscription),
-            kinds={"mysql"},
-            description=f"{name} in the target {printable(target.name)}, unless it has another name there or cannot be "
-            "synced: `ccpr status` says so.",
+            kinds={target.dialect.server},
+            description=f"{name} in the target {printable(target.name)}, as it was synced last. If it is behind now, "
+            "its newest event (tab Events) says why and what to do, and so does `ccpr status`.",
         )
 
 

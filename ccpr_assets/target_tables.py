@@ -1,6 +1,9 @@
 """The tables of targets as assets, `<subscription>/targets/<target>/<database>/<table>`: a materialization for each
 that the target has got with a point, and an observation for one that is behind, with the reason.
 
+What a materialization says stays true: Dagster's overview of a table shows it also when a later observation says that
+the table is behind.
+
 As many at once as of the replica's own tables (`ccpr_assets.tables`); each later report goes on.
 """
 
@@ -103,7 +106,7 @@ def _events(
             continue
         at = times.get(point.lsn)
         shown = {
-            metadata.STATE: f"synced with point {target.lsn}",
+            metadata.SYNCED_WITH_POINT: target.lsn,
             metadata.CHANGED_AT_LSN: point.lsn,
             **({} if at is None else {metadata.LAST_CHANGE: metadata.clock(at)}),
             metadata.COLUMN_LINEAGE: tables.column_lineage(table, tables.table_key(subscription, table)),

@@ -10,6 +10,11 @@ class Dialect(StrEnum):
     DORIS = "doris"
 
     @property
+    def server(self) -> str:
+        """Whose it is, in a word that others know."""
+        return "mysql" if self is Dialect.MYSQL8 else self.value
+
+    @property
     def speaks_mysql(self) -> bool:
         """MySQL itself and MariaDB."""
         return self in (Dialect.MYSQL8, Dialect.MARIADB)
