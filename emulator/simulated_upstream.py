@@ -23,7 +23,7 @@ from emulator.engine.stored_table import StoredObject
 from emulator.sql.session import SqlSession
 from matrixone.objects.timestamp import Timestamp
 from wire.backing import ServedCatalog, ServedPublication, Snapshot, snapshot_not_found
-from wire.server import Cell
+from wire.server import Cell, StatementError
 from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
 
@@ -124,7 +124,8 @@ class EngineBacking:
         self.storage.flush_due()
         with self.storage.lock:
             ids = self._scope(account, snapshot)
-            waiting = (entry.stored.oldest_in_memory() for entry in self.storage.tables if entry.id in ids)
+            stored = (entry for entry in self.storage.tables if entry.id in ids and not entry.partitions)
+            waiting = (entry.stored.oldest_in_memory() for entry in stored)
             return all(oldest > snapshot.index for oldest in waiting)
 
     def _scope(self, account: str, snapshot: Snapshot) -> set[int]:
@@ -141,6 +142,8 @@ class EngineBacking:
                 definition = entry.definition_at(upto)
                 if entry.id not in ids or definition is None:
                     continue
+                if entry.partitions:
+                    raise StatementError(1105, "internal error: panic not implemented: ")
                 since = None if base is None else base.index
                 for first, last in self._parts(since, upto):
                     listed = (stored for stored in entry.stored.objects if _is_listed(stored, first, last))

@@ -171,6 +171,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a partitioned table, by its name, and the id of the hidden table that holds its rows. That id
+    changes when the partition is truncated."""
+
+    name: str
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One table at one snapshot.
 
@@ -186,6 +195,7 @@ class Table:
     comment : the table's comment.
     indexes : the rows of `get_mo_indexes`: name, algo_table_type and hidden table of each indexed column. None where
         they were not asked for. Not part of the definition.
+    partitions : of a partitioned table, by id: its objects are theirs. Empty for every other table.
     """
 
     id: int
@@ -197,6 +207,7 @@ class Table:
     ddl: str = ""
     comment: str = ""
     indexes: tuple[tuple[str, str, str], ...] | None = field(default=None, compare=False)
+    partitions: tuple[Partition, ...] = ()
 
     @property
     def qualified_name(self) -> str:
@@ -217,6 +228,7 @@ class Table:
             "ddl": self.ddl,
             "comment": self.comment,
             **({} if self.indexes is None else {"indexes": [list(row) for row in self.indexes]}),
+            **({"partitions": [[part.name, part.id] for part in self.partitions]} if self.partitions else {}),
         }
 
     @classmethod
@@ -235,6 +247,7 @@ class Table:
             ddl,
             comment,
             None if indexes is None else tuple(_index_of(row) for row in indexes),
+            tuple(Partition(text_of(name), integer_of(number)) for name, number in value.get("partitions", ())),
         )
 
 

@@ -122,6 +122,12 @@ class _Indexes(Mapping[int, CatalogAnswer]):
 
     def __getitem__(self, number: int) -> CatalogAnswer:
         table = self._by_id[number]
+        if table.indexes is None and table.partitions:
+            raise internal(
+                f"{table.qualified_name} is partitioned, and the mirror of {self._name} does not have the index tables "
+                "of its partitions, which a MatrixOne needs. Without indexes it can be served from a subscription that "
+                "was made with `ccpr subscribe … --with-indexes`"
+            )
         if table.indexes is None and self._some:
             raise internal(
                 f"the mirror of {self._name} does not have the index tables of {table.qualified_name}, which a "

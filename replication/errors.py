@@ -373,6 +373,18 @@ class UpstreamClockBack(Terminal):
     )
 
 
+class TableChangedMeanwhile(Transient):
+    """A table was dropped, renamed, truncated or rewritten between the snapshot of its database and the listing of its
+    objects. In a database with a partitioned table the tables are listed one by one, and by their names."""
+
+    code = "TABLE_CHANGED_MEANWHILE"
+    about = "table"
+    default_remedy = (
+        "Nothing: the next attempt takes a new snapshot. Where tables come and go all the time, "
+        "`ccpr alter NAME --consistency isolated` leaves only those behind."
+    )
+
+
 class PointTooOld(Terminal):
     """A checkpoint cannot go back: the location is before the saved one, or before the global point."""
 

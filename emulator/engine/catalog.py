@@ -4,12 +4,12 @@ import json
 from datetime import UTC, datetime
 
 from emulator.engine.definitions import Attributes, Definition, create_table
-from emulator.engine.entries import INDEX, VIEW, DatabaseEntry, TableEntry
+from emulator.engine.entries import INDEX, PARTITION, TABLE, VIEW, DatabaseEntry, TableEntry
 from emulator.engine.storage import Storage
 from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
 from matrixone.upstream.column_types import encode_type
-from matrixone.upstream.defaults import varint
+from matrixone.upstream.messages import varint
 from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
 from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
 
@@ -44,6 +44,7 @@ MO_TABLES = {
     "rel_version": INT,
     "catalog_version": INT,
     "rel_logical_id": BIGINT,
+    "extra_info": VAR_STRING,
 }
 MO_COLUMNS = {
     "att_uniq_name": VAR_STRING,
@@ -75,6 +76,7 @@ MO_COLUMNS = {
 }
 DDL = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
 _NULL_DEFAULT = b"\x18\x01"
+_PARTITIONED, _INDEX_TABLE, _PARTITION = 1, 2, 4
 
 
 def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalog:
@@ -97,7 +99,11 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
         mo_columns=CatalogAnswer.of(MO_COLUMNS, column_rows),
         tables=tuple(
             CatalogTable(
-                entry.id, entry.logical_id, definition.database.encode(), definition.name.encode(), entry.kind.encode()
+                entry.id,
+                entry.logical_id,
+                definition.database.encode(),
+                definition.name.encode(),
+                _relkind(entry).encode(),
             )
             for entry, definition in tables
         ),
@@ -148,7 +154,7 @@ def _table_row(storage: Storage, entry: TableEntry, definition: Definition) -> t
         definition.database,
         entry.database.id,
         "",
-        entry.kind,
+        _relkind(entry),
         definition.comment,
         definition.create_sql,
     )
@@ -161,14 +167,30 @@ def _table_row(storage: Storage, entry: TableEntry, definition: Definition) -> t
         1,
         0,
         owner,
-        0,
+        int(definition.partitioning is not None),
         "",
         view,
         "",
         definition.version,
         1,
         entry.logical_id,
+        _extra(entry, definition),
     )
+
+
+def _extra(entry: TableEntry, definition: Definition) -> bytes:
+    """`extra_info`: field 12 says what kind of table it is, 14 whose hidden table."""
+    features = _INDEX_TABLE if entry.kind == INDEX else _PARTITION if entry.kind == PARTITION else 0
+    if definition.partitioning is not None:
+        return b"\x60" + varint(_PARTITIONED)
+    if entry.parent is None:
+        return b""
+    return b"\x60" + varint(features) + b"\x70" + varint(entry.parent.id)
+
+
+def _relkind(entry: TableEntry) -> str:
+    """A partition that was truncated looks like an ordinary table."""
+    return TABLE if entry.kind == PARTITION and entry.parent is None else entry.kind
 
 
 def _column_rows(storage: Storage, entry: TableEntry, definition: Definition) -> list[tuple[Cell, ...]]:

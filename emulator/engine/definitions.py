@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from emulator.engine.partitioning import Partitioning
 from matrixone.objects import types
 from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, FAKE_KEY, Column, SqlType
 from matrixone.sql.lexer import tokens
@@ -109,6 +110,7 @@ class Definition:
     fulltext : (name, columns) of fulltext indexes, which are printed and have no hidden table.
     constraints : foreign keys as SHOW CREATE TABLE prints them; they are not enforced.
     query : of a view, else empty.
+    partitioning : of a partitioned table.
     version : increases with every change in place.
     """
 
@@ -126,6 +128,7 @@ class Definition:
     constraints: tuple[str, ...] = ()
     query: str = ""
     version: int = 0
+    partitioning: Partitioning | None = None
 
     def attributes_of(self, column: str) -> Attributes:
         return self.attributes.get(column, NO_ATTRIBUTES)

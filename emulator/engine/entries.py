@@ -7,13 +7,14 @@ import pyarrow as pa
 
 from emulator.engine.definitions import Definition, Index
 from emulator.engine.live_keys import FEW_ROWS, LiveKeys, has_exact_keys, unique_columns
+from emulator.engine.partitioning import NoPartition
 from emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable
 from matrixone.objects import types
 from matrixone.objects.writing.keys import packed_keys
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
 
 INDEX_COLUMN, INDEX_KEY_COLUMN = "__mo_index_idx_col", "__mo_index_pri_col"
-TABLE, INDEX, VIEW, SEQUENCE = "r", "i", "v", "S"  # relkind
+TABLE, INDEX, VIEW, SEQUENCE, PARTITION = "r", "i", "v", "S", "partition"  # relkind
 
 
 @dataclass(slots=True, eq=False)
@@ -37,11 +38,15 @@ class TableEntry:
     Attributes
     ----------
     id, logical_id : `rel_id`, `rel_logical_id`.
-    kind : relkind, `r` or `i`.
+    kind : relkind.
     definitions : (tick, definition), oldest first: the definition from that tick on.
     stored : its rows and objects.
     indexes : hidden tables by index name.
     index_rows : by index name, for each row of this table the number of its row in the index table, or `NO_ROW`.
+    partitions : of a partitioned table, the hidden tables by partition name; they have its objects.
+    partition_rows : by partition name, as `index_rows`.
+    part_suffix : of a partitioned table, what the names of its partitions end with.
+    parent : of a hidden table, the table that it belongs to, as far as the catalog says so.
     next_seqnum, next_fake_key, next_auto : never assigned twice; the last is of the AUTO_INCREMENT column, or of a
         sequence, which takes steps of `increment`.
     last_delete : the tick of the last commit that deleted rows.
@@ -57,6 +62,10 @@ class TableEntry:
     dropped: int = ALIVE
     indexes: dict[str, "TableEntry"] = field(default_factory=dict)
     index_rows: dict[str, np.ndarray] = field(default_factory=dict)
+    partitions: dict[str, "TableEntry"] = field(default_factory=dict)
+    partition_rows: dict[str, np.ndarray] = field(default_factory=dict)
+    part_suffix: str = ""
+    parent: "TableEntry | None" = None
     next_seqnum: int = 0
     next_fake_key: int = 1
     next_auto: int = 1
@@ -67,6 +76,11 @@ class TableEntry:
     @property
     def definition(self) -> Definition:
         return self.definitions[-1][1]
+
+    @property
+    def parts(self) -> "tuple[TableEntry, ...]":
+        """What has its objects: itself or its partitions, and its index tables."""
+        return (*(self.partitions.values() or (self,)), *self.indexes.values())
 
     def definition_at(self, tick: int) -> Definition | None:
         """None if the table did not exist."""
@@ -122,7 +136,10 @@ class TableEntry:
     ) -> None:
         """Insert rows with all stored columns, and the rows of the index tables. `tick` may be one for each row, not
         decreasing. `keyed`: their keys are known already. Rows of an aborted transaction never exist."""
-        numbers = self.stored.insert(self.definition, rows, tick, by_cn=by_cn, aborted=aborted)
+        in_objects = by_cn and not self.partitions
+        numbers = self.stored.insert(self.definition, rows, tick, by_cn=in_objects, aborted=aborted)
+        if self.partitions:
+            self._share_out(numbers, rows, tick, by_cn=by_cn, aborted=aborted)
         if self._keys is not None and not keyed and not aborted:
             if rows.num_rows > FEW_ROWS or self._keys.definition is not self.definition:
                 self._keys = None
@@ -148,13 +165,37 @@ class TableEntry:
         values = values.take(pa.array(filled))
         ticks = tick if isinstance(tick, int) else tick[filled]
         added = entry.stored.insert(entry.definition, values, ticks, by_cn=by_cn, aborted=aborted)
-        mapping = np.full(self.stored.count, NO_ROW, np.int64)
-        before = self.index_rows.get(index.name, np.empty(0, np.int64))
-        mapping[: len(before)] = before
-        mapping[numbers[filled]] = added
-        self.index_rows[index.name] = mapping
+        self._map(self.index_rows, index.name, numbers[filled], added)
 
-    def _forget_keys(self, rows: np.ndarray) -> None:
+    def _map(self, known: dict[str, np.ndarray], name: str, numbers: np.ndarray, added: np.ndarray) -> None:
+        mapping = np.full(self.stored.count, NO_ROW, np.int64)
+        before = known.get(name, np.empty(0, np.int64))
+        mapping[: len(before)] = before
+        mapping[numbers] = added
+        known[name] = mapping
+
+    def check_partitions(self, rows: pa.Table) -> None:
+        """Raises NoPartition."""
+        partitioning = self.definition.partitioning
+        if partitioning is not None and (partitioning.places(rows.column(partitioning.column)) < 0).any():
+            raise NoPartition
+
+    def _share_out(
+        self, numbers: np.ndarray, rows: pa.Table, tick: "int | np.ndarray", *, by_cn: bool, aborted: bool
+    ) -> None:
+        partitioning = self.definition.partitioning
+        assert partitioning is not None
+        places = partitioning.places(rows.column(partitioning.column))
+        for place, part in enumerate(partitioning.parts):
+            entry, mine = self.partitions[part.name], np.flatnonzero(places == place)
+            ticks = tick if isinstance(tick, int) else tick[mine]
+            added = np.empty(0, np.int64)
+            if len(mine):
+                taken = rows.take(pa.array(mine))
+                added = entry.stored.insert(entry.definition, taken, ticks, by_cn=by_cn, aborted=aborted)
+            self._map(self.partition_rows, part.name, numbers[mine], added)
+
+    def forget_keys(self, rows: np.ndarray) -> None:
         if self._keys is None:
             return
         if len(rows) > FEW_ROWS or self._keys.definition is not self.definition:
@@ -166,10 +207,13 @@ class TableEntry:
     def delete(self, rows: np.ndarray, tick: int, *, by_cn: bool, aborted: bool = False) -> None:
         if not aborted:
             self.last_delete = tick
-            self._forget_keys(rows)
-        self.stored.delete(self.definition, rows, tick, by_cn=by_cn, aborted=aborted)
-        for index in self.definition.indexes:
-            entry, theirs = self.indexes[index.name], self.index_rows[index.name][rows]
+            self.forget_keys(rows)
+        in_objects = by_cn and not self.partitions
+        self.stored.delete(self.definition, rows, tick, by_cn=in_objects, aborted=aborted)
+        hidden = [(self.indexes[index.name], self.index_rows[index.name]) for index in self.definition.indexes]
+        hidden += [(self.partitions[name], mapping) for name, mapping in self.partition_rows.items()]
+        for entry, mapping in hidden:
+            theirs = mapping[rows]
             theirs = theirs[theirs != NO_ROW]
             if len(theirs):
                 entry.stored.delete(entry.definition, theirs, tick, by_cn=by_cn, aborted=aborted)

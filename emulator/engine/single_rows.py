@@ -81,7 +81,7 @@ def insert_single(
     """Commit one row. `keys` are its keys by name, as `emulator.engine.live_keys` has them. False, and nothing is
     done, if the table was changed or has to be written in another way. Raises DuplicateEntry.
     """
-    if storage.create_at != "commit":
+    if storage.create_at != "commit" or entry.partitions:
         return False
     late = storage.late
     if late is None or late.entry is not entry or late.columns is not columns:

@@ -16,7 +16,7 @@ Its behaviour is that of recordings of a real upstream (docs/format/object-file.
 are in memory until a flush; larger inserts and deletes become objects of a compute node at once (see
 `emulator.engine.stored_table`). Databases, tables and DDL are in `emulator.engine.tables`. Views, sequences, foreign
 keys, fulltext indexes, defaults and generated columns are definitions here; what they do is in `emulator.sql`. There
-are no vector indexes and no partitions. All rows are kept for ever, so a long history needs memory: for each row once,
+are no vector indexes. All rows are kept for ever, so a long history needs memory: for each row once,
 and for the files that are not collected yet.
 """
 
@@ -28,8 +28,9 @@ import pyarrow as pa
 
 from emulator.engine.entries import TableEntry
 from emulator.engine.object_files import OBJECT_ROWS
+from emulator.engine.partitioned_tables import PartitionedTables
 from emulator.engine.stored_table import ALIVE, MergeConflict, StoredObject
-from emulator.engine.tables import SYS, Tables
+from emulator.engine.tables import SYS
 from emulator.engine.transaction import CreateAt, Transaction
 from matrixone.objects.timestamp import Timestamp
 from wire.backing import internal
@@ -71,7 +72,7 @@ class Merge:
             self.entry.stored.merge(self.entry.definition, self.sources, self.started, tick, by_cn=self.by_cn)
 
 
-class Storage(Tables):
+class Storage(PartitionedTables):
     """The rows, objects and snapshots of an upstream's tables.
 
     Parameters
@@ -143,7 +144,7 @@ class Storage(Tables):
         """Write the table, index tables included, into objects; False if there was nothing in memory."""
         with self.lock:
             entry = self.table(database, table, account=account)
-            return self.flush_ids({entry.id, *(index.id for index in entry.indexes.values())})
+            return self.flush_ids({part.id for part in entry.parts})
 
     def flush_ids(self, table_ids: Iterable[int]) -> bool:
         wanted = set(table_ids)
@@ -178,7 +179,7 @@ class Storage(Tables):
     def flush_full(self, entries: Iterable[TableEntry]) -> None:
         """Flush the tables that have too much in memory."""
         for entry in entries:
-            for part in (entry, *entry.indexes.values()):
+            for part in entry.parts:
                 if part.stored.in_memory >= self.flush_rows:
                     self._flush(part)
 
@@ -188,7 +189,7 @@ class Storage(Tables):
         """Start to merge the table's data objects (or only the `newest` ones); None if there are none. Other commits
         are possible before its own."""
         with self.lock:
-            entry = self.table(database, table, account=account)
+            entry = self.with_objects(database, table, account=account)
             sources = entry.stored.mergeable()
             sources = sources if newest is None else sources[-newest:]
             return Merge(self, entry, sources, self.clock.last, by_cn) if sources else None
@@ -205,7 +206,7 @@ class Storage(Tables):
 
     def merge_tombstones(self, database: str, table: str, *, account: str = SYS) -> bool:
         with self.lock:
-            entry = self.table(database, table, account=account)
+            entry = self.with_objects(database, table, account=account)
             return entry.stored.merge_tombstones(entry.definition, self.clock.next())
 
     def collect(self) -> int:
@@ -259,7 +260,7 @@ class Storage(Tables):
             if level == "table":
                 if not self._exists(database, table, account):
                     raise internal(f"table {database}.{table} does not exist")
-                protects = self.table(database, table, account=account).logical_id
+                protects = self.with_objects(database, table, account=account).logical_id
             snapshot = TakenSnapshot(name, account, self.clock.next(whole=True), level, database, table, protects)
             self.snapshots[account, name] = snapshot
             self.snapshots_created += 1
@@ -273,4 +274,5 @@ class Storage(Tables):
     def _flush(self, entry: TableEntry) -> bool:
         """Also flushes a dropped table: a snapshot may see its rows, and what is flushed stays as long as the
         snapshot."""
-        return bool(entry.stored.in_memory) and entry.stored.flush(entry.definition, self.clock.next())
+        has_objects = not entry.partitions and bool(entry.stored.in_memory)
+        return has_objects and entry.stored.flush(entry.definition, self.clock.next())

@@ -25,6 +25,7 @@ from emulator.engine.definitions import (
 )
 from emulator.engine.entries import (
     INDEX,
+    PARTITION,
     SEQUENCE,
     TABLE,
     VIEW,
@@ -36,6 +37,7 @@ from emulator.engine.entries import (
 )
 from emulator.engine.live_keys import keys_in
 from emulator.engine.object_files import ObjectFiles
+from emulator.engine.partitioning import Partitioning, table_of
 from emulator.engine.single_rows import LateRows, StorageLock
 from emulator.engine.stored_table import ALIVE, StoredTable
 from emulator.engine.transaction import DuplicateEntry, as_rows
@@ -102,11 +104,18 @@ class Tables:
 
     def table(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
         """Raises StatementError 1146."""
+        return self._entry(database, table, (TABLE,), account)
+
+    def with_objects(self, database: str, table: str, *, account: str = SYS) -> TableEntry:
+        """A table, or the hidden table of a partition by its own name. Raises StatementError 1146."""
+        return self._entry(database, table, (TABLE, PARTITION), account)
+
+    def _entry(self, database: str, table: str, kinds: tuple[str, ...], account: str) -> TableEntry:
         for entry in self.tables:
             names = (entry.definition.database, entry.definition.name)
             if (
                 entry.dropped == ALIVE
-                and entry.kind == TABLE
+                and entry.kind in kinds
                 and names == (database, table)
                 and entry.database.account == account
             ):
@@ -242,6 +251,7 @@ class Tables:
         fulltext: Sequence[tuple[str, tuple[str, ...]]] = (),
         constraints: Sequence[str] = (),
         create_sql: str = "",
+        partitioning: Partitioning | None = None,
         account: str = SYS,
     ) -> TableEntry:
         """`columns` maps names to type texts, with ``not null`` after them; `indexes` and `unique` map index names to
@@ -272,6 +282,11 @@ class Tables:
                 constraints=constraints,
                 create_sql=create_sql,
             )
+            if partitioning is not None:
+                definition.column(partitioning.column)
+                if made:
+                    raise BadDefinition("a partitioned table has no indexes here")
+                definition = replace(definition, partitioning=partitioning)
             if unchecked:
                 definition = replace(definition, columns=tuple(_wide(one, unchecked) for one in definition.columns))
             return self._new_table(owner, definition, self.clock.next())
@@ -284,6 +299,8 @@ class Tables:
             owner = self.database(database, account=account)
             if self._exists(database, table, account):
                 raise StatementError(1050, f"table {table} already exists", "42S01")
+            if source.partitioning is not None:
+                raise BadDefinition("a partitioned table cannot be copied here")
             made = tuple(replace(index, table=self._index_table(index.unique)) for index in source.indexes)
             columns = tuple(replace(column, seqnum=number) for number, column in enumerate(source.columns))
             new = replace(
@@ -377,7 +394,9 @@ class Tables:
         with self.lock:
             if self._exists(database, name, account):
                 raise StatementError(1050, f"table {name} already exists", "42S01")
-            self._redefine(self.table(database, table, account=account), lambda old: replace(old, name=name))
+            entry = self.table(database, table, account=account)
+            entry.part_suffix = name
+            self._redefine(entry, lambda old: replace(old, name=name))
 
     def rename_column(self, database: str, table: str, column: str, name: str, *, account: str = SYS) -> None:
         """In place, in keys and indexes too. A column of a cluster key cannot be renamed."""
@@ -537,6 +556,8 @@ class Tables:
         with self.lock:
             entry = self.table(database, table, account=account)
             old = entry.definition
+            if old.partitioning is not None:
+                raise BadDefinition("a partitioned table has no indexes here")
             if any(known.name == name for known in old.indexes):
                 raise StatementError(1061, f"Duplicate key name '{name}'", "42000")
             index = Index(name, tuple(old.column(column).name for column in columns), unique, self._index_table(unique))
@@ -551,6 +572,7 @@ class Tables:
             entry.indexes[name] = TableEntry(
                 id_, id_, entry.database, INDEX, tick, [(tick, hidden)], StoredTable(self.files)
             )
+            entry.indexes[name].parent = entry
             self.tables.append(entry.indexes[name])
             entry.fill_index(index, visible, rows, tick, by_cn=len(visible) >= self.cn_rows)
 
@@ -573,8 +595,8 @@ class Tables:
         same."""
         with self.lock:
             source = self.table(database, table, account=account)
-            if source.definition.indexes:
-                raise BadDefinition("a table with indexes cannot be cloned here")
+            if source.definition.indexes or source.partitions:
+                raise BadDefinition("a table with indexes or partitions cannot be cloned here")
             owner = source.database if target is None else self.database(target, account=account)
             if self._exists(owner.name, name, account):
                 raise StatementError(1050, f"table {name} already exists", "42S01")
@@ -614,6 +636,7 @@ class Tables:
         *,
         predecessor: TableEntry | None = None,
         kind: str = TABLE,
+        part_suffix: str = "",
     ) -> TableEntry:
         indexes = {}
         for index in definition.indexes:
@@ -627,21 +650,52 @@ class Tables:
         )
         entry.next_seqnum = max((column.seqnum for column in definition.columns), default=-1) + 1
         self.tables += [*indexes.values(), entry]
+        for index in indexes.values():
+            index.parent = entry
+        if definition.partitioning is not None:
+            entry.part_suffix = part_suffix or definition.name
+            for part in definition.partitioning.parts:
+                self.new_partition(entry, part.name, tick, logical_id=None if predecessor is None else logical_id)
         return entry
 
+    def new_partition(
+        self,
+        entry: TableEntry,
+        name: str,
+        tick: int,
+        *,
+        logical_id: int | None = None,
+        truncated: TableEntry | None = None,
+    ) -> None:
+        """The hidden table of a partition; in the place of a truncated one it is in the catalog like an ordinary table,
+        and nothing but its name says whose it is."""
+        id_ = self._new_id()
+        logical_id = truncated.logical_id if truncated is not None else logical_id or id_
+        definition = partition_definition(entry, name)
+        made = TableEntry(
+            id_, logical_id, entry.database, PARTITION, tick, [(tick, definition)], StoredTable(self.files)
+        )
+        made.parent = entry if truncated is None else None
+        entry.partitions[name] = made
+        self.tables.append(made)
+
     def _drop(self, entry: TableEntry, tick: int) -> None:
-        for part in (entry, *entry.indexes.values()):
+        for part in (entry, *entry.partitions.values(), *entry.indexes.values()):
             part.dropped = tick
 
     def _refuse_key_column(self, definition: Definition, column: str) -> None:
         definition.column(column)
-        if column in (*definition.primary_key, *definition.cluster_by):
+        by = () if definition.partitioning is None else (definition.partitioning.column,)
+        if column in (*definition.primary_key, *definition.cluster_by, *by):
             raise BadDefinition(f"column {column} belongs to a key or an index")
 
     def _redefine(self, entry: TableEntry, change: Callable[[Definition], Definition]) -> None:
         """A new definition under the same id."""
         new = change(entry.definition)
-        entry.definitions.append((self.clock.next(), replace(new, version=new.version + 1)))
+        tick = self.clock.next()
+        entry.definitions.append((tick, replace(new, version=new.version + 1)))
+        for name, part in entry.partitions.items():
+            part.definitions.append((tick, partition_definition(entry, name)))
 
     def _altered(
         self, entry: TableEntry, new: Definition, *, in_place: bool, fills: Mapping[str, Fill] | None = None
@@ -658,7 +712,8 @@ class Tables:
         copied = replace(copied, create_sql=create_table(copied))
         tick = self.clock.next()
         self._drop(entry, tick)
-        made = self._new_table(entry.database, copied, tick, predecessor=entry)
+        suffix = f"{copied.name}_copy_{uuid.UUID(bytes=self.files.new_uuid())}" if entry.partitions else ""
+        made = self._new_table(entry.database, copied, tick, predecessor=entry, part_suffix=suffix)
         made.next_fake_key, made.next_auto = entry.next_fake_key, entry.next_auto
         if len(visible):
             both_fake = not copied.primary_key and not entry.definition.primary_key
@@ -667,8 +722,18 @@ class Tables:
         return made
 
 
+def partition_definition(entry: TableEntry, name: str) -> Definition:
+    """Of the hidden table of a partition."""
+    own = table_of(name, entry.part_suffix)
+    hidden = replace(entry.definition, name=own, indexes=(), fulltext=(), constraints=(), partitioning=None)
+    return replace(hidden, create_sql=create_table(hidden))
+
+
 def renamed_column(definition: Definition, column: str, name: str) -> Definition:
     """The definition with another name for a user column, wherever it is named."""
+    partitioning = definition.partitioning
+    if partitioning is not None and partitioning.column == column:
+        partitioning = replace(partitioning, column=name)
 
     def changed(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(name if known == column else known for known in names)
@@ -681,6 +746,7 @@ def renamed_column(definition: Definition, column: str, name: str) -> Definition
         indexes=tuple(replace(index, columns=changed(index.columns)) for index in definition.indexes),
         attributes={name if known == column else known: found for known, found in definition.attributes.items()},
         fulltext=tuple((index, changed(columns)) for index, columns in definition.fulltext),
+        partitioning=partitioning,
     )
 
 

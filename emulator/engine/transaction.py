@@ -282,7 +282,7 @@ class Transaction:
                 if entry.dropped != ALIVE or entry.definition is not workspace.definition:
                     continue  # the commit will fail
                 inserts, deletes = (0 < count < limit for count in (workspace.kept.sum(), len(workspace.deleted)))
-                for part in (entry, *entry.indexes.values()):
+                for part in entry.parts:
                     part.stored.prepare(part.definition, tick, inserts=inserts, deletes=deletes)
 
     def _changed(self) -> dict[TableEntry, _Workspace]:
@@ -347,6 +347,7 @@ class Transaction:
             workspace.keys = None
 
     def _add(self, entry: TableEntry, workspace: _Workspace, added: pa.Table) -> None:
+        entry.check_partitions(added)
         if not self._add_few_keys(entry, workspace, added):
             seen, _ = self._seen(entry, workspace, None)
             for name, keys_of in unique_keys(entry):

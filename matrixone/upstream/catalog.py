@@ -7,7 +7,7 @@ Source: docs/upstream.md 5.4, 5.5 and "Checked on live clusters" (account sys re
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from matrixone.ddl.definition import enum_members
 from matrixone.objects.timestamp import Timestamp
@@ -25,6 +25,7 @@ from matrixone.upstream.errors import (
     TableMissing,
     UnsupportedTable,
 )
+from matrixone.upstream.partitions import Owners, with_partitions
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
@@ -44,9 +45,10 @@ class Catalog:
     database, database_id : name and number (`dat_id`).
     at : the snapshot's timestamp.
     tables : every relation, in order of id: ordinary tables, index tables, partitions and, as kind OTHER, relations
-        that are not replicated.
-    partitioned : names of the partitioned tables (the parents, of kind TABLE). The upstream cannot list the objects of
-        a database that has one.
+        that are not replicated, and the index tables of partitions.
+    partitioned : names of the partitioned tables (of kind TABLE, without rows of their own). The upstream cannot list
+        the objects of a database that has one.
+    unlisted : by id, why the objects of a table cannot be listed, in a database with a partitioned one.
     unreplicated : name and relkind of every relation of kind OTHER: v view, S sequence, e external, cluster, and
         unknown ones; `temporary` for the temporary tables of sessions and their index tables.
     """
@@ -57,6 +59,7 @@ class Catalog:
     tables: tuple[Table, ...]
     partitioned: tuple[str, ...] = ()
     unreplicated: tuple[tuple[str, str], ...] = ()
+    unlisted: Mapping[int, str] = field(default_factory=dict)
 
 
 def read_catalog(
@@ -77,7 +80,29 @@ def read_catalog(
     created_rows = None
     if _has_temporary_names(table_rows, database) or (with_ddl and _lacks_ddl(table_rows, ddl_rows)):
         created_rows = session.read(statements.select_created(owner, database, at.physical))
-    return tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
+    catalog = tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
+    if not catalog.partitioned:
+        return catalog
+    owners = _read_owners(session, publication, database, at)
+    tables, unknown = with_partitions(catalog.tables, catalog.partitioned, owners)
+    names = {table.id: table.name for table in tables}
+    capitals = {
+        table.id: "the upstream takes a snapshot of a single table by its name in lower case"
+        for table in tables
+        if any(name != name.lower() for name in (table.name, *(names[part.id] for part in table.partitions)))
+    }
+    return replace(catalog, tables=tables, unlisted=capitals | unknown)
+
+
+def _read_owners(session: Session, publication: Publication, database: str, at: Timestamp) -> Owners:
+    """Whose partitions and index tables the database's tables are; nothing where the server does not say it."""
+    try:
+        answer = session.read(statements.select_extra(publication.publisher_id, database, at.physical))
+    except StatementFailed as error:
+        _log.info("whose the partitions of %s are, only their names say: %s", database, error.text)
+        return Owners()
+    rows = answer.select(*statements.EXTRA_COLUMNS)
+    return Owners.of((integer(number, "rel_id"), message or b"") for number, message in rows)
 
 
 def table_ids(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[str, int]:

@@ -303,15 +303,15 @@ class TableMissing(UpstreamError, Terminal):
 
 
 class PartitionedTable(UpstreamError, Terminal):
-    """The upstream cannot list the objects of a database that has a partitioned table: it answers with an internal
-    error."""
+    """In a database with a partitioned table objects are listed table by table, and those of this table cannot be: it
+    is not certain which hidden tables are its partitions, or its name has capital letters."""
 
     code = "PARTITIONED_TABLE"
     about = "table"
-    meaning = "the upstream cannot list the objects of a partitioned table, nor of a database that has one"
+    meaning = "the upstream cannot list the objects of a partitioned table"
     default_remedy = (
-        "Find them: SELECT relname FROM mo_catalog.mo_tables WHERE reldatabase = '<database>' AND partitioned = 1; "
-        "then replace them by unpartitioned tables, or move them into a database of their own."
+        "Look at its partitions: SELECT relname FROM mo_catalog.mo_tables WHERE reldatabase = '<database>' AND relkind "
+        "= 'partition'; create the table again if they are damaged. With `--consistency isolated` the others go on."
     )
 
 

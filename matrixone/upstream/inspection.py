@@ -19,6 +19,7 @@ from matrixone.upstream.errors import (
     StatementUnknown,
     TableMissing,
 )
+from matrixone.upstream.partitions import PARTITION_PREFIX
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session, integer, text
 
@@ -45,8 +46,8 @@ class DatabaseTables:
 
     Attributes
     ----------
-    ids : of its ordinary tables.
-    partitioned : names of partitioned tables; one of them makes the object list of the whole database fail.
+    ids : of its ordinary and its partitioned tables.
+    partitioned : names of partitioned tables.
     unreplicated : name and relkind of relations that are not replicated: v view, S sequence, e external, cluster,
         temporary.
     """
@@ -98,8 +99,9 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
     except _NO_ANSWER:
         return None
     found = [(number, name, TEMPORARY if number in temporary else kind, parts) for number, name, kind, parts in found]
-    ordinary = tuple(number for number, name, kind, _ in found if kind_of(name, kind) is Kind.TABLE)
     partitioned = tuple(sorted(name for _, name, _, parts in found if parts))
+    tables = ((number, name) for number, name, kind, _ in found if kind_of(name, kind) is Kind.TABLE)
+    ordinary = tuple(number for number, name in tables if not (partitioned and name.startswith(PARTITION_PREFIX)))
     others = ((name, kind) for _, name, kind, _ in found if kind_of(name, kind) is Kind.OTHER)
     return DatabaseTables(ordinary, partitioned, tuple(sorted(others)))
 

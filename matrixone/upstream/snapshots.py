@@ -1,5 +1,5 @@
-"""Snapshots taken through a publication: create, read, flush, wait, drop. Always of a whole DATABASE (decision
-database-snapshots).
+"""Snapshots taken through a publication: create, read, flush, wait, drop. They are of a whole DATABASE (decision
+database-snapshots); of one TABLE only to list its objects (decision partitioned-tables).
 
 Source: docs/upstream.md 4, 5.2 and 5.6, "Checked on live clusters".
 """
@@ -36,14 +36,16 @@ FlushRequest = Callable[[], bool]
 _log = logging.getLogger(__name__)
 
 
-def create_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
-    """Create the snapshot, if there is none of this name.
+def create_snapshot(
+    session: Session, name: str, publication: Publication, database: str, table: str | None = None
+) -> None:
+    """Create the snapshot, of the database or of one table of it, if there is none of this name.
 
     An existing one keeps its old timestamp without an error: so the name must be new, and recorded before this call.
     For the same reason it is safe to repeat the statement after a lost connection, which is done here;
     SnapshotOutcomeUnknown is raised only if no attempt was answered.
     """
-    statement = statements.create_snapshot(name, database, publication.publisher, publication.name)
+    statement = statements.create_snapshot(name, database, publication.publisher, publication.name, table)
     try:
         session.read(statement, also=(SnapshotOutcomeUnknown,))
     except SnapshotExists as error:  # another process, or our own attempt whose answer was lost, was first

@@ -28,6 +28,7 @@ TABLE_COLUMNS = (
     "rel_logical_id",
 )
 CREATED_COLUMNS = ("rel_id", "rel_createsql")
+EXTRA_COLUMNS = ("rel_id", "extra_info")
 COLUMN_COLUMNS = (
     "att_relname_id",
     "att_relname",
@@ -88,9 +89,11 @@ def _from(publisher: str, publication: str) -> str:
 # -- snapshots
 
 
-def create_snapshot(snapshot: str, database: str, publisher: str, publication: str) -> str:
+def create_snapshot(snapshot: str, database: str, publisher: str, publication: str, table: str | None = None) -> str:
+    """Of the whole database, or of one table of it."""
     name = identifier(stored_word(snapshot, "snapshot"))
-    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR DATABASE {identifier(database)} {_from(publisher, publication)}"
+    scope = f"DATABASE {identifier(database)}" if table is None else f"TABLE {identifier(database)} {identifier(table)}"
+    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR {scope} {_from(publisher, publication)}"
 
 
 def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
@@ -178,6 +181,12 @@ def select_created(account_id: int, database: str, physical: int | None = None) 
     """The statements that created the database's tables."""
     where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
     return f"SELECT {', '.join(CREATED_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_extra(account_id: int, database: str, physical: int) -> str:
+    """What the server remembers of the database's tables, among it whose partitions they are."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    return f"SELECT {', '.join(EXTRA_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
 
 
 def select_columns(account_id: int, database: str, physical: int) -> str:

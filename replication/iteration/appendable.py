@@ -84,15 +84,16 @@ class LaterSnapshot:
 
 def live_at(rows: pa.Table, at: Timestamp) -> pa.Table:
     """The rows of a list of a later time that are of objects live at `at`, as a list of that time has them."""
-    created = _not_after(rows, "create", at)
-    deleted = pc.fill_null(_not_after(rows, "delete", at), False)
+    created = not_after(rows, "create", at)
+    deleted = pc.fill_null(not_after(rows, "delete", at), False)
     rows = rows.filter(pc.and_(created, pc.invert(deleted)))
     for name in ("delete_physical", "delete_logical"):
         rows = rows.set_column(LISTED_SCHEMA.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int64()))
     return rows.cast(LISTED_SCHEMA)
 
 
-def _not_after(rows: pa.Table, what: str, at: Timestamp) -> pa.ChunkedArray:
+def not_after(rows: pa.Table, what: str, at: Timestamp) -> pa.ChunkedArray:
+    """For each row whether its `create` or `delete` is not later than a time; null if there was none."""
     physical, logical = rows.column(f"{what}_physical"), rows.column(f"{what}_logical")
     same = pc.and_(pc.equal(physical, at.physical), pc.less_equal(logical, at.logical))
     return pc.or_(pc.less(physical, at.physical), same)

@@ -25,7 +25,7 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
-from matrixone.upstream.errors import SnapshotGone
+from matrixone.upstream.errors import ConnectionLost, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
@@ -33,6 +33,7 @@ from replication.errors import (
     NoOpenIteration,
     PlanOutdated,
     StepMissing,
+    TableChangedMeanwhile,
     TableMissingInMirror,
     UpstreamClockBack,
 )
@@ -47,6 +48,7 @@ from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Res
 from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.scope import diff_scope
 from replication.iteration.steps import Step
+from replication.iteration.table_lists import TableLists
 from replication.maintenance.retention import Swept
 from replication.mirror.layout import object_path
 from replication.mirror.mirror import Mirror
@@ -105,6 +107,7 @@ class Iteration:
         self._listing: Listed | None = None  # of the open snapshot
         self._is_kept = False  # in the mirror's work folder, that is
         self._later: SnapshotRef | None = None  # likewise
+        self._followed: int | None = None  # the connection on which a snapshot was made after the flush
         self._enter(Step.INIT)
 
     @property
@@ -129,7 +132,7 @@ class Iteration:
         found = self._read_open_snapshot()
         if found is None:  # gone, or created again by somebody: what we derived from it is void
             self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
-            self._catalog = self._listing = self._later = None
+            self._catalog = self._listing = self._later = self._followed = None
             self._named_here = True
             self._log.remember(self._lease.claim, self._context)
             found = self._read_open_snapshot()
@@ -301,6 +304,7 @@ class Iteration:
             self._committer.ledger,
             LaterSnapshot(self._session, self.subscription, self._take_later),
             FullList(self._context.list_rows),
+            TableLists(self._session, self.subscription, self._take_after_flush),
             self._options.timeouts.stale_read,
         )
         found = listing.diff(ref, self._context.current, resync)
@@ -308,26 +312,35 @@ class Iteration:
         return found
 
     def _take_later(self) -> SnapshotRef:
-        """A second snapshot, later than the flush of the open one. It is dropped when the iteration ends.
-
-        A session's transaction may begin before what the session has seen of others, but never before its own last
-        commit. So a snapshot is created only to be committed after the flush, and the next one is later than that.
-        """
+        """A second snapshot of the database, later than the flush of the open one."""
         if self._later is None:
-            opened = self._session.opened
-            self._create_passing()
-            later = self._create_passing()
-            at = snapshots.snapshot_timestamp(self._session, later.name, self.subscription.publication)
-            if self._session.opened != opened:  # another connection may be to another node, which lags
-                raise SnapshotGone("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
-            self._later = replace(later, physical=at.physical)
+            self._later = self._take_after_flush()
         return self._later
 
-    def _create_passing(self) -> SnapshotRef:
+    def _take_after_flush(self, table: str | None = None) -> SnapshotRef:
+        """A snapshot of the database, or of a table of it, later than the flush of the open one. It is dropped when the
+        iteration ends.
+
+        A session's transaction may begin before what the session has seen of others, but never before its own last
+        commit. So a snapshot is created only to be committed after the flush, and those after it are later than that.
+        """
+        if self._followed is None:
+            opened = self._session.opened
+            self._create_passing()
+            self._followed = opened
+        later = self._create_passing(table)
+        at = snapshots.snapshot_timestamp(self._session, later.name, self.subscription.publication)
+        if self._session.opened != self._followed:  # another connection may be to another node, which lags
+            self._followed = None
+            raise ConnectionLost("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
+        return replace(later, physical=at.physical)
+
+    def _create_passing(self, table: str | None = None) -> SnapshotRef:
         """Recorded, as to be dropped, before it is made."""
         self._context, ref = self._context.with_passing(self.subscription.uid)
         self._log.remember(self._lease.claim, self._context)
-        snapshots.create_snapshot(self._session, ref.name, self.subscription.publication, self.subscription.database)
+        publication, database = self.subscription.publication, self.subscription.database
+        snapshots.create_snapshot(self._session, ref.name, publication, database, table)
         return ref
 
     def plan(self) -> "Plan":
@@ -502,14 +515,15 @@ class Iteration:
         self._committer.publish_pending()
 
     def fail(self, error: CcprError) -> None:
-        """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one; after
-        another the iteration resumes. What was asked for wrongly (too early, by an outdated plan, for an unknown
-        table) fails nothing: the iteration stays open.
+        """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one, and so
+        does TableChangedMeanwhile; after another the iteration resumes. What was asked for wrongly (too early, by an
+        outdated plan, for an unknown table) fails nothing: the iteration stays open.
         """
         if not self._running or isinstance(error, StepMissing | PlanOutdated | TableMissingInMirror):
             return
         # Where the state may be an old copy, what it has recorded may be needed by its successors.
-        gives_up = isinstance(error, Terminal) and not isinstance(error, MirrorDisagrees)
+        # What the snapshot shows of a table that has changed since cannot be listed any more.
+        gives_up = isinstance(error, Terminal | TableChangedMeanwhile) and not isinstance(error, MirrorDisagrees)
         if gives_up:
             self._context = self._context.abandoned()
         self._log.fail(self._lease.claim, self._context, error)

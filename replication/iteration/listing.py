@@ -28,6 +28,7 @@ from replication.iteration.object_list import (
 )
 from replication.iteration.options import Resync
 from replication.iteration.results import Listed
+from replication.iteration.table_lists import TableLists
 from replication.maintenance.verify import unsound_objects
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
@@ -52,6 +53,7 @@ class Listing:
         (docs/architecture.md, "One commit").
     later : what a list of the snapshot is compared with instead of a long full list.
     full_list : is told how long the full list is.
+    by_table : lists the tables one by one where the upstream cannot list the database.
     stale_read : see `replication.iteration.options.Timeouts`.
     """
 
@@ -64,6 +66,7 @@ class Listing:
     ledger: Ledger
     later: LaterSnapshot
     full_list: FullList
+    by_table: TableLists
     stale_read: Policy | None = STALE_READ_RULES
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
@@ -92,7 +95,13 @@ class Listing:
             for change in self.catalog.changes
             if change.kind in (ChangeKind.CREATED, ChangeKind.REPLACED)
         }
-        complete = tables & (new | set(self.behind) | self._asked(tables, resync))
+        # The rows of a partition that is gone are in no list: what its table still has, the full list says.
+        repartitioned = {
+            table_id
+            for table_id in tables & self.before.keys()
+            if self.catalog.tables[table_id].partitions != self.before[table_id].table.partitions
+        }
+        complete = tables & (new | set(self.behind) | self._asked(tables, resync) | repartitioned)
         if base is None or complete == tables:
             return self._compare(ref, None, tables, resync)
         try:
@@ -133,6 +142,9 @@ class Listing:
             return read_list(batches, names, subject, limit.rows, appendable=appendable)
 
         def read() -> pa.Table:
+            if catalog.catalog.partitioned:
+                asked = [catalog.tables[table_id] for table_id in sorted(tables)]
+                return self.by_table.read(ref, base, asked, catalog.catalog.tables, found.failures)
             if base is None:
                 return read_against(None)
             # A difference omits an appendable object that was created before the base and written after it (decision

@@ -20,7 +20,7 @@ from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
 from replication.state.subscription import Subscription
 
-UNPUBLISHED = "unpublished"  # in the place of a relkind
+UNPUBLISHED, PARTITIONED, UNLISTED = "unpublished", "partitioned", "unlisted"  # in the place of a relkind
 
 
 def diff_scope(
@@ -28,20 +28,18 @@ def diff_scope(
 ) -> CatalogDiff:
     """Read the catalog at a snapshot and compare it with the tables of the last point, by id.
 
-    Columns of types that are not known yet are replicated like others. Raises PartitionedTable; PublicationMissing;
+    Columns of types that are not known yet are replicated like others. Raises PartitionedTable for a table that was
+    replicated, or is the only one that is asked for, and whose objects cannot be listed; PublicationMissing;
     NotCovered; ScopeConflict if the one table that is asked for was never there. What concerns one of several tables is
     in isolated mode that table's failure alone.
     """
     catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
-    if catalog.partitioned:
-        raise PartitionedTable(
-            "a partitioned table makes the upstream's object list of the whole database fail",
-            subject=", ".join(f"{subscription.database}.{name}" for name in catalog.partitioned[:5]),
-        )
     scope = _Scope(session, subscription, ref, catalog, before)
-    tables = scope.with_indexes(scope.tables())
+    tables = scope.with_indexes(scope.without_unlisted(scope.tables()))
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
-    unreplicated = tuple(sorted((*catalog.unreplicated, *((name, UNPUBLISHED) for name in scope.unpublished))))
+    left_out = [(name, UNPUBLISHED) for name in scope.unpublished]
+    left_out += [(name, PARTITIONED if name in catalog.partitioned else UNLISTED) for name in scope.unlisted]
+    unreplicated = tuple(sorted((*catalog.unreplicated, *left_out)))
     return CatalogDiff(catalog, tables, changes, unreplicated, scope.failures)
 
 
@@ -53,6 +51,7 @@ class _Scope:
     ----------
     failures : tables that an ALTER took out of the publication, in isolated mode.
     unpublished : names of other tables that it does not cover.
+    unlisted : names of tables that never were replicated, since their objects cannot be listed.
     """
 
     def __init__(
@@ -68,6 +67,7 @@ class _Scope:
         self._offer = read_offer(session, subscription.publication, ref.at)
         self.failures: TableFailures = {}
         self.unpublished: list[str] = []
+        self.unlisted: list[str] = []
 
     def tables(self) -> dict[int, Table]:
         """By id. Raises NotCovered; ScopeConflict if the one table that is asked for was never there."""
@@ -94,6 +94,26 @@ class _Scope:
         chosen += [table for table in self._catalog.tables if table.kind is Kind.INDEX and table.name in indexes]
         return {table.id: table for table in sorted(chosen, key=lambda table: table.id)}
 
+    def without_unlisted(self, tables: dict[int, Table]) -> dict[int, Table]:
+        """Without tables whose objects cannot be listed. If one was replicated, that is an error, since it would seem
+        dropped."""
+        unlisted = self._catalog.unlisted
+        if not unlisted.keys() & tables.keys():
+            return tables
+        replicated = {point.table.logical_id for point in self._before.values()}
+        kept = {}
+        for number, table in tables.items():
+            if number in unlisted:
+                text, subject = f"its objects cannot be listed: {unlisted[number]}", f"table {table.qualified_name}"
+                error = PartitionedTable(text, subject=subject)
+                if table.logical_id not in replicated and self._subscription.table is None:
+                    self.unlisted.append(table.name)
+                    continue
+                action, isolated = partial(_raise, error), self._subscription.settings.isolated
+                or_fail(number, self.failures, (PartitionedTable,), action, isolated=isolated)
+            kept[number] = table
+        return kept
+
     def with_indexes(self, tables: dict[int, Table]) -> dict[int, Table]:
         """With the indexes of each table, where index tables are copied. They are asked for again where the text of the
         table has changed, or a hidden table of it is gone."""
@@ -105,12 +125,14 @@ class _Scope:
             for number, table in tables.items()
         }
 
-    def _indexes(self, table: Table, there: Collection[str]) -> tuple[tuple[str, str, str], ...]:
+    def _indexes(self, table: Table, there: Collection[str]) -> tuple[tuple[str, str, str], ...] | None:
+        """None for a partitioned table that has indexes: their tables are its partitions', and not recorded."""
         last = self._before.get(table.id)
         known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
         if known is not None and all(name in there for _, _, name in known if name):
             return known
-        return index_rows(self._session, self._subscription.publication, table.id, self._ref.name)
+        rows = index_rows(self._session, self._subscription.publication, table.id, self._ref.name)
+        return None if table.partitions and any(hidden for _, _, hidden in rows) else rows
 
     def _is_covered(self, table: Table, offer: Offer) -> bool:
         """Whether the table is in scope. One that an ALTER took out is an error: it has another name than at the last
@@ -134,5 +156,5 @@ class _Scope:
         return False
 
 
-def _raise(error: NotCovered) -> None:
+def _raise(error: NotCovered | PartitionedTable) -> None:
     raise error

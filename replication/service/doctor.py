@@ -19,7 +19,7 @@ from matrixone.errors import CcprError
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, check_interface, probe
 from matrixone.upstream.endpoint import SYS_ACCOUNT, Endpoint
-from matrixone.upstream.errors import NotPermitted, PartitionedTable
+from matrixone.upstream.errors import NotPermitted
 from matrixone.upstream.inspection import current_role, read_clock, read_tables, server_version
 from matrixone.upstream.publications import Publication, check_admission, choose_publication
 from matrixone.upstream.retry import NO_RETRY
@@ -361,16 +361,15 @@ def _tables(session: Session, upstream: Upstream, publication: Publication, data
     if found is None:
         yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
         return
+    text = f"{len(found.ids)} tables"
     if found.partitioned:
-        text = f"partitioned: {_first_names(found.partitioned)}; the upstream cannot list the objects of {database}"
-        yield Check("upstream", "tables", Verdict.FAILED, text, PartitionedTable.default_remedy, PartitionedTable.code)
-    elif found.unreplicated:
+        text += f", partitioned: {_first_names(found.partitioned)} (so all are listed one by one)"
+    if found.unreplicated:
         names = _first_names([f"{name} ({kind})" for name, kind in found.unreplicated])
         remedy = "Views, external and cluster tables are not replicated. Nothing has to be done if they are not needed."
-        text = f"{len(found.ids)} tables; not replicated: {names}"
-        yield Check("upstream", "tables", Verdict.WARNING, text, remedy)
+        yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:
-        yield Check("upstream", "tables", Verdict.OK, f"{len(found.ids)} tables")
+        yield Check("upstream", "tables", Verdict.OK, text)
     yield _flush(upstream, found.ids)
 
 

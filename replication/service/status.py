@@ -95,6 +95,8 @@ _KINDS = {
     "cluster": ("cluster table", "the upstream gives its definition to nobody"),
     "temporary": ("temporary table", "it is of one session"),
     "unpublished": ("table", "the publication does not list it"),
+    "partitioned": ("partitioned table", "what its partitions are is not known"),
+    "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
 }
 
 

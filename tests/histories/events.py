@@ -44,6 +44,8 @@ def modify_column(history: "History") -> None:
 
 def create_index(history: "History") -> None:
     found = history.table()
+    if found and found[1].partitioning is not None:
+        return
     if found and (found[1].primary_key or history.rng.random() < 0.3) and not found[1].indexes:
         columns = history.rng.choice((["n"], [*found[1].primary_key, "n"]))
         unique = len(columns) > 1 and history.rng.random() < 0.5

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from emulator.engine.definitions import Definition
 from emulator.engine.entries import TableEntry
+from emulator.engine.partitioning import NoPartition
 from emulator.engine.storage import SYS, Merge, Storage
 from emulator.engine.stored_table import MergeConflict
 from emulator.engine.transaction import CreateAt, DuplicateEntry, Transaction, WriteConflict
-from tests.histories import events
+from tests.histories import events, partitions
 from tests.histories.values import DATABASE, KEYS, TYPES, Maker
 
 CN_ROWS = 60  # so that a compute node writes an object for few rows
@@ -46,6 +47,7 @@ class Circumstances:
     isolated : a table that fails stays behind.
     faults : a fault may strike an iteration, which is then run again.
     large : there is a table whose objects have several blocks.
+    partitioned : some tables are partitioned.
     """
 
     account: str
@@ -54,12 +56,13 @@ class Circumstances:
     isolated: bool
     faults: bool
     large: bool
+    partitioned: bool = False
 
     @classmethod
     def of(cls, seed: int) -> "Circumstances":
         rng = random.Random(seed + 2)
         account = rng.choice((SYS, SYS, SYS, "acc1"))
-        chances = (0.15, 0.4, 0.2, 0.4, 0.04)
+        chances = (0.15, 0.4, 0.2, 0.4, 0.04, 0.25)
         return cls(account, *(rng.random() < chance for chance in chances))
 
 
@@ -122,8 +125,10 @@ class History:
             (5, partial(events.roll_back_prepared, self)),
             (3, partial(events.replay_wal, self)),
         ]
+        of_partitions = [(3, partial(change, self)) for change in partitions.CHANGES]
         return [
             *(of_4_2 if self.create_at == "prepare" else ()),
+            *(of_partitions if self.circumstances.partitioned else ()),
             (30, self._transaction),
             (6, self._begin),
             (8, self._end),
@@ -163,7 +168,8 @@ class History:
 
     def _new_name(self) -> str:
         self.names += 1
-        return self.rng.choice(("t{}", "T{}", "tab le{}", "tä{}", "t`{}")).format(self.names)
+        name = self.rng.choice(("t{}", "T{}", "tab le{}", "tä{}", "t`{}")).format(self.names)
+        return name.lower() if self.circumstances.partitioned else name  # a single table is listed by its name
 
     def note(self, text: str) -> None:
         self.done.append(text)
@@ -208,7 +214,7 @@ class History:
                 value = self.makers[name][column.name](rng)
                 count = transaction.update(DATABASE, name, {column.name: value}, where)
                 self.note(f"{kind} {name}.{column.name}: {count}")
-        except DuplicateEntry as error:
+        except (DuplicateEntry, NoPartition) as error:
             self.note(f"{kind} {name}: {error.text}")
 
     def _insert(self, transaction: Transaction, definition: Definition, count: int) -> None:
@@ -284,13 +290,14 @@ class History:
     def _merge(self) -> None:
         if found := self.table():
             by_cn, newest = self.rng.random() < 0.5, self.rng.choice((None, 2))
-            done = self.storage.merge(DATABASE, found[1].name, by_cn=by_cn, newest=newest, account=self.account)
+            name = partitions.stored_name(self, found)
+            done = self.storage.merge(DATABASE, name, by_cn=by_cn, newest=newest, account=self.account)
             self.note(f"merge {found[1].name} {by_cn=} {newest=}: {done}")
 
     def _start_merge(self) -> None:
         found = self.table()
         merge = found and self.storage.start_merge(
-            DATABASE, found[1].name, by_cn=self.rng.random() < 0.5, account=self.account
+            DATABASE, partitions.stored_name(self, found), by_cn=self.rng.random() < 0.5, account=self.account
         )
         if found and merge:
             self.merges.append(merge)
@@ -307,7 +314,8 @@ class History:
 
     def _merge_tombstones(self) -> None:
         if found := self.table():
-            done = self.storage.merge_tombstones(DATABASE, found[1].name, account=self.account)
+            name = partitions.stored_name(self, found)
+            done = self.storage.merge_tombstones(DATABASE, name, account=self.account)
             self.note(f"merge tombstones of {found[1].name}: {done}")
 
     def _collect(self) -> None:
@@ -336,6 +344,7 @@ class History:
             (indexes if rng.random() < 0.5 else unique)["ix"] = rng.choice((["i"], ["i", "n"]))
         items = list(columns.items())
         rng.shuffle(items)
+        partitioning = None if indexes or unique else partitions.drawn(self)
         self.storage.create_table(
             DATABASE,
             name,
@@ -344,10 +353,13 @@ class History:
             cluster_by=cluster,
             indexes=indexes,
             unique=unique,
+            partitioning=partitioning,
             account=self.account,
         )
         self.makers[name] = makers
         self.note(f"create {name}: {dict(items)} key {keys} cluster {cluster} indexes {indexes} unique {unique}")
+        if partitioning is not None:
+            self.note(f"  {partitioning}")
 
     def _create_namesake(self) -> None:
         """The same names in another account, whose rows the replica must never show."""
@@ -444,7 +456,7 @@ class History:
 
     def _clone(self) -> None:
         found = self.table()
-        if found and not found[1].indexes:
+        if found and not found[1].indexes and found[1].partitioning is None:
             name = self._new_name()
             self.storage.clone_table(DATABASE, found[1].name, name, account=self.account)
             self.makers[name] = dict(self.makers[found[1].name])

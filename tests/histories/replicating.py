@@ -20,7 +20,7 @@ from matrixone.schema import Kind
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.retry import Retry
-from replication.errors import ScopeConflict
+from replication.errors import ScopeConflict, TableChangedMeanwhile
 from replication.iteration import listing
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
@@ -133,24 +133,27 @@ class Replica:
                 self._calm()
             if self.rng.random() < 0.3:  # meanwhile the upstream goes on
                 history.step()
-        try:
-            return iterate(self.workspace, allow_resync=allow_resync)
-        except ScopeConflict:
-            return self._without_table()
+        while True:
+            try:
+                return iterate(self.workspace, allow_resync=allow_resync)
+            except ScopeConflict:
+                return self._without_table()
+            except TableChangedMeanwhile as error:  # the next attempt takes a new snapshot
+                history.done.append(f"  {error.code}: {error.subject}")
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Meanwhile the upstream goes on between the flush of an iteration's snapshot and its second snapshot."""
-        take, rng = Iteration._take_later, random.Random(self.history.seed + 4)
+        """Meanwhile the upstream goes on between the flush of an iteration's snapshot and its second snapshot, or those
+        of its tables."""
+        take, rng = Iteration._take_after_flush, random.Random(self.history.seed + 4)
 
-        def take_later(iteration: Iteration) -> SnapshotRef:
-            if iteration._later is None:
-                self.history.done.append("  between two snapshots:")
-                for _ in range(rng.randint(0, 4)):
-                    self.history.step()
-            return take(iteration)
+        def take_after_flush(iteration: Iteration, table: str | None = None) -> SnapshotRef:
+            self.history.done.append(f"  before a second snapshot of {table or 'the database'}:")
+            for _ in range(rng.randint(0, 4 if table is None else 1)):
+                self.history.step()
+            return take(iteration, table)
 
-        with mock.patch.object(Iteration, "_take_later", take_later):
+        with mock.patch.object(Iteration, "_take_after_flush", take_after_flush):
             yield
 
     def _without_table(self) -> None:

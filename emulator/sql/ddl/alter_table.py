@@ -14,6 +14,7 @@ from emulator.sql.ddl.acts import Act, Context, all_of
 from emulator.sql.ddl.columns import ColumnText, default_text, foreign_key, text_in_brackets
 from emulator.sql.ddl.indexes import add_index, drop_index, key_element, spelled
 from emulator.sql.ddl.names import key_columns, list_of, table_name
+from emulator.sql.ddl.partitions import alter_partitions
 from emulator.sql.ddl.table_options import ignored_option, skip_options
 from emulator.sql.text import array_of, coerced
 from matrixone.sql.quoting import in_backquotes
@@ -49,6 +50,8 @@ class AlterTable:
 
     def _change(self) -> list[Act]:
         tokens = self.tokens
+        if (act := alter_partitions(tokens, self.storage, self.names, self.account)) is not None:
+            return [act]
         if tokens.accept("add"):
             return self._add()
         if tokens.accept("drop"):

@@ -1,10 +1,11 @@
 """CREATE TABLE: with columns, LIKE, CLONE, AS SELECT."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from emulator.engine.definitions import Attributes
+from emulator.engine.partitioning import Partitioning
 from emulator.sql.changes import Target
 from emulator.sql.ddl.acts import Act, Context, tolerated
 from emulator.sql.ddl.columns import ColumnText, foreign_key, text_in_brackets
@@ -77,6 +78,7 @@ def create_table(tokens: Tokens, context: Context, *, tolerant: bool) -> Act:
             fulltext=elements.fulltext,
             constraints=elements.constraints,
             create_sql=tokens.sql.strip().rstrip(";").strip(),
+            partitioning=_spelled(options.partitioning, elements),
             account=account,
         )
         entry.next_auto = max(entry.next_auto, options.auto_increment)
@@ -89,6 +91,10 @@ def create_table(tokens: Tokens, context: Context, *, tolerant: bool) -> Act:
             context.changes.insert(target, given, result.rows.num_rows, "insert", [])
 
     return partial(tolerated, tolerant, "create", create)
+
+
+def _spelled(partitioning: Partitioning | None, elements: _Elements) -> Partitioning | None:
+    return partitioning and replace(partitioning, column=elements.spelled([partitioning.column])[0])
 
 
 def _taken_from(context: Context, query: str, elements: _Elements) -> Result:

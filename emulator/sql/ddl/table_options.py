@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from emulator.engine.partitioning import Partitioning
 from emulator.sql.ddl.columns import text_in_brackets
 from emulator.sql.ddl.names import key_columns
-from wire.server import StatementError
+from emulator.sql.ddl.partitions import partition_by
 from wire.statements import Tokens
 
 
@@ -15,6 +16,7 @@ class Options:
     comment: str = ""
     cluster_by: list[str] = field(default_factory=list)
     auto_increment: int = 1
+    partitioning: Partitioning | None = None
 
 
 def read_options(tokens: Tokens) -> Options:
@@ -29,8 +31,8 @@ def read_options(tokens: Tokens) -> Options:
             options.auto_increment = tokens.number()
         elif tokens.accept("cluster", "by"):
             options.cluster_by = key_columns(tokens)
-        elif tokens.at("partition"):
-            raise StatementError(20105, "not supported: the emulator has no partitioned tables (PARTITION BY)")
+        elif tokens.accept("partition", "by"):
+            options.partitioning = partition_by(tokens)
         elif tokens.accept("properties"):
             text_in_brackets(tokens)
         elif not ignored_option(tokens):

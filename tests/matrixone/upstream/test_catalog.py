@@ -15,6 +15,7 @@ from matrixone.upstream.column_types import decode_type
 from matrixone.upstream.created import ddl_from_created
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import BadAnswer, BadCatalog, DatabaseMissing, SnapshotGone
+from matrixone.upstream.partitions import Owners, with_partitions
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Answer, Session
 from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
@@ -242,6 +243,10 @@ def test_the_catalog_over_the_wire_is_the_recorded_one(play: Callable[..., Any],
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     at = snapshot_timestamp(session, "xr_1", upstream.publication)
     expected = _catalog(Snapshot(recordings / scenario / "snapshot-001"))
+    if expected.partitioned:  # the recording has no extra_info: names decide
+        tables, unknown = with_partitions(expected.tables, expected.partitioned, Owners())
+        assert not unknown
+        expected = replace(expected, tables=tables)
     assert read_catalog(session, upstream.publication, upstream.database, "xr_1", at) == expected
     without = read_catalog(session, upstream.publication, upstream.database, "xr_1", at, with_ddl=False)
     assert [replace(table, ddl="") for table in expected.tables] == list(without.tables)
