@@ -70,8 +70,13 @@ class Downstream:
         return [task for task in map(_task, answer.rows) if task.state != TaskState.DROPPED]
 
     def has_database(self, name: str) -> bool:
+        return self.database_id(name) is not None
+
+    def database_id(self, name: str) -> int | None:
+        """The number that no other database ever has, also none of this name; None if there is no such database."""
         wanted = quote_string(name.lower(), escape_lines=False)
-        return bool(self.session.read(f"SELECT dat_id FROM mo_catalog.mo_database WHERE datname = {wanted}").rows)
+        rows = self.session.read(f"SELECT dat_id FROM mo_catalog.mo_database WHERE datname = {wanted}").rows
+        return integer(rows[0][0] or b"", "dat_id") if rows else None
 
     def subscribe(self, database: str, login: str, password: str, address: str, publication: str) -> None:
         """Create the database from a relay. One transaction: it is there with its task, or nothing is. `password` has
@@ -90,6 +95,12 @@ class Downstream:
 
     def drop_database(self, name: str) -> None:
         self.session.read(f"DROP DATABASE IF EXISTS {in_backquotes(name)}")
+
+    def drop_own_database(self, name: str, number: int | None) -> None:
+        """Drop the database of this name if it is the one with this number. Another one was made by somebody after ours
+        was dropped, and is left."""
+        if number is not None and self.database_id(name) == number:
+            self.drop_database(name)
 
     def drop_unfinished(self, task: Task) -> None:
         """Drop a database that its task has not finished. The database first needs to be free of its task; killed in

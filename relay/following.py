@@ -121,7 +121,8 @@ def follow(workspace: Workspace, name: str, follower_name: str, place: Place) ->
                 raise
         elif task.state in (TaskState.ERROR, TaskState.PAUSED):
             downstream.resume(task.id)
-        records.change(follower_name, stage=Stage.FOLLOWING.value, downstream_task=task.id)
+        number = downstream.database_id(database)
+        records.change(follower_name, stage=Stage.FOLLOWING.value, downstream_task=task.id, database_id=number)
     return Followed(records.get(follower_name), task, tried)
 
 
@@ -153,14 +154,15 @@ def unfollow(
         with open_downstream(workspace, follower) as downstream:
             task = find_task(downstream, follower.publication)
             if task is not None:
-                records.change(follower_name, downstream_task=task.id)
-                follower = replace(follower, downstream_task=task.id)
+                number = downstream.database_id(follower.database)
+                records.change(follower_name, downstream_task=task.id, database_id=number)
+                follower = replace(follower, downstream_task=task.id, database_id=number)
                 downstream.unsubscribe(task.id)
-            if follower.downstream_task is not None:  # without one the database is not its own
-                if drop_database:
-                    downstream.drop_database(follower.database)
-                elif downstream.has_database(follower.database):
-                    left = follower.database
+            if drop_database:
+                downstream.drop_own_database(follower.database, follower.database_id)
+            there = downstream.database_id(follower.database)
+            if there is not None and there == follower.database_id:
+                left = follower.database
     dropped = 0
     if follower.downstream_task is not None:
         pins = Pins(workspace.log.engine, row.task_id)

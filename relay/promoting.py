@@ -4,7 +4,8 @@ The last whole point is loaded as `restore` does, under a fresh name, while the 
 one is whole and compared does the other go. MatrixOne has no RENAME DATABASE, and no table leaves its database by
 RENAME: so the new one gets its name by CLONE, which is one transaction there and copies no objects; or it keeps a name
 of the caller's choice. Each stage is recorded before what cannot be told from the outside, so that the same command,
-typed again, goes on (decision promoted-by-clone).
+typed again, goes on (decision promoted-by-clone). A database is dropped only if it has the number that was recorded
+before: one that somebody made meanwhile under that name is left, and is an error where the name is needed.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 
 from matrixone.errors import Transient
 from matrixone.upstream.errors import UpstreamError
-from relay.comparison import Check
+from relay.comparison import Check, compare
 from relay.downstream import Downstream
-from relay.errors import DownstreamRefused, FollowUnfit
+from relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
 from relay.following import find_task, is_of, open_downstream
 from relay.loading import Loaded, Progress, Source, load, publication_name
 from relay.server import Listen
+from relay.states import States
 from replication.errors import BadSetting
 from replication.iteration.lag import LagMeter
 from replication.mirror.mirror import Mirror
@@ -88,6 +90,9 @@ def promote(
     source = Source(name, mirror, Subscription.from_row(row).database, lsn, (), pins)
     loaded: Loaded | None = None
     with open_downstream(workspace, follower) as downstream:
+        if follower.database_id is None and find_task(downstream, follower.publication) is not None:
+            records.change(follower_name, database_id=downstream.database_id(follower.database))
+            follower = records.get(follower_name)
         if follower.stage is Stage.LOADING:
             loaded = load(
                 source,
@@ -97,11 +102,13 @@ def promote(
                 address=relaying.address,
                 check=check,
                 progress=progress,
-                whole=lambda: records.change(follower_name, stage=Stage.LOADED.value),
+                whole=lambda: records.change(
+                    follower_name, stage=Stage.LOADED.value, copy_id=downstream.database_id(copy)
+                ),
                 clock=workspace.clock,
             )
             follower = records.get(follower_name)
-        elif follower.stage is not Stage.PLACED and not downstream.has_database(copy):
+        elif follower.stage is not Stage.PLACED and downstream.database_id(copy) != follower.copy_id:
             raise BadSetting(
                 f"the copy that was loaded is not database {copy}",
                 subject="--as",
@@ -112,11 +119,11 @@ def promote(
             _drop_follower(downstream, follower)
             follower = _reached(records, follower_name, Stage.CLEARED)
         if follower.stage is Stage.CLEARED:
-            if copy != final and not downstream.has_database(final):
-                _clone(downstream, final, copy, name, follower_name)
+            if copy != final:
+                _place(downstream, mirror, source, final, copy, follower_name)
             follower = _reached(records, follower_name, Stage.PLACED)
         if copy != final and downstream.has_database(final):
-            downstream.drop_database(copy)
+            downstream.drop_own_database(copy, follower.copy_id)
     pins.drop(publication_name(source, lsn, copy))  # `load` keeps the point under it, and may have been killed
     for pin in pins.all():
         if follower.downstream_task is not None and is_of(pin.name, follower.downstream_task):
@@ -166,7 +173,26 @@ def _drop_follower(downstream: Downstream, follower: Follower) -> None:
     task = find_task(downstream, follower.publication)
     if task is not None:
         downstream.unsubscribe(task.id)
-    downstream.drop_database(follower.database)
+    downstream.drop_own_database(follower.database, follower.database_id)
+
+
+def _place(downstream: Downstream, mirror: Mirror, source: Source, final: str, copy: str, follower: str) -> None:
+    """Clone the copy under its name. One that is there is the clone of an attempt before if it has the same rows."""
+    if not downstream.has_database(final):
+        _clone(downstream, final, copy, source.name, follower)
+        return
+    try:
+        compare(mirror, States(mirror).at(source.at), downstream, final, Check.SUM)
+    except (CopyDiffers, UpstreamError) as error:
+        if isinstance(error, Transient):
+            raise
+        raise DownstreamHasDatabase(
+            f"there is a database {final}, which is not the one that follows, nor the copy that was loaded",
+            subject=downstream.session.endpoint.masked(),
+            remedy=f"Database {copy} is whole and can be written to. Drop {final} if it is not needed, and type the "
+            f"same again, or leave the copy under this name: ccpr promote {source.name} --downstream {follower} --as "
+            f"{copy}",
+        ) from error
 
 
 def _clone(downstream: Downstream, database: str, copy: str, name: str, follower: str) -> None:

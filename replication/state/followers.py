@@ -74,6 +74,8 @@ class Follower:
     resumes, resumed_at : how often its subscription was resumed in a row without progress, and when last.
     failing : None if it answered when it was last asked, and all is well there.
     promoted_lsn : the point that is being promoted.
+    database_id : of its database there, which tells it from another one of the same name; None if it is not known.
+    copy_id : of the writable copy that takes its place; None before it is whole.
     """
 
     task_id: str
@@ -91,6 +93,8 @@ class Follower:
     resumed_at: datetime | None = None
     failing: Failing | None = None
     promoted_lsn: int | None = None
+    database_id: int | None = None
+    copy_id: int | None = None
 
     @property
     def publication(self) -> str:
@@ -274,4 +278,6 @@ def _follower(row: Mapping) -> Follower:
             resumed_at=None if resumed is None else resumed.replace(tzinfo=UTC),
             failing=failing,
             promoted_lsn=row["promoted_lsn"],
+            database_id=row["database_id"],
+            copy_id=row["copy_id"],
         )

@@ -7,15 +7,15 @@ may run twice, and an interrupted step runs again from its start. One process mi
 (`exclusive`). Source: decision own-migrations.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
-from replication.state.tables import METADATA, create_tables, mo_ccpr_log, points, targets, versions
+from replication.state.tables import METADATA, create_tables, followers, mo_ccpr_log, points, targets, versions
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -195,12 +195,25 @@ _ADDED_3: tuple[sa.Column, ...] = (
 
 
 def _to_3(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_3)
+
+
+# ---- 4: by which databases of other clusters are known
+
+_ADDED_4: tuple[sa.Column, ...] = (followers.c.database_id, followers.c.copy_id)
+
+
+def _to_4(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_4)
+
+
+def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
     """A table that does not exist is created later, with these columns."""
     present = set(sa.inspect(connection).get_table_names())
-    for column in _ADDED_3:
+    for column in columns:
         if column.table.name in present and not _has_column(connection, column.table.name, column.name):
             added = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
             connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {added}")
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4}

@@ -100,15 +100,11 @@ def test_killed_at_any_change_and_typed_again_it_is_promoted(
     followed: Relayed, client: NativeClient, after: bool
 ) -> None:
     mirror = followed.workspace.mirror("replica")
-    program = [sys.executable, "-m", "ccpr_cli", "promote", "replica", "--downstream", "b"]
     for number, statement in enumerate(CHANGES):
         if number:
             follow(followed, client)
             arrived(followed, client, compared=False)
-        process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        client.on_cut, client.cut_at = process.kill, (statement, after)
-        process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGKILL, statement
+        killed(client, statement, after=after)
         copies = [copy for copy in client.databases.values() if copy is not None and copy.watermark]
         assert assert_has_point(client, copies[0], mirror), "a whole copy is there"
         promote(followed)
@@ -151,3 +147,69 @@ def test_without_clone_the_copy_keeps_its_name(
     assert "--as gd_dml_promoted" in error["remedy"]
     assert promote(followed, "--as", "gd_dml_promoted")["database"] == "gd_dml_promoted"
     assert_promoted(followed, client, "gd_dml_promoted")
+
+
+def test_one_whose_follow_was_killed_before_it_knew_the_database(followed: Relayed, client: NativeClient) -> None:
+    """Whoever asks its cluster completes the row, but for the number."""
+    records(followed).change("b", database_id=None)
+    promote(followed)
+    assert_promoted(followed, client)
+    assert any(text.startswith("DROP DATABASE IF EXISTS `gd_dml`") for text in client.statements)
+
+
+# ---- what somebody makes in that cluster meanwhile is never dropped
+
+
+@pytest.mark.parametrize("statement", CHANGES[2:4])
+def test_a_database_that_somebody_made_under_the_name_meanwhile_stays(
+    followed: Relayed, client: NativeClient, statement: str
+) -> None:
+    """Killed when the follower's database is gone, or its clone is about to be made."""
+    killed(client, statement, after=statement.startswith("DROP"))
+    client.databases["gd_dml"] = None
+    for _ in range(2):
+        error = promote(followed, code=1)["error"]
+        assert (error["code"], "--as gd_dml_promoted" in error["remedy"]) == ("DOWNSTREAM_HAS_DATABASE", True)
+        assert set(client.databases) == {"gd_dml", "gd_dml_promoted"}
+    assert promote(followed, "--as", "gd_dml_promoted")["database"] == "gd_dml_promoted"
+    assert client.databases.pop("gd_dml", 0) is None
+    assert_promoted(followed, client, "gd_dml_promoted")
+
+
+def test_a_database_that_somebody_made_under_the_copys_name_stays(followed: Relayed, client: NativeClient) -> None:
+    killed(client, CHANGES[4], after=True)
+    client.databases["gd_dml_promoted"] = None
+    assert promote(followed)["database"] == "gd_dml"
+    assert client.databases.pop("gd_dml_promoted", 0) is None
+    assert_promoted(followed, client)
+
+
+def test_a_clone_that_was_written_to_before_the_command_was_typed_again_stays_and_so_does_the_copy(
+    followed: Relayed, client: NativeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(client, CHANGES[3], after=True)
+    count = client.count
+    written = lambda database, table: count(database, table) + (database == "gd_dml")  # noqa: E731
+    monkeypatch.setattr(client, "count", written)
+    assert promote(followed, code=1)["error"]["code"] == "DOWNSTREAM_HAS_DATABASE"
+    assert set(client.databases) == {"gd_dml", "gd_dml_promoted"}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_unfollowing_killed_at_its_drop_drops_nobody_elses_database(
+    followed: Relayed, client: NativeClient, after: bool
+) -> None:
+    words = ["unfollow", "replica", "--downstream", "b", "--drop-database"]
+    killed(client, CHANGES[2], after=after, words=words)
+    client.databases["gd_dml"] = None
+    assert unfollow(followed, "--drop-database")["database_left"] is None
+    assert client.databases == {"gd_dml": None}
+
+
+def killed(client: NativeClient, statement: str, *, after: bool, words: list[str] | None = None) -> None:
+    """The command is killed at a statement of that cluster: before it, or after its effect."""
+    program = [sys.executable, "-m", "ccpr_cli", *(words or ["promote", "replica", "--downstream", "b"])]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    client.on_cut, client.cut_at = process.kill, (statement, after)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL

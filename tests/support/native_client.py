@@ -62,6 +62,18 @@ class NativeTask:
     tables: dict[str, NativeTable] = field(default_factory=dict)
 
 
+class Databases(dict[str, NativeTask | None]):
+    """By name. Each that is made gets a number that none has had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[str, int] = {}
+
+    def __setitem__(self, name: str, of: NativeTask | None) -> None:
+        self.numbers[name] = max(self.numbers.values(), default=270_000) + 1
+        super().__setitem__(name, of)
+
+
 class NativeClient:
     """A server for the statements of `relay.downstream`. `cut` ends the connection at the statement of this number,
     counted over all sessions: before it, or after its effect. `cut_at` does so at the first that begins with a text,
@@ -69,7 +81,7 @@ class NativeClient:
 
     def __init__(self) -> None:
         self.tasks: dict[str, NativeTask] = {}
-        self.databases: dict[str, NativeTask | None] = {}
+        self.databases = Databases()
         self.files: dict[str, bytes] = {}
         self.statements: list[str] = []
         self.cut: tuple[int, bool] | None = None
@@ -138,7 +150,7 @@ class NativeClient:
             ]
             return _result(7, rows)
         if found := re.fullmatch(r"SELECT dat_id FROM mo_catalog.mo_database WHERE datname = '([^']+)'", text):
-            return _result(1, [(1,)] if found[1] in self.databases else [])
+            return _result(1, [(self.databases.numbers[found[1]],)] if found[1] in self.databases else [])
         if found := _SUBSCRIBE.fullmatch(text):
             self._subscribe(found)
             return None
@@ -292,8 +304,9 @@ class NativeClient:
     definitions: dict[str, Table] = {}  # noqa: RUF012  # by name, for counting: set by a test
 
     def count(self, database: str, table: str) -> int:
-        task = self.databases[database]
-        assert task is not None
+        task = self.databases.get(database)
+        if task is None or table not in task.tables:
+            raise StatementError(1146, f"Table '{database}.{table}' doesn't exist", "42S02")
         return len(self.rows(database, self.definitions[table], Timestamp(task.watermark)))
 
     def _figures(self, database: str, table: str, wanted: str) -> tuple[Any, ...]:
