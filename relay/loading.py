@@ -21,10 +21,10 @@ from matrixone.errors import CcprError
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Kind
 from matrixone.upstream.session import Session
-from relay.books import PinBook, PinsInMemory
 from relay.comparison import Check, compare
 from relay.downstream import Downstream, Task, TaskState
 from relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
+from relay.pins import PinsInMemory, PinStore
 from relay.publication import MirrorPublication
 from relay.server import Listen, Relay
 from relay.states import State
@@ -57,7 +57,7 @@ class Source:
     database: str
     at: int | None = None
     tables: tuple[str, ...] = ()
-    pins: PinBook = field(default_factory=PinsInMemory)
+    pins: PinStore = field(default_factory=PinsInMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _wait(
         time.sleep(POLL_SECONDS)
 
 
-def clear(downstream: Downstream, database: str, publication: str, pins: PinBook) -> None:
+def clear(downstream: Downstream, database: str, publication: str, pins: PinStore) -> None:
     """Drop what an interrupted attempt of the same left. Raises DownstreamHasDatabase for anything else."""
     task = _task_of(downstream, database, publication)
     if task is not None:
@@ -240,7 +240,7 @@ def _is_near(host: str) -> bool:
 
 
 @contextmanager
-def _pinned(pins: PinBook, name: str, lsn: int, at: int, clock: Callable[[], float]) -> Iterator[None]:
+def _pinned(pins: PinStore, name: str, lsn: int, at: int, clock: Callable[[], float]) -> Iterator[None]:
     """The point stays for the time of the copy."""
     now = datetime.fromtimestamp(clock(), UTC)
     with suppress(RelayPinned):  # an interrupted attempt left it
@@ -251,7 +251,7 @@ def _pinned(pins: PinBook, name: str, lsn: int, at: int, clock: Callable[[], flo
         pins.drop(name)
 
 
-def _release(pins: PinBook, downstream: Downstream, publication: str) -> None:
+def _release(pins: PinStore, downstream: Downstream, publication: str) -> None:
     """Drop the snapshots that the task has taken."""
     try:
         tasks = [task for task in downstream.tasks() if task.publication == publication]

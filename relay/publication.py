@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
-from relay.books import PinBook
 from relay.catalog import served_catalog
 from relay.content import Content
+from relay.pins import PinStore
 from relay.states import Newest, State, States, bearable
 from replication.errors import PointGone, PointNotReached, RelayPinned
 from replication.mirror.mirror import Mirror
@@ -61,7 +61,7 @@ class MirrorPublication(Backing):
         mirror: Mirror,
         database: str,
         table: str | None,
-        pins: PinBook,
+        pins: PinStore,
         entry: Callable[[str], LedgerEntry | None],
         clock: Callable[[], float],
         *,

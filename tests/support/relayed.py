@@ -18,8 +18,8 @@ from matrixone.upstream.created import ddl_from_created
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from relay.backing import StateFolder
-from relay.books import PinsInMemory
 from relay.logins import Logins
+from relay.pins import PinsInMemory
 from relay.publication import MirrorPublication
 from relay.server import Listen, Relay
 from replication.iteration.copying import copy_in_process

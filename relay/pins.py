@@ -8,7 +8,7 @@ from replication.errors import RelayPinned
 from replication.state.pins import Pin
 
 
-class PinBook(Protocol):
+class PinStore(Protocol):
     """Snapshots by name. `replication.state.pins.Pins` is the one that lasts. Thread-safe."""
 
     def find(self, name: str) -> Pin | None: ...
