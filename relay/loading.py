@@ -218,6 +218,7 @@ def clear(downstream: Downstream, database: str, publication: str, pins: PinStor
         _release(pins, downstream, publication)
         downstream.drop_unfinished(task)
     if downstream.has_database(database):
+        pins.drop(publication)  # a command that was killed after its last statement there has left it
         raise DownstreamHasDatabase(f"there is a database {database}", subject=downstream.session.endpoint.masked())
 
 

@@ -2,6 +2,9 @@
 the connection breaks at any statement."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from matrixone.schema import Kind
 from relay import loading
 from tests.relay.conftest import Relayed
+from tests.relay.test_follow import pins
 from tests.support.native_client import NativeClient
 
 pytestmark = pytest.mark.recordings
@@ -114,3 +118,19 @@ def test_a_password_is_nowhere(relayed: Relayed, client: NativeClient, capfd: An
     assert password not in capfd.readouterr().err
     for file in Path(relayed.replica.folder / "home").rglob("*"):
         assert not file.is_file() or password.encode() not in file.read_bytes()
+
+
+def test_one_killed_after_its_last_statement_leaves_no_pin_once_it_is_typed_again(
+    relayed: Relayed, client: NativeClient
+) -> None:
+    into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
+    program = [sys.executable, "-m", "ccpr_cli", "restore", "replica", "--as", "back", "--into", into]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    client.on_cut, client.cut_at = process.kill, ("DROP CCPR SUBSCRIPTION", True)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    (left,) = pins(relayed)
+    assert [one["snapshot"] for one in relayed.replica.command("relay", "pins", "replica")["pins"]] == [left]
+    assert _code(relayed, client) == "DOWNSTREAM_HAS_DATABASE"
+    assert pins(relayed) == []
+    assert client.count("back", min(client.definitions)) > 0
