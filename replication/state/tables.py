@@ -4,6 +4,7 @@ The meaning of the columns is described where rows become values: `log_rows`, `h
 `targets`, `checkpoint.store`.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
@@ -255,6 +256,11 @@ versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, pr
 def create_tables(connection: sa.Connection) -> None:
     """Create those that are missing."""
     if connection.dialect.name in _MYSQL_DIALECTS:
-        for table in METADATA.tables.values():
-            table.dialect_kwargs.update(TABLE_OPTIONS)
+        set_mysql_options(METADATA.tables.values())
     METADATA.create_all(connection)
+
+
+def set_mysql_options(tables: Iterable[sa.Table]) -> None:
+    """What MySQL has to be told when it creates them. Where the tables are defined it would import MySQL's dialect."""
+    for table in tables:
+        table.dialect_kwargs.update(TABLE_OPTIONS)

@@ -31,7 +31,7 @@ from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
 from replication.schema.statements import drop_table, make_shadow, shadow_name, show_loaded
 from replication.schema.sync_mark import Release, release
-from replication.state.tables import checkpoints
+from replication.state.tables import checkpoints, set_mysql_options
 from replication.targets.address import Address
 from replication.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable
 from replication.targets.changes import change_statements
@@ -323,7 +323,9 @@ class DatabaseTarget:
         """Those that are missing. Another subscription may be making them at the same time."""
         with self._session.transaction() as connection:
             existing = {name for (name,) in self._session.rows("SHOW TABLES LIKE 'ccpr\\_%'")}
-            for table in (*TARGET_METADATA.sorted_tables, checkpoints):
+            tables = (*TARGET_METADATA.sorted_tables, checkpoints)
+            set_mysql_options(tables)
+            for table in tables:
                 if table.name not in existing:
                     connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
 

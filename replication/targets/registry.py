@@ -21,7 +21,7 @@ from matrixone.schema import Table, integer_of, text_of
 from matrixone.sql.errors import DdlUnreadable
 from replication.checkpoint.store import Location
 from replication.errors import StateUnreadable
-from replication.state.tables import LONG_TEXT, TABLE_OPTIONS
+from replication.state.tables import LONG_TEXT
 from replication.targets.base import LoadPart, TableState, TargetTable
 
 TARGET_METADATA = sa.MetaData()
@@ -44,7 +44,6 @@ registry = sa.Table(
     sa.Column("erased", LONG_TEXT, nullable=False),  # JSON: what was stripped
     sa.Column("suspended", LONG_TEXT, nullable=False),  # JSON: what was disabled
     sa.Column("columns_there", LONG_TEXT, nullable=False),  # JSON: ColumnFacts when the table was made
-    **TABLE_OPTIONS,
 )
 intents = sa.Table(
     "ccpr_intents",
@@ -55,7 +54,6 @@ intents = sa.Table(
     sa.Column("next_statement", sa.Integer, nullable=False),
     sa.Column("before", LONG_TEXT, nullable=False),  # digest of the definitions before the next statement
     sa.Column("problem", LONG_TEXT, nullable=False),  # why the next statement failed; empty if it has not
-    **TABLE_OPTIONS,
 )
 loads = sa.Table(
     "ccpr_loads",
@@ -66,7 +64,6 @@ loads = sa.Table(
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
     sa.Column("definition", LONG_TEXT, nullable=False),  # JSON of the table as it is to be
     sa.Column("fence", sa.String(64), nullable=False),  # of the loading session
-    **TABLE_OPTIONS,
 )
 load_parts = sa.Table(
     "ccpr_load_parts",
@@ -75,7 +72,6 @@ load_parts = sa.Table(
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("part", sa.String(64), primary_key=True),
     sa.Column("row_count", sa.BigInteger, nullable=False),
-    **TABLE_OPTIONS,
 )
 
 

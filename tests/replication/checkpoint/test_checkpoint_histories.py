@@ -56,15 +56,15 @@ class Account:
     saved_all: Location = NOWHERE
     frozen: dict[int, tuple[dict[int, Location], Location]] = field(default_factory=dict)
 
-    def waiting(self) -> dict[int, Location]:
-        again = self.touched & self.unfinished
-        return {table: at for table, at in self.saved.items() if at != self.flushed.get(table) or table in again}
+    def waiting(self, points: dict[int, Location] | None = None) -> dict[int, Location]:
+        """Of the saved points, or of others, those that are still to be flushed."""
+        again, points = self.touched & self.unfinished, self.saved if points is None else points
+        return {table: at for table, at in points.items() if at != self.flushed.get(table) or table in again}
 
     def flush(self, number: int, acks: set[int], gone: set[int]) -> None:
         tables, all_tables = self.frozen[number]
-        waiting = self.waiting()
-        for table, at in tables.items():
-            if table not in waiting or table in gone:
+        for table, at in self.waiting(tables).items():  # an earlier snapshot may have had the same point
+            if table in gone:
                 continue
             if table in acks:
                 self.flushed[table] = at

@@ -81,6 +81,18 @@ class TestDatabase(Contract):
         return DatabaseScene(place)
 
 
+def test_the_programs_tables_compare_names_byte_for_byte_whatever_the_database_does(place: Place) -> None:
+    place.query("ALTER DATABASE CHARACTER SET latin1")
+    place.target().open()
+    found = place.query(
+        "SELECT table_name, engine, table_collation FROM information_schema.tables WHERE table_schema = DATABASE()"
+    )
+    assert {name for name, *_ in found} == {
+        "ccpr_checkpoints", "ccpr_intents", "ccpr_load_parts", "ccpr_loads", "ccpr_registry",
+    }  # fmt: skip
+    assert {tuple(rest) for _, *rest in found} == {("InnoDB", "utf8mb4_bin")}
+
+
 def test_missing_rows_are_reported_but_not_in_safe_mode(place: Place, live: DatabaseTarget):
     assert live.apply(1, [Part(rows([], []), keys(2, 77))], Location(1, 20)) == Applied(deleted=2, missing=1)
     live.begin(Location(2, 30))
