@@ -130,6 +130,9 @@ class LocalStore:
         except OSError as error:
             raise self._failed("read", name, error) from error
 
+    def open(self, name: str) -> Content:
+        return self.read(name)
+
     def size(self, name: str) -> int | None:
         try:
             return self.path(name).stat().st_size

@@ -179,7 +179,7 @@ class Mirror:
             return Manifest(table, objects)
 
     def open_object(self, name: str) -> ObjectFile:
-        return ObjectFile(self.store.read(object_path(name)), subject=f"object {name}")
+        return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}")
 
     def read(
         self,

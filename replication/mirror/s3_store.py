@@ -19,6 +19,7 @@ from pyarrow import fs
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
 from replication.mirror.buckets import open_bucket
+from replication.mirror.ranged import BlockCache, ranged
 from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
 
 _REFUSED_REMEDY = (
@@ -39,6 +40,7 @@ class ObjectStore:
         self._files = filesystem
         self._root = root.strip("/")
         self.url = url
+        self._blocks = BlockCache()
 
     def put(
         self,
@@ -86,11 +88,28 @@ class ObjectStore:
         try:
             with self._files.open_input_file(self._path(name)) as file:
                 content = file.read_buffer()
-        except FileNotFoundError as error:
-            raise MirrorDamaged("a file of the mirror is missing", subject=self._subject(name)) from error
         except OSError as error:
-            raise self._failed("read", name, error) from error
+            raise self._unread(name, error) from error
         return content
+
+    def open(self, name: str) -> Content:
+        """Reads the whole of a small file, and of a large one what is asked for."""
+        try:
+            file = self._files.open_input_file(path := self._path(name))
+            size = file.size()
+        except OSError as error:
+            raise self._unread(name, error) from error
+
+        def read(length: int, offset: int) -> pa.Buffer:
+            try:
+                found = file.read_at(length, offset)
+            except OSError as error:
+                raise self._unread(name, error) from error
+            if len(found) != length:
+                raise MirrorDamaged("a file of the mirror has become shorter", subject=self._subject(name))
+            return pa.py_buffer(found)
+
+        return ranged(path, size, read, self._blocks)
 
     def size(self, name: str) -> int | None:
         try:
@@ -119,6 +138,7 @@ class ObjectStore:
 
     def _delete(self, delete: Callable[[str], None], name: str) -> None:
         path = self._path(name)
+        self._blocks.forget(path)
         try:
             delete(path)
         except FileNotFoundError:
@@ -132,12 +152,18 @@ class ObjectStore:
     def _upload(self, path: str, content: pa.Buffer) -> None:
         """Writes everything at once. After an error between two writes, closing the stream would still complete the
         object."""
+        self._blocks.forget(path)
         stream = self._files.open_output_stream(path, compression=None)
         stream.write(content)
         stream.close()
 
     def _subject(self, name: str) -> str:
         return f"{self.url.partition('?')[0]}/{name}"
+
+    def _unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
+        if isinstance(error, FileNotFoundError):
+            return MirrorDamaged("a file of the mirror is missing", subject=self._subject(name))
+        return self._failed("read", name, error)
 
     def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
         return StoreFailed(f"could not {verb}: {error}", subject=self._subject(name), remedy=_REFUSED_REMEDY)

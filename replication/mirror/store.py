@@ -70,6 +70,10 @@ class Store(Protocol):
         """The content, memory-mapped if the store can, else in memory. Raises MirrorDamaged if the file is missing."""
         ...
 
+    def open(self, name: str) -> Content:
+        """The same to be read in parts: the store reads what is asked for, if it can."""
+        ...
+
     def size(self, name: str) -> int | None:
         """Bytes of a file, None if it does not exist."""
         ...

@@ -57,7 +57,7 @@ def served(bucket: Bucket) -> Iterator[Bucket]:
             if with_content and status == 200 and (asked := self.headers.get("Range")):
                 first, last = (int(number) for number in asked.removeprefix("bytes=").split("-"))
                 bucket.ranges.append((key, first, last))
-                status, content = 206, content[first : last + 1]
+                status, content = 206 if first < len(content) else 416, content[first : last + 1]
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
