@@ -332,7 +332,8 @@ class Iteration:
         at = snapshots.snapshot_timestamp(self._session, later.name, self.subscription.publication)
         if self._session.opened != self._followed:  # another connection may be to another node, which lags
             self._followed = None
-            raise ConnectionLost("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
+            lost = SnapshotGone if table is None else ConnectionLost  # a full list takes its place; it is taken again
+            raise lost("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
         return replace(later, physical=at.physical)
 
     def _create_passing(self, table: str | None = None) -> SnapshotRef:

@@ -306,8 +306,8 @@ def test_after_a_lost_connection_the_second_snapshot_may_be_too_early(
     monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", -1)
     create = snapshots.create_snapshot
 
-    def lost(session: Session, name: str, publication: Publication, database: str) -> None:
-        create(session, name, publication, database)
+    def lost(session: Session, name: str, publication: Publication, database: str, table: str | None = None) -> None:
+        create(session, name, publication, database, table)
         session.opened += 1
 
     monkeypatch.setattr("replication.iteration.iteration.snapshots.create_snapshot", lost)
