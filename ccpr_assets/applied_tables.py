@@ -55,7 +55,7 @@ target_databases = dg.AssetSpec(
     events.TARGET_DATABASES,
     partitions_def=SUBSCRIPTIONS,
     deps=[mirror],
-    description="The MariaDB and MySQL databases that are synced from the mirror, if the subscription has any "
+    description="The databases that are synced from the mirror, if the subscription has any "
     "(`ccpr target add`). How far each is stands in the metadata `targets` of applied_tables and in `ccpr status`.",
     group_name="replication",
     kinds={"mysql"},

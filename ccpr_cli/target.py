@@ -42,7 +42,8 @@ def add(
     duplicate_keys: Annotated[DuplicateKeys, typer.Option(help=_DUPLICATE_KEYS)] = DuplicateKeys.ERROR,
     as_json: AsJson = False,
 ) -> None:
-    """Add a MariaDB or MySQL database as a target. The next run loads all tables; later runs apply what has changed."""
+    """Add a database of MariaDB, MySQL or MatrixOne as a target. The next run loads all tables; later runs apply what
+    has changed."""
     from replication.service import targets
     from replication.service.workspace import Workspace
 

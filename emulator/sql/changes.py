@@ -5,6 +5,7 @@ engine's transaction. Values are converted to the columns' types as Arrow arrays
 """
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _NEW = "__mo_new_"
+_NULL = "__mo_null"
+_NULL_OR_QUOTED = re.compile(rb'"(?:[^"\\]|""|\\.)*"|\\N', re.DOTALL)
 _NOW_WORDS = ("now", "current_timestamp", "localtime", "localtimestamp", "sysdate")
 
 
@@ -94,6 +97,8 @@ class Changes:
         return self._insert_tree(parse(text), is_replace=text.lstrip()[:7].lower() == "replace")
 
     def _on_duplicate(self, tail: str) -> "list[exp.Expr]":
+        if not tail.lstrip().lower().startswith("on"):  # as of INSERT … AS new
+            raise StatementError(1064, "You have an error in your SQL syntax behind VALUES", "42000")
         tree = parse(f"INSERT INTO t VALUES (1) {tail}")
         conflict = tree.args.get("conflict")
         if conflict is None:
@@ -435,6 +440,9 @@ class Changes:
             content = content.replace(options.line_end.encode(), b"\n")
         if not content.strip():
             return Changed()
+        escapes, null = b"\\" in content.replace(b"\\N", b""), "\\N"
+        if escapes and options.quote == '"':  # Arrow would take the backslash of \N for an escape
+            content, null = _NULL_OR_QUOTED.sub(_null_without_escape, content), _NULL
         names = [str(number) for number in range(len(chosen))]
         try:
             table = pa_csv.read_csv(
@@ -444,12 +452,12 @@ class Changes:
                     delimiter=options.field_end,
                     quote_char=options.quote or False,
                     double_quote=bool(options.quote),
-                    escape_char="\\" if b"\\" in content.replace(b"\\N", b"") else False,
+                    escape_char="\\" if escapes else False,
                     newlines_in_values=bool(options.quote),
                 ),
                 convert_options=pa_csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
-                    null_values=["\\N"],
+                    null_values=[null],
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
                 ),
@@ -463,6 +471,10 @@ class Changes:
             is_binary = pa.types.is_binary(types.arrow_type(column))
             given[column.name] = texts.cast(pa.binary()) if is_binary else from_texts(column, texts)
         return self.insert(target, given, table.num_rows, "ignore" if options.ignore else "insert", [])
+
+
+def _null_without_escape(found: re.Match[bytes]) -> bytes:
+    return _NULL.encode() if found[0] == b"\\N" else found[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from emulator.sql.ddl import statement as sql_ddl
 from emulator.sql.ddl.names import names_in_brackets, table_name
 from emulator.sql.dialect import parse, unsupported
 from emulator.sql.queries import Reader, Relation, result_set
+from emulator.sql.row_locks import row_locks
 from emulator.sql.single import SingleInserts
 from emulator.sql.system import system_table
 from emulator.sql.text import plain_cells
@@ -97,6 +98,7 @@ class SqlSession:
     def close(self) -> None:
         if self._transaction is not None and self._transaction.open:
             self._transaction.rollback()
+        row_locks(self.storage).free(self)
         self.reader.close()
 
     def knows(self, text: str) -> str | None:
@@ -157,6 +159,8 @@ class SqlSession:
             return self._parsed(text, lambda tokens: sql_show.parse(kind, tokens, self))()
         if kind is not None:
             act = self._parsed(text, lambda tokens: sql_ddl.parse(kind, tokens, self))
+            if kind == "rename" and (self.in_transaction or not self._autocommit):
+                raise StatementError(20101, "internal error: Only CREATE of DDL is supported in transactions")
             self._commit()
             act()
             return self._done()
@@ -191,6 +195,7 @@ class SqlSession:
             transaction, self._transaction = self._transaction, None
             if transaction is not None and transaction.open:
                 transaction.rollback()
+            row_locks(self.storage).free(self)
         elif found is not None:
             self._autocommit = found[1].lower() in ("1", "on", "true")
             if self._autocommit:
@@ -198,8 +203,11 @@ class SqlSession:
 
     def _commit(self) -> None:
         transaction, self._transaction = self._transaction, None
-        if transaction is not None and transaction.open:
-            transaction.commit()
+        try:
+            if transaction is not None and transaction.open:
+                transaction.commit()
+        finally:
+            row_locks(self.storage).free(self)
 
     def _change(self, act: Callable[[Transaction], Changed]) -> Changed:
         """In the open transaction, or in one of its own."""
@@ -307,6 +315,12 @@ class SqlSession:
         limits = (tree.args.get("limit"), tree.args.get("offset"))
         if any(limit is not None and isinstance(limit.expression, exp.Neg) for limit in limits):
             raise Tokens(text).unknown()
+        for lock in tree.args.get("locks") or ():
+            if not lock.args.get("update"):  # LOCK IN SHARE MODE
+                raise Tokens(text).unknown()
+            if self.in_transaction or not self._autocommit:
+                rows = (str(tree.args.get(part)) for part in ("from_", "where"))
+                row_locks(self.storage).take(self, (self._account, self.database, *rows))
         result = self.reader.read(tree, text)
         self._found_rows = result.rows.num_rows
         return result_set(result)

@@ -93,7 +93,7 @@ class Policy(Part):
 
 
 class Target(Part):
-    """A MariaDB or MySQL database that a subscription is synced to."""
+    """A database of MariaDB, MySQL or MatrixOne that a subscription is synced to."""
 
     uri: Uri = Field(description="mysql://user[:password]@host:port/database, with the options of TLS.")
     password: Secret = Field(description="The password, if the URI has none: '${NAME}'.")

@@ -1,7 +1,8 @@
 """A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its renames. Text only. It is meant for a
 session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
 
-MySQL 8 and MariaDB differ by their collation only; Doris has a statement of its own
+MySQL 8 and MariaDB differ by their collation only. A target that is a MatrixOne has the source's types and defaults,
+and its key column for tables without a key is seen. Doris has a statement of its own
 (`replication.schema.render_doris`). A definition made here still has what acts by itself, as AUTO_INCREMENT does:
 `replication.schema.sync_mark.for_sync` removes that, marks the table, and gives the text.
 """
@@ -98,6 +99,8 @@ def target_table(
     subject = f"table {source.database}.{source.name}"
     remarks: list[str] = []
     _check_name(source.name, dialect, subject)
+    if dialect is Dialect.MATRIXONE and source.name != source.name.lower():
+        raise TargetUnfit("the target keeps names of tables in lower case, and this one has capitals", subject=subject)
     keyed = _with_key(source, dialect, remarks, subject)
     if database is not None:
         keyed = replace(keyed, database=database)
@@ -107,8 +110,6 @@ def target_table(
         types.append(
             target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text)
         )
-    if dialect is Dialect.MATRIXONE:
-        return RenderedTable(keyed, tuple(types), tuple(remarks))
     if dialect.speaks_mysql:
         types = _fitted(keyed, types, remarks, subject)
     by_name = {column.name: kind for column, kind in zip(keyed.columns, types, strict=True)}
@@ -117,6 +118,8 @@ def target_table(
     create = _converted(keyed, by_name, dialect, remarks)
     if source.partition_by:
         remarks.append("the partitions of the source are not those of the target")
+    if source.cluster_by:
+        remarks.append("CLUSTER BY is left out")
     return RenderedTable(create, tuple(types), tuple(remarks))
 
 
@@ -139,7 +142,7 @@ def _with_key(source: CreateTable, dialect: Dialect, remarks: list[str], subject
 def _converted(
     source: CreateTable, types: Mapping[str, TargetType], dialect: Dialect, remarks: list[str]
 ) -> CreateTable:
-    """The definition with the target's types, indexes and options, for another server than MatrixOne."""
+    """The definition with the target's types, indexes and options."""
     indexes = tuple(_indexes(source, types, dialect, remarks))
     leading = {source.primary_key[0], *(index.parts[0].column for index in indexes)}
     return CreateTable(
@@ -162,17 +165,17 @@ def _options(dialect: Dialect) -> tuple[tuple[str, str], ...]:
 
 
 def alter_table(
-    before: Table, after: Table, target_before: CreateTable, target_after: CreateTable
+    before: Table, after: Table, target_before: CreateTable, target_after: CreateTable, dialect: Dialect
 ) -> Alteration | None:
     """The ALTER statements that change one target definition into the other. None if the table has to be built as a
     shadow table and swapped (docs/requirements.md N4).
 
-    For MySQL 8 and MariaDB. The definitions are those that `for_sync` made; the tables say which column is which.
+    Not for Doris. The definitions are those that `for_sync` made; the tables say which column is which.
     """
     changes = diff_tables(before, after, target_before, target_after)
     if not can_be_altered(changes):
         return None
-    alter = f"ALTER TABLE {target_after.quoted_name} "
+    table = target_after.quoted_name
     bound = _bound_columns(changes)
     first = []
     if any(isinstance(change, TableRenamed) for change in changes):
@@ -188,13 +191,25 @@ def alter_table(
     ]
     edits = _column_edits(changes, target_after, bound)
     plain = [f"ADD {c.index}" for c in changes if isinstance(c, IndexAdded) and not c.after_rows]
-    first += [alter + ", ".join(part) for part in (drops, renames, edits, plain) if part]
+    for part in (drops, renames, edits, plain):
+        first += alter_statements(table, part, dialect)
     first += [
-        f"{alter}COMMENT={quote_string(change.after)}" for change in changes if isinstance(change, TableCommentChanged)
+        f"ALTER TABLE {table} COMMENT={quote_string(change.after)}"
+        for change in changes
+        if isinstance(change, TableCommentChanged)
     ]
     late = [f"MODIFY COLUMN {target_after.column(name)}" for name in sorted(bound)]
     late += [f"ADD {change.index}" for change in changes if isinstance(change, IndexAdded) and change.after_rows]
-    return Alteration(changes, tuple(first), (alter + ", ".join(late),) if late else ())
+    return Alteration(changes, tuple(first), alter_statements(table, late, dialect))
+
+
+def alter_statements(quoted_name: str, changes: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
+    """One ALTER TABLE for all changes, so that the server goes through the table once; one for each for MatrixOne,
+    which does not take several kinds of them together."""
+    if not changes:
+        return ()
+    together = changes if dialect is Dialect.MATRIXONE else [", ".join(changes)]
+    return tuple(f"ALTER TABLE {quoted_name} {change}" for change in together)
 
 
 def _bound_columns(changes: Sequence[DefinitionChange]) -> set[str]:
@@ -320,7 +335,9 @@ def _indexes(
             )
             if index.options:
                 remarks.append(f"index {name} is made without its options: {index.options}")
-            parts = tuple(replace(part, length=_part_length(part.length, types[part.column])) for part in index.parts)
+            parts = index.parts
+            if dialect.speaks_mysql:
+                parts = tuple(replace(part, length=_part_length(part.length, types[part.column])) for part in parts)
             yield replace(
                 index, name=name, parts=parts, algorithm=algorithm, options="", comment=index.comment[:_MAX_COMMENT]
             )
@@ -330,6 +347,8 @@ def _index_problem(index: Index, name: str, types: Mapping[str, TargetType], dia
     """Why the target cannot have the index; empty if it can."""
     if dialect is Dialect.DORIS:
         return "the target has indexes of its own kind"
+    if dialect is Dialect.MATRIXONE and (index.kind not in (IndexKind.KEY, IndexKind.UNIQUE) or index.algorithm):
+        return f"make the {index.algorithm or index.kind.lower()} index in the target yourself"
     if len(name) > _MAX_NAME or name.endswith(" ") or name.upper() == "PRIMARY":
         return "the target does not accept its name"
     if index.kind in (IndexKind.SPATIAL, IndexKind.FULLTEXT2) or index.algorithm.lower() not in ("", "btree", "hash"):
@@ -344,7 +363,9 @@ def _index_problem(index: Index, name: str, types: Mapping[str, TargetType], dia
     if None in sizes:
         return "the target needs a length for a long column"
     total = sum(size for size in sizes if size is not None)
-    return f"it has {total} bytes; the target takes {MAX_KEY_BYTES}" if total > MAX_KEY_BYTES else ""
+    if dialect.speaks_mysql and total > MAX_KEY_BYTES:
+        return f"it has {total} bytes; the target takes {MAX_KEY_BYTES}"
+    return ""
 
 
 def _part_length(length: int | None, kind: TargetType) -> int | None:
@@ -381,6 +402,8 @@ def _column(
         remarks.append(f"column {column.name}: its comment is cut after {_MAX_COMMENT} characters")
     in_utc = column.type.name == "timestamp"  # a target's ON UPDATE is in its session's time zone
     on_update = _now(column.on_update, kind) if column.on_update and not in_utc else ""
+    if dialect is Dialect.MATRIXONE and kind.type == column.type:
+        on_update = column.on_update
     if column.on_update and not on_update:
         remarks.append(f"column {column.name}: ON UPDATE {column.on_update} is left out")
     return ColumnDefinition(
@@ -404,6 +427,8 @@ def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> st
     if column.default is None:
         return None
     read, default = _unbracketed(column.default)
+    if dialect is Dialect.MATRIXONE and kind.type == column.type and not _is_text(read):
+        return column.default
     now = _now(column.default, kind)
     if now:  # MySQL 8 and MariaDB give the time in UTC by a function, and that is an expression
         return "(utc_timestamp(6))" if column.type.name == "timestamp" else now
@@ -448,6 +473,10 @@ def _meant_text(written: str, column: ColumnDefinition) -> str | None:
         wanted = (text for text in (written, once) if {*text.split(",")} - {""} <= {*column.type.members})
         return next(wanted, None)
     return None if once != written else written
+
+
+def _is_text(read: Sequence[Token]) -> bool:
+    return len(read) == 1 and read[0].kind == "text"
 
 
 def _is_literal(read: Sequence[Token]) -> bool:

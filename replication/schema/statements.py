@@ -8,7 +8,8 @@ from typing import Literal
 
 from matrixone.ddl.definition import CreateTable, format_create_table
 from matrixone.sql.quoting import quote_qualified
-from replication.schema.render import rename_tables
+from replication.schema.dialects import Dialect
+from replication.schema.render import alter_statements, rename_tables
 
 Name = tuple[str, str]  # database, table
 
@@ -28,17 +29,18 @@ def make_shadow(create: CreateTable, shadow: str) -> str:
     return format_create_table(replace(create, name=shadow, indexes=()))
 
 
-def show_loaded(create: CreateTable, shadow: str, outgoing: Sequence[tuple[Name, str]]) -> tuple[str, ...]:
+def show_loaded(
+    create: CreateTable, shadow: str, outgoing: Sequence[tuple[Name, str]], dialect: Dialect
+) -> tuple[str, ...]:
     """The statements that make the indexes, rename all tables in one step, and drop what was replaced.
 
     `outgoing` : the replaced tables, each with the name that it has until it is dropped.
     """
     database = create.database
     loaded = quoted((database, shadow))
-    indexes = ", ".join(f"ADD {index}" for index in create.indexes)
     retired = [(quoted(name), quoted((name[0], old))) for name, old in outgoing]
     return (
-        *((f"ALTER TABLE {loaded} {indexes}",) if indexes else ()),
+        *alter_statements(loaded, [f"ADD {index}" for index in create.indexes], dialect),
         rename_tables([*retired, (loaded, quoted((database, create.name)))]),
         *(drop_table((name[0], old)) for name, old in outgoing),
     )

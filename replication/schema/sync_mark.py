@@ -162,6 +162,8 @@ def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any
         return Release(*sync_mark_doris.release_statements(original))
     synced = parse_create_table(create)
     table = _restored(synced, stripped, disabled)
+    if dialect is Dialect.MATRIXONE:
+        return _release_in_matrixone(table)
     alter = f"ALTER TABLE {table.quoted_name} "
     statements: list[str] = []
     optional: dict[int, str] = {}
@@ -189,6 +191,24 @@ def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any
         if c.generated and c not in generated
     ]
     return Release(tuple(statements), tuple(left_out), optional)
+
+
+def _release_in_matrixone(table: CreateTable) -> Release:
+    """Only the mark goes. A column that becomes AUTO_INCREMENT afterwards may count from 1, over rows that are
+    there."""
+    acting = [
+        f"column {column.name} {word}"
+        for column in table.columns
+        for word in (
+            "AUTO_INCREMENT" if column.auto_increment else "",
+            f"ON UPDATE {column.on_update}" if column.on_update else "",
+            _expression(column),
+        )
+        if word
+    ]
+    shown = "the mark in SHOW CREATE TABLE: a MatrixOne goes on showing the comment with which a table was made"
+    comment = f"ALTER TABLE {table.quoted_name} COMMENT={quote_string(table.comment)}"
+    return Release((comment,), (*acting, *map(str, (*table.checks, *table.foreign_keys)), shown))
 
 
 def mark_of(text: str, dialect: Dialect) -> Mark:

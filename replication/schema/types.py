@@ -76,12 +76,16 @@ def target_type(kind: ColumnType, dialect: Dialect, subject: str, *, as_text: bo
     that is not known."""
     if kind.sql_type is None and kind.name not in _GEOMETRIES:
         raise TargetUnfit(f"the type {kind.name} is not known", subject=subject)
-    if dialect is Dialect.MATRIXONE:
-        return TargetType(kind)
     if as_text:
         text = ColumnType("string" if dialect is Dialect.DORIS else "longtext")
         return TargetType(text, row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text, as requested")
-    return _doris(kind) if dialect is Dialect.DORIS else _mysql(kind, dialect)
+    match dialect:
+        case Dialect.DORIS:
+            return _doris(kind)
+        case Dialect.MATRIXONE:
+            return _matrixone(kind)
+        case _:
+            return _mysql(kind, dialect)
 
 
 def long_type(kind: ColumnType) -> ColumnType:
@@ -172,6 +176,25 @@ def _members(kind: ColumnType) -> TargetType:
         return _plain(kind)
     length = sum(map(len, kind.members)) + len(kind.members) if is_set else longest
     return _text(length, f"{kind.name} is kept as text: the target does not accept its members")
+
+
+def _matrixone(kind: ColumnType) -> TargetType:
+    """The source's own type, but for those whose values cannot be loaded as they are. A key of the source is one of the
+    target."""
+    match kind.name:
+        case "float" | "double" if kind.parameters:
+            return TargetType(
+                ColumnType(kind.name), key_bytes=0, remark=f"{kind} is {kind.name}: its values are already rounded"
+            )
+        case "binary":
+            length = kind.parameters[:1] or (1,)
+            return TargetType(
+                ColumnType("varbinary", length), key_bytes=0, remark=f"{kind} is varbinary: values are not padded"
+            )
+        case name if name == "datalink" or name in _GEOMETRIES:
+            return TargetType(ColumnType("longtext"), remark=f"{kind} is kept as its text")
+        case _:
+            return TargetType(kind, key_bytes=0)
 
 
 def _doris(kind: ColumnType) -> TargetType:

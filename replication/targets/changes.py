@@ -5,29 +5,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from matrixone.ddl.parser import parse_create_table
+from replication.schema.dialects import Dialect
 from replication.schema.render import alter_table, rename_tables
 from replication.schema.statements import quoted
 from replication.targets.base import TargetTable
 from replication.targets.own_tables import SWAPPING, named
 
 
-def change_statements(before: Sequence[TargetTable], after: Sequence[TargetTable]) -> tuple[str, ...]:
+def change_statements(before: Sequence[TargetTable], after: Sequence[TargetTable], dialect: Dialect) -> tuple[str, ...]:
     """The statements that change tables in place. Either all of them only get new names, in one statement, or it is one
     table. Raises ValueError for other changes, and for one that needs a rebuild."""
     if [table.id for table in before] != [table.id for table in after]:
         raise ValueError("other tables before than after")
     if all(replace(named(old, new.name), remarks=new.remarks) == new for old, new in zip(before, after, strict=True)):
-        return _renames(before, after)
+        return rename_statements(before, after)
     if len(before) != 1:
         raise ValueError("the definitions of several tables cannot change together")
     old, new = before[0], after[0]
-    alteration = alter_table(old.source, new.source, parse_create_table(old.create), parse_create_table(new.create))
+    created = parse_create_table(old.create), parse_create_table(new.create)
+    alteration = alter_table(old.source, new.source, *created, dialect)
     if alteration is None:
         raise ValueError("the table cannot be changed in place")
     return (*alteration.before_rows, *alteration.after_rows)
 
 
-def _renames(before: Sequence[TargetTable], after: Sequence[TargetTable]) -> tuple[str, ...]:
+def rename_statements(before: Sequence[TargetTable], after: Sequence[TargetTable]) -> tuple[str, ...]:
+    """The one statement that gives tables new names; none if there are none."""
     freed = {table.name for table in before}
     first, last = [], []
     for old, new in zip(before, after, strict=True):

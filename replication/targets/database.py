@@ -1,4 +1,4 @@
-"""A database that speaks the MySQL protocol as a destination: MariaDB or MySQL 8. It keeps the promises of
+"""A database that speaks the MySQL protocol as a destination: MariaDB, MySQL 8 or MatrixOne. It keeps the promises of
 `replication.targets.base`.
 
 A table's rows, its checkpoint row and, if needed, the global one are written in one transaction: delete by staged keys,
@@ -43,7 +43,6 @@ from replication.targets.errors import (
     TargetTableForeign,
     TargetTableUnknown,
     TargetUnavailable,
-    TargetUnsupported,
 )
 from replication.targets.intent_statements import Place, intent_statements
 from replication.targets.intents import ChangeOf, Intent, Intents, all_names
@@ -51,7 +50,7 @@ from replication.targets.own_tables import OwnTables, lacking_defaults, without_
 from replication.targets.ownership import Ownership, name_of, names_of
 from replication.targets.registry import TARGET_METADATA, Registry
 from replication.targets.session import TargetSession, refused_defaults
-from replication.targets.staging import InitialLoad, Staging
+from replication.targets.staging import InitialLoad, Staging, drop_left
 
 _LOCK_SECONDS = 10.0
 _CONNECTIONS = 2
@@ -97,10 +96,10 @@ class DatabaseTarget:
         self._own.prepare()
         self._session.open(self._lock_seconds)
         try:
-            if not self._session.dialect.speaks_mysql:
-                raise TargetUnsupported(f"{self._session.dialect} is not written to yet", subject=self._session.subject)
             with self._session.typed(self._session.subject):
                 self._make_tables()
+                if self.dialect is Dialect.MATRIXONE:
+                    drop_left(self._session)
                 self._fence = uuid4().hex
                 self._checkpoint = Checkpoint(self._session.connection, self.task_id)
                 self._checkpoint.load()
@@ -268,7 +267,9 @@ class DatabaseTarget:
             self._ownership.check_ours(before)
             self._ownership.check_free(tables, before)
             names = all_names(names_of(before), names_of(tables))
-            self._intents.run(Intent(ChangeOf.ALTER, change_statements(before, tables), names, tuple(tables)))
+            self._intents.run(
+                Intent(ChangeOf.ALTER, change_statements(before, tables, self.dialect), names, tuple(tables))
+            )
 
     def drop(self, table_ids: Sequence[int]) -> None:
         with self._session.typed(self._session.subject):
@@ -410,9 +411,8 @@ class DatabaseTarget:
                     self._registry.take_load(connection, table.id, self._fence)
                     return accepted, done
             self._registry.begin_load(connection, table, location, self._fence)
-        with self._session.transaction():
-            if exists:
-                self._session.run(drop_table((shadow.database, shadow.name)))
+        if exists:
+            self._session.define(drop_table((shadow.database, shadow.name)))
         return self._make_shadow(table, location), set()
 
     def _make_shadow(self, table: TargetTable, location: Location) -> TargetTable:
@@ -420,8 +420,7 @@ class DatabaseTarget:
         while True:
             shadow = self._shadow_of(table)
             try:
-                with self._session.transaction():
-                    self._session.run(make_shadow(shadow, shadow.name))
+                self._session.define(make_shadow(shadow, shadow.name))
                 return table
             except pymysql.err.MySQLError as error:
                 accepted = without_defaults(table, refused_defaults(error, shadow))
@@ -442,7 +441,7 @@ class DatabaseTarget:
         """Make the indexes, rename all tables in one step, drop what was replaced."""
         database = self.address.database
         outgoing = [(name_of(old), self._shadow_name("old", old.id)) for old in replaced if self._ownership.exists(old)]
-        statements = show_loaded(parse_create_table(table.create), shadow.name, outgoing)
+        statements = show_loaded(parse_create_table(table.create), shadow.name, outgoing, self.dialect)
         names = all_names(
             [(database, shadow.name), name_of(table)],
             names_of(replaced),

@@ -199,7 +199,7 @@ class TargetUnsupported(Terminal):
 
     code = "TARGET_UNSUPPORTED"
     about = "target"
-    default_remedy = "Use MariaDB 10.6 or later, or MySQL 8.0.23 or later."
+    default_remedy = "Use MariaDB 10.6 or later, MySQL 8.0.23 or later, or a MatrixOne."
 
 
 class FileRequestRefused(Terminal):

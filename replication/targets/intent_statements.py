@@ -69,7 +69,7 @@ class _Rederived:
                 self.own.check_definition(new, self.place.dialect)
         self._names(all_names(names_of(before), names_of(intent.tables)))
         try:
-            return change_statements(before, intent.tables)
+            return change_statements(before, intent.tables, self.place.dialect)
         except ValueError as error:
             raise self._edited(str(error)) from error
 
@@ -97,7 +97,7 @@ class _Rederived:
         # A table that it replaces may have been missing.
         there = {name for name in retired if drop_table(name) in intent.statements}
         outgoing = [(name_of(old), name[1]) for old, name in zip(replaced, retired, strict=True) if name in there]
-        return show_loaded(parse_create_table(wanted.create), shadow[1], outgoing)
+        return show_loaded(parse_create_table(wanted.create), shadow[1], outgoing, self.place.dialect)
 
     def drop(self) -> tuple[str, ...]:
         intent = self.intent

@@ -240,8 +240,7 @@ class Intents:
         refused: dict[int, str] = {}
         for number, statement in enumerate(intent.statements[first:], first):
             try:
-                with self._session.transaction():
-                    self._session.run(statement)
+                self._session.define(statement)
             except pymysql.err.MySQLError as error:
                 problem = typed_error(error, intent.subject)
                 if isinstance(problem, TargetUnavailable):

@@ -34,8 +34,10 @@ _TIMEOUTS = (
 )
 # A server's own settings could disable warnings, limit a statement's seconds, or refuse DELETE without WHERE.
 _PLAIN = "max_error_count = 64, sql_safe_updates = 0 /*M!, max_statement_time = 0 */"
-SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_TIMEOUTS}, {_PLAIN}"
-ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+_SETTINGS = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {_TIMEOUTS}, {_PLAIN}"
+# MatrixOne knows neither the timeouts of InnoDB nor comments that are run, and keeps its own isolation.
+_SETTINGS_OF_MATRIXONE = f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', wait_timeout = 3600"
+_ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _SHOWN_WARNINGS = 3
 _DUPLICATE = 1062
 
@@ -70,7 +72,6 @@ class LoadingConnection(GuardedConnection):
             read_timeout=_ANSWER_SECONDS,
             write_timeout=_ANSWER_SECONDS,
             program_name="ccpr",
-            init_command=SETTINGS,
             defer_connect=True,
             **tls,
         )
@@ -83,7 +84,9 @@ class LoadingConnection(GuardedConnection):
         timeout, self._read_timeout = self._read_timeout, self.connect_timeout
         try:
             super().connect(sock)
-            self.query(ISOLATION)
+            of_matrixone = "matrixone" in self.get_server_info().lower()
+            for statement in (_SETTINGS_OF_MATRIXONE,) if of_matrixone else (_SETTINGS, _ISOLATION):
+                self.query(statement)
         except pymysql.err.OperationalError as error:
             cause = getattr(error, "original_exception", None)
             if isinstance(cause, ssl.SSLError) or error.args[0] == CR.CR_SSL_CONNECTION_ERROR:

@@ -6,7 +6,11 @@ and does not count. Source: docs/requirements.md N5 and D5.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from matrixone.ddl.definition import format_create_table
+from matrixone.ddl.parser import parse_create_table
+from replication.schema.dialects import Dialect
 from replication.schema.statements import Name, quoted
 from replication.schema.sync_mark import check_mark
 from replication.targets.base import TargetTable
@@ -37,7 +41,7 @@ class Ownership:
     def check_ours(self, tables: Sequence[TargetTable], *, may_be_missing: bool = False) -> None:
         """Raises TargetTableDropped (unless `may_be_missing`), TargetTableAltered; MarkEdited."""
         with self._session.transaction():
-            shown = [(table, self._session.shown(quoted(name_of(table)))) for table in tables]
+            shown = [(table, self._shown(table)) for table in tables]
         for table, text in shown:
             subject = f"table {table.qualified_name}"
             if text is not None:
@@ -68,6 +72,15 @@ class Ownership:
         )
         rows = self._session.rows(query, list(name_of(table)))
         return {name: [kind, collation, key] for name, kind, collation, key in rows}
+
+    def _shown(self, table: TargetTable) -> str | None:
+        """CREATE TABLE with the comment that the table has now: MatrixOne shows the one with which it was made."""
+        text = self._session.shown(quoted(name_of(table)))
+        if text is None or self._session.dialect is not Dialect.MATRIXONE:
+            return text
+        query = "SELECT table_comment FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        comments = [str(comment) for (comment,) in self._session.rows(query, list(name_of(table)))]
+        return format_create_table(replace(parse_create_table(text), comment=comments[0] if comments else ""))
 
     def _check_columns(self, table: TargetTable, subject: str) -> None:
         """A column that somebody added is not checked: if it has no default, the first row is refused."""

@@ -34,7 +34,7 @@ from replication.schema.table_changes import ChangeKind, TableChange, diff_catal
 from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
 from replication.schema.types import TargetUnfit
 from replication.targets.base import Registered, TableState, TargetTable
-from replication.targets.changes import change_statements
+from replication.targets.changes import change_statements, rename_statements
 from replication.targets.errors import TargetChangeStuck, TargetTableDropped
 from replication.targets.own_tables import (
     RETIRED,
@@ -192,7 +192,7 @@ def renames(plan: TargetPlan, live: Mapping[int, TargetTable]) -> tuple[list[Tar
     none."""
     moves = _moves(plan)
     moved = [named(live[table_id], name) for table_id, name in moves.items()]
-    return moved, list(change_statements([live[table_id] for table_id in moves], moved))
+    return moved, list(rename_statements([live[table_id] for table_id in moves], moved))
 
 
 def replaced(plan: TargetPlan, build: Build) -> tuple[int, ...]:
@@ -266,7 +266,7 @@ def _build_statements(rules: TargetRules, step: Build, dropped: Sequence[tuple[i
     assert step.wanted is not None
     create, shadow = parse_create_table(step.wanted.create), shadow_name("load", rules.task_id, step.wanted.id)
     outgoing = [((rules.database, name), shadow_name("old", rules.task_id, table_id)) for table_id, name in dropped]
-    return (make_shadow(create, shadow), *show_loaded(create, shadow, outgoing))
+    return (make_shadow(create, shadow), *show_loaded(create, shadow, outgoing, rules.dialect))
 
 
 # ---- one table
@@ -300,7 +300,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
         decision = decide(rules.policy, change, steps)
         if change.kind is ChangeKind.REPLACED:
             return _ruled(_build(table, wanted, before), decision)
-        return _ruled(_altered(table, wanted, before) or _build(table, wanted, before), decision)
+        return _ruled(_altered(table, wanted, before, rules.dialect) or _build(table, wanted, before), decision)
     except (DdlUnreadable, TargetUnfit, NotSyncable) as error:
         return TableStep(table, failure=Failure.of(error), before=before)
 
@@ -330,7 +330,7 @@ def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wa
         before.source, wanted.source, parse_create_table(before.create), parse_create_table(wanted.create)
     )
     return _ruled(
-        _altered(change.table, wanted, before) or _build(change.table, wanted, before),
+        _altered(change.table, wanted, before, rules.dialect) or _build(change.table, wanted, before),
         decide(rules.policy, change, steps),
     )
 
@@ -340,11 +340,11 @@ def _build(table: Table, wanted: TargetTable, before: TargetTable | None) -> Bui
     return Build(table, remarks=wanted.remarks, before=before, wanted=wanted, replaces=replaces)
 
 
-def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | None:
+def _altered(table: Table, wanted: TargetTable, before: TargetTable, dialect: Dialect) -> Alter | None:
     """None if it has to be rebuilt (docs/requirements.md N4)."""
     old = named(before, wanted.name)  # it is renamed before all steps
     new = parse_create_table(wanted.create)
-    alteration = alter_table(before.source, table, parse_create_table(old.create), new)
+    alteration = alter_table(before.source, table, parse_create_table(old.create), new, dialect)
     if alteration is None:
         return None
     # Existing rows would get the default; in the source they have their former value, mostly NULL.
@@ -359,8 +359,8 @@ def _altered(table: Table, wanted: TargetTable, before: TargetTable) -> Alter | 
         before=before,
         wanted=wanted,
         between=between,
-        first=change_statements([old], [between]),
-        last=change_statements([between], [wanted]),
+        first=change_statements([old], [between], dialect),
+        last=change_statements([between], [wanted], dialect),
     )
 
 

@@ -1,6 +1,7 @@
 """A session with a target's server: one connection that holds the subscription's lock and raises typed errors."""
 
 import hashlib
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,7 +19,6 @@ from replication.schema.dialects import Dialect
 from replication.state.database import PASSING
 from replication.targets.address import Address
 from replication.targets.errors import (
-    TargetBusy,
     TargetDenied,
     TargetKeyRefused,
     TargetRefused,
@@ -28,6 +28,7 @@ from replication.targets.errors import (
     TargetWantsPassword,
 )
 from replication.targets.loading import LoadingConnection
+from replication.targets.lock import NamedLock, RowLock, lock_name
 
 _DENIED = {1044, 1045, 1129, 1130, 1142, 1143, 1148, 1227, 1410, 1698, 3948, 4166}
 _VALUES = {1048, 1062, 1118, 1138, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1441, 1586, 3140, 4025}
@@ -46,14 +47,16 @@ DEFAULT_REFUSED = {1067, 1101, 1264, 1265, 1292, 1366, 1406, 1674, 1901, 3770}  
 class TargetSession:
     """Used by one thread at a time. After TargetUnavailable it has to be closed, and can be opened again.
 
-    Statements are run within `transaction`. In these servers a statement that defines a table ends the transaction.
+    Statements are run within `transaction`. In MariaDB and MySQL a statement that defines a table ends the transaction.
     """
 
     def __init__(self, address: Address, password: str | None, task_id: str) -> None:
         self.address, self._password, self._task_id = address, password, task_id
         self._engine: sa.Engine | None = None
         self._connection: sa.Connection | None = None
+        self._lock: NamedLock | RowLock | None = None
         self.dialect = Dialect.MARIADB
+        self._id = ""
 
     @property
     def subject(self) -> str:
@@ -62,6 +65,7 @@ class TargetSession:
     def open(self, lock_seconds: float) -> None:
         """Connect and take the lock. Raises TargetUnavailable, TargetDenied, TargetUnsupported, TargetBusy."""
         self.close()
+        self._id = uuid.uuid4().hex[:12]
         made: list[LoadingConnection] = []
 
         def connect() -> LoadingConnection:
@@ -81,12 +85,11 @@ class TargetSession:
                 self._connection = self._connected(self._engine)
                 with self.transaction():
                     self.dialect = dialect_of(str(self._value("SELECT VERSION()")), self.subject)
-                    # The lock is freed by the end of the connection, not by that of a transaction.
-                    if self._value("SELECT GET_LOCK(%s, %s)", [self._lock_name(), lock_seconds]) != 1:
-                        holder = self._value("SELECT IS_USED_LOCK(%s)", [self._lock_name()])
-                        raise TargetBusy(
-                            f"connection {holder} of the target holds the subscription's lock", subject=self.subject
-                        )
+                if self.dialect is Dialect.MATRIXONE:  # it has the version of a MySQL that takes INSERT … AS new
+                    self._engine.dialect._requires_alias_for_on_duplicate_key = False  # pyright: ignore[reportAttributeAccessIssue]
+                kind = RowLock if self.dialect is Dialect.MATRIXONE else NamedLock
+                self._lock = kind(self.another, lock_name(self.address.database, self._task_id), self.subject)
+                self._lock.take(self._connection, lock_seconds)
             except BaseException:
                 self.close()
                 raise
@@ -98,6 +101,9 @@ class TargetSession:
             raise out_of_step(error) from error
 
     def close(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
         connection, self._connection = self._connection, None
         engine, self._engine = self._engine, None
         with suppress(exc.SQLAlchemyError, pymysql.err.MySQLError, CcprError):
@@ -116,11 +122,24 @@ class TargetSession:
     def raw(self) -> LoadingConnection:
         return self.connection.connection.dbapi_connection  # pyright: ignore[reportReturnType]  # made by `open`
 
+    @property
+    def stages(self) -> str:
+        """What the names of this session's staging tables begin with. In a MatrixOne other sessions see these tables,
+        so no other session may have the names."""
+        return f"{self.stages_of_all}{self._id}_" if self.dialect is Dialect.MATRIXONE else "ccpr_stage_"
+
+    @property
+    def stages_of_all(self) -> str:
+        """The same for all sessions of this subscription."""
+        return f"ccpr_stage_{hashlib.sha256(self._task_id.encode()).hexdigest()[:12]}_"
+
     def beat(self) -> None:
         """Raises TargetUnavailable if the connection, and with it the lock, is lost. It also keeps the connection alive
         in a network that drops silent ones."""
         with self.typed(self.subject), self.transaction():
             self.rows("SELECT 1")
+            if self._lock is not None:
+                self._lock.beat()
 
     def another(self) -> LoadingConnection:
         """A further connection, for an initial load. It does not have the lock."""
@@ -135,6 +154,21 @@ class TargetSession:
         """Run one statement. Returns how many rows it changed."""
         with self.raw.cursor() as cursor:
             return cursor.execute(statement, arguments)
+
+    def define(self, statement: str) -> None:
+        """Run a statement that makes, changes, renames or drops tables, as a transaction of its own. MatrixOne renames
+        no table within a transaction."""
+        with self.transaction():
+            if self.dialect is not Dialect.MATRIXONE:
+                self.run(statement)
+                return
+            self.raw.commit()
+            self.raw.autocommit(True)
+            try:
+                self.run(statement)
+            finally:
+                with suppress(pymysql.err.MySQLError):  # of a connection that is lost
+                    self.raw.autocommit(False)
 
     def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
         with self.raw.cursor() as cursor:
@@ -178,11 +212,6 @@ class TargetSession:
             raise TargetUnavailable(f"the session cannot continue ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
             raise typed_error(error, subject) from error
-
-    def _lock_name(self) -> str:
-        """One lock for a subscription and a database. At most 64 characters."""
-        database = hashlib.sha256(self.address.database.encode()).hexdigest()[:16]
-        return f"ccpr:{hashlib.sha256(self._task_id.encode()).hexdigest()[:32]}:{database}"
 
 
 def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> CcprError:

@@ -4,28 +4,38 @@ connections.
 A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for deleted
 keys. They are not written to the binary log, do not end the transaction when they are made, and vanish with the
 session, however it ends.
+
+In MatrixOne everything goes through staging, by one connection, since its LOAD DATA checks no keys and no expressions:
+it stores a second row of a key, and NULL for UNHEX. What it has staged is counted, column by column. Its staging tables
+are ordinary ones, of names that only this session has; the next session drops what is left of them (`drop_left`).
 """
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 import pymysql
 
-from matrixone.ddl.definition import CreateTable, format_create_table
+from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, format_create_table
 from matrixone.sql.quoting import quote_name, quote_names
+from replication.schema.dialects import Dialect
 from replication.targets.base import LoadPart, MoreRowsThere, Rows
 from replication.targets.encoding import LoadColumn
-from replication.targets.errors import TargetUnavailable
+from replication.targets.errors import TargetUnavailable, TargetValueRefused
 from replication.targets.registry import load_parts, loads
 from replication.targets.session import TargetSession, typed_error
 
 _BATCH_BYTES = 16 << 20  # parts are combined up to this size: a statement costs as much as some thousand rows
 _DUPLICATE = 1062
 _BEAT_SECONDS = 20.0
+_LOADED = (
+    *("bool", "tinyint", "smallint", "int", "bigint", "decimal", "float", "double", "vecf32", "vecf64"),
+    *("char", "varchar", "text", "longtext", "date", "time", "datetime", "timestamp", "uuid"),
+)
+_MOST_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,126 @@ class Staged:
     replaced: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StageTable:
+    """A table that rows are loaded into before they get to theirs.
+
+    Attributes
+    ----------
+    columns : as they are loaded.
+    final : the same as the table has them; other types in MatrixOne, where LOAD DATA evaluates nothing: bytes are
+        staged as hexadecimal digits and bits as a number.
+    options : of CREATE TABLE.
+    """
+
+    name: str
+    dialect: Dialect
+    columns: tuple[LoadColumn, ...]
+    final: tuple[LoadColumn, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, dialect: Dialect, columns: tuple[LoadColumn, ...], options: tuple[tuple[str, str], ...]
+    ) -> "StageTable":
+        staged = tuple(map(_as_loaded, columns)) if dialect is Dialect.MATRIXONE else columns
+        return cls(name, dialect, staged, columns, options)
+
+    @property
+    def quoted(self) -> str:
+        return quote_name(self.name)
+
+    @property
+    def create(self) -> str:
+        plain = tuple(replace(column.target, default=None, invisible=False, comment="") for column in self.columns)
+        text = format_create_table(CreateTable(self.name, plain, options=self.options))
+        return text if self.dialect is Dialect.MATRIXONE else text.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1)
+
+    @property
+    def drop(self) -> str:
+        kind = "" if self.dialect is Dialect.MATRIXONE else "TEMPORARY "
+        return f"DROP {kind}TABLE IF EXISTS {self.quoted}"
+
+    def insert(self, table: str) -> str:
+        """The statement that stores the staged rows in a table, whose name is quoted."""
+        names = quote_names([column.name for column in self.final])
+        values = ",".join(self._value(column, quote_name(column.name)) for column in self.final)
+        return f"INSERT INTO {table} ({names}) SELECT {values} FROM {self.quoted}"
+
+    def delete(self, table: str, key: Sequence[str]) -> str:
+        """The statement that deletes the staged keys from a table, whose name is quoted."""
+        by_name = {column.name: column for column in self.final}
+        if self.dialect is Dialect.MATRIXONE:  # whose DELETE … JOIN … ON deletes every row of the table
+            pairs = (
+                (f"{table}.{quote_name(name)}", self._value(by_name[name], f"s.{quote_name(name)}")) for name in key
+            )
+            where = " AND ".join(f"{staged} = {there}" for there, staged in pairs)
+            return f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {self.quoted} s WHERE {where})"
+        on = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in key)
+        return f"DELETE t FROM {self.quoted} s STRAIGHT_JOIN {table} t ON {on}"
+
+    @property
+    def counted(self) -> str:
+        """The query for what `Counted` counts."""
+        values = ", ".join(f"COUNT({quote_name(column.name)})" for column in self.columns)
+        return f"SELECT COUNT(*), {values} FROM {self.quoted}"
+
+    def _value(self, column: LoadColumn, staged: str) -> str:
+        return f"UNHEX({staged})" if self.dialect is Dialect.MATRIXONE and column.is_bytes else staged
+
+
+def _as_loaded(column: LoadColumn) -> LoadColumn:
+    """MatrixOne's LOAD DATA knows these types only. Of others it refuses some, takes the quotes off a JSON text and the
+    blanks off a member, and takes a member that is a number for its place: INSERT does none of that."""
+    kind = column.target.type
+    digits = kind.parameters[0] if kind.name == "decimal" and kind.parameters else 0
+    if kind.name in _LOADED and digits <= _MOST_DIGITS:
+        return column
+    plain = ColumnType("bigint", unsigned=True) if column.is_bit else ColumnType("longtext")
+    return replace(column, target=ColumnDefinition(column.name, plain, column.target.nullable))
+
+
+@dataclass(slots=True)
+class Counted:
+    """How many rows, and values of each column that are not NULL, were sent to a staging table."""
+
+    columns: tuple[LoadColumn, ...]
+    rows: int = 0
+    values: list[int] = field(default_factory=list)
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        self.rows += rows.num_rows
+        found = [rows.num_rows - rows.column(column.arrow_name).null_count for column in self.columns]
+        self.values = [sum(pair) for pair in zip(self.values or [0] * len(found), found, strict=True)]
+
+    def check(self, stored: Sequence[tuple[int, ...]], subject: str) -> None:
+        """Raises TargetValueRefused if the answer to `StageTable.counted` differs."""
+        sent = (self.rows, *(self.values or [0] * len(self.columns)))
+        if [tuple(map(int, row)) for row in stored] == [sent]:
+            return
+        names = ("rows", *(f"values of column {column.name}" for column in self.columns))
+        shown = [
+            f"{many} {name} were sent, {there} stored"
+            for name, many, there in zip(names, sent, stored[0] if stored else (), strict=False)
+            if many != there
+        ]
+        raise TargetValueRefused(
+            f"the target does not store a value as it is: {'; '.join(shown) or 'nothing was counted'}", subject=subject
+        )
+
+
+def drop_left(session: TargetSession) -> None:
+    """Drop the staging tables that earlier sessions of this subscription have left in a MatrixOne."""
+    with session.transaction():
+        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND LEFT(table_name, %s) = %s"
+        ours = session.stages_of_all
+        names = [str(name) for (name,) in session.rows(query, [session.address.database, len(ours), ours])]
+    for name in names:
+        session.define(f"DROP TABLE IF EXISTS {quote_name(name)}")
+
+
 class Staging:
-    """The temporary tables for one table's delta.
+    """The staging tables for one table's delta.
 
     Parameters
     ----------
@@ -50,17 +178,21 @@ class Staging:
     def __init__(
         self, session: TargetSession, create: CreateTable, columns: tuple[LoadColumn, ...], table_id: int, subject: str
     ) -> None:
-        self._session, self._create, self._columns, self._subject = session, create, columns, subject
-        self._key_columns = tuple(column for column in columns if column.name in create.primary_key)
-        self._names = f"ccpr_stage_{table_id}", f"ccpr_stage_{table_id}_keys"
+        self._session, self._create, self._subject = session, create, subject
+        keys = tuple(column for column in columns if column.name in create.primary_key)
+        self._stages = tuple(
+            StageTable.of(f"{session.stages}{table_id}{suffix}", session.dialect, those, create.options)
+            for suffix, those in (("", columns), ("_keys", keys))
+        )
+        self._counted = tuple(Counted(stage.columns) for stage in self._stages)
 
     def fill(self, parts: Iterable[Rows]) -> Staged:
         """Make the tables and send the rows, in a transaction of their own. Raises what `parts` and
         `LoadingConnection.load` raise."""
         with self._session.transaction():
-            for name, columns in self._tables():
-                self._session.run(f"DROP TEMPORARY TABLE IF EXISTS {quote_name(name)}")
-                self._session.run(self._definition(name, columns))
+            for stage in self._stages:
+                self._session.run(stage.drop)
+                self._session.run(stage.create)
             upserts, deletes = _Batches(), _Batches()
             counts = [0, 0]
             replaced: int | None = 0
@@ -71,6 +203,9 @@ class Staging:
                         counts[place] += self._send(place, batches)
             for place, batches in enumerate((upserts, deletes)):
                 counts[place] += self._send(place, batches)
+            if self._session.dialect is Dialect.MATRIXONE:
+                for stage, counted in zip(self._stages, self._counted, strict=True):
+                    counted.check(self._session.rows(stage.counted), self._subject)
         return Staged(counts[0], counts[1], replaced)
 
     def merge(self, staged: Staged, *, keys_are_unique: bool = False) -> int:
@@ -84,35 +219,32 @@ class Staging:
         found = [0, 0]
         for place, count in enumerate((staged.upserts, staged.deletes)):
             if count:
-                on = " AND ".join(f"t.{quote_name(column)} = s.{quote_name(column)}" for column in key)
-                name = quote_name(self._names[place])
-                found[place] = self._session.run(f"DELETE t FROM {name} s STRAIGHT_JOIN {table} t ON {on}")
+                found[place] = self._session.run(self._stages[place].delete(table, key))
+                if found[place] > count:
+                    raise TargetValueRefused(
+                        f"{count} keys were to be deleted, and {found[place]} rows were", subject=self._subject
+                    )
         if not keys_are_unique and staged.replaced is not None and found[0] > staged.replaced:
             raise MoreRowsThere
         if staged.upserts:
-            columns = quote_names([column.name for column in self._columns])
-            self._session.run(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {quote_name(self._names[0])}")
+            stored = self._session.run(self._stages[0].insert(table))
+            if stored != staged.upserts:
+                raise TargetValueRefused(f"{staged.upserts} rows were sent, {stored} stored", subject=self._subject)
         return found[1]
 
     def drop(self) -> None:
         with self._session.transaction():
-            for name in self._names:
-                self._session.run(f"DROP TEMPORARY TABLE IF EXISTS {quote_name(name)}")
-
-    def _tables(self) -> Iterator[tuple[str, tuple[LoadColumn, ...]]]:
-        return zip(self._names, (self._columns, self._key_columns), strict=True)
+            for stage in self._stages:
+                self._session.run(stage.drop)
 
     def _send(self, place: int, batches: "_Batches") -> int:
         rows = batches.take()
         if not rows:
             return 0
-        columns = self._columns if place == 0 else self._key_columns
-        return self._session.raw.load(quote_name(self._names[place]), columns, rows, self._subject)
-
-    def _definition(self, name: str, columns: tuple[LoadColumn, ...]) -> str:
-        plain = tuple(replace(column.target, default=None, invisible=False, comment="") for column in columns)
-        text = format_create_table(CreateTable(name, plain, options=self._create.options))
-        return text.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1)
+        stage = self._stages[place]
+        for one in rows:
+            self._counted[place].add(one)
+        return self._session.raw.load(stage.quoted, stage.columns, rows, self._subject)
 
 
 class _Batches:
@@ -153,6 +285,9 @@ class InitialLoad:
         self._session, self._columns, self._table, self._subject = session, columns, table, subject
         self._fence = fence
         self._place = task_id, table_id
+        self._stage: StageTable | None = None
+        if session.dialect is Dialect.MATRIXONE:
+            self._stage = StageTable.of(f"{session.stages}{table_id}_load", session.dialect, columns, ())
         self._stop = threading.Event()
         self._problems: list[BaseException] = []
         self._rows = 0
@@ -165,7 +300,7 @@ class InitialLoad:
             waiting.put(part)
         threads = [
             threading.Thread(target=self._drain, args=(waiting,), daemon=True)
-            for _ in range(min(connections, len(parts)))
+            for _ in range(1 if self._stage else min(connections, len(parts)))
         ]
         for thread in threads:
             thread.start()
@@ -183,7 +318,7 @@ class InitialLoad:
 
     def _drain(self, waiting: "SimpleQueue[LoadPart]") -> None:
         try:
-            with closing(self._session.another()) as connection:
+            with closing(self._session.another()) as connection, self._staging(connection):
                 while not self._stop.is_set():
                     rows = self._piece(connection, waiting.get_nowait())
                     with self._lock:
@@ -203,7 +338,8 @@ class InitialLoad:
         """The piece's own row is written first: its unique key makes a second writer of the same piece wait, and then
         refuses it."""
         with connection.cursor() as cursor:
-            query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s LOCK IN SHARE MODE"
+            lock = "FOR UPDATE" if self._stage else "LOCK IN SHARE MODE"
+            query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s {lock}"
             cursor.execute(query, self._place)
             if cursor.fetchall() != ((self._fence,),):
                 raise TargetUnavailable("another session has taken the load over", subject=self._subject)
@@ -217,7 +353,7 @@ class InitialLoad:
                     raise
                 connection.rollback()
                 return 0
-            rows = connection.load(self._table, self._columns, self._while_wanted(part.read()), self._subject)
+            rows = self._store(connection, cursor, self._while_wanted(part.read()))
             cursor.execute(
                 f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
                 [rows, *self._place, part.key],
@@ -225,6 +361,44 @@ class InitialLoad:
         self._check_wanted()
         connection.commit()
         return rows
+
+    def _store(self, connection, cursor, rows: Iterable[pa.Table | pa.RecordBatch]) -> int:
+        stage = self._stage
+        if stage is None:
+            return connection.load(self._table, self._columns, rows, self._subject)
+        counted = Counted(stage.columns)
+
+        def sent() -> Iterator[pa.Table | pa.RecordBatch]:
+            for batch in rows:
+                counted.add(batch)
+                yield batch
+
+        connection.load(stage.quoted, stage.columns, sent(), self._subject)
+        cursor.execute(stage.counted)
+        counted.check(cursor.fetchall(), self._subject)
+        stored = cursor.execute(stage.insert(self._table))
+        if stored != counted.rows:
+            raise TargetValueRefused(f"{counted.rows} rows were sent, {stored} stored", subject=self._subject)
+        cursor.execute(f"DELETE FROM {stage.quoted}")
+        return stored
+
+    @contextmanager
+    def _staging(self, connection) -> Iterator[None]:
+        """The staging table, for the block."""
+        if self._stage is None:
+            yield
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(self._stage.drop)
+            cursor.execute(self._stage.create)
+        connection.commit()
+        try:
+            yield
+        finally:
+            with suppress(pymysql.err.MySQLError), connection.cursor() as cursor:
+                connection.rollback()
+                cursor.execute(self._stage.drop)
+                connection.commit()
 
     def _while_wanted(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table | pa.RecordBatch]:
         for batch in rows:

@@ -11,9 +11,10 @@ import pytest
 
 from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying
 from tests.end_to_end.shop import TARGET, TargetCommands, source_tables
-from tests.replication.targets.target_database import Place, new_database
+from tests.replication.targets.target_database import Place, TargetServer, new_database
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
+from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 from tests.support.target_rows import target_rows
 
 
@@ -40,9 +41,20 @@ class SyncedReplica(TargetCommands):
 
 
 @pytest.fixture
-def place(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
-    with new_database(mariadb) as place:
+def server(mariadb: MariaDb) -> TargetServer:
+    return mariadb
+
+
+@pytest.fixture(scope="module")
+def matrixone() -> Iterator[MatrixOneServer]:
+    with matrixone_server() as server:
+        yield server
+
+
+@pytest.fixture
+def place(server: TargetServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("TARGET_PASSWORD", server.password)
+    with new_database(server) as place:
         yield place
 
 
@@ -56,6 +68,23 @@ def synced(recordings: Path, home: Path, place: Place, request: pytest.FixtureRe
 @pytest.mark.recordings
 @pytest.mark.parametrize("synced", SCENARIOS, indirect=True)
 def test_every_table_of_the_target_equals_the_source_at_every_point(synced: SyncedReplica) -> None:
+    _assert_equal_at_every_point(synced)
+
+
+@pytest.mark.recordings
+class TestMatrixOne:
+    """The same into a MatrixOne: a simulated one, or the one that CCPR_TARGET_MATRIXONE names."""
+
+    @pytest.fixture
+    def server(self, matrixone: MatrixOneServer) -> TargetServer:
+        return matrixone
+
+    @pytest.mark.parametrize("synced", SCENARIOS, indirect=True)
+    def test_every_table_of_the_target_equals_the_source_at_every_point(self, synced: SyncedReplica) -> None:
+        _assert_equal_at_every_point(synced)
+
+
+def _assert_equal_at_every_point(synced: SyncedReplica) -> None:
     synced.add()
     for snapshot in range(1, synced.replica.about.snapshots + 1):
         outcome = synced.run()

@@ -81,6 +81,7 @@ class History:
     seed: int
     circumstances: Circumstances = PLAIN
     create_at: CreateAt = "commit"
+    plain_names: bool = False  # of tables: no capitals and no backticks
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -169,7 +170,9 @@ class History:
     def _new_name(self) -> str:
         self.names += 1
         name = self.rng.choice(("t{}", "T{}", "tab le{}", "tä{}", "t`{}")).format(self.names)
-        return name.lower() if self.circumstances.partitioned else name  # a single table is listed by its name
+        if self.circumstances.partitioned:
+            return name.lower()  # a single table is listed by its name
+        return name.lower().replace("`", "") if self.plain_names else name
 
     def note(self, text: str) -> None:
         self.done.append(text)

@@ -9,23 +9,23 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from matrixone.sql.quoting import quote_name
 from replication.schema.choices import DdlPolicy
+from replication.schema.dialects import Dialect
 from replication.service.target_sync import TargetOutcome, sync_targets
 from replication.service.targets import add
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, rows, subscribed
-from tests.replication.targets.target_database import Place, new_database
-from tests.support.mariadb import MariaDb
+from tests.replication.targets.target_database import Place, TargetServer, new_database
 from tests.support.target_rows import target_rows
 
 ITERATIONS, STEPS = 5, 9
 
 
-def sync_target(seed: int, folder: Path, server: MariaDb) -> None:
+def sync_target(seed: int, folder: Path, server: TargetServer) -> None:
     """A history into a database of its own. Raises AssertionError, or what the product raises, with the history as a
     note."""
-    history = History(seed)
+    history = History(seed, plain_names=server.dialect is Dialect.MATRIXONE)
     publisher = (history.account, history.storage.accounts[history.account])
     try:
         with (

@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.histories.target_histories import sync_target
 from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb
+from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 
 FIRST = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("DATABASE_HISTORIES") or (100 if UNDER_CI else 8))
@@ -37,6 +39,17 @@ def running(
 def _silence() -> None:
     """A history runs while another test does: its log would be shown under that test's name."""
     logging.disable(logging.CRITICAL)
+
+
+@pytest.fixture(scope="module")
+def matrixone() -> Iterator[MatrixOneServer]:
+    with matrixone_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + max(COUNT // 8, 1)))
+def test_a_matrixone_equals_the_upstream_at_every_point(seed: int, matrixone: MatrixOneServer, tmp_path: Path) -> None:
+    sync_target(seed, tmp_path, matrixone)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))

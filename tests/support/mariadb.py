@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pymysql
 import pytest
 from pymysql.connections import Connection
 
+from replication.schema.dialects import Dialect
 from tests.support.ci import UNDER_CI
 from tests.support.maven import Jar, NoJar
 
@@ -60,6 +62,7 @@ class Program:
 class MariaDb:
     """A server and its process. `restart` and `kill` are for tests of a client that loses its server."""
 
+    dialect: ClassVar[Dialect] = Dialect.MARIADB
     program: Program = field(repr=False)
     folder: Path = field(repr=False)
     port: int

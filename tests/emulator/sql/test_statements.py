@@ -89,7 +89,9 @@ def test_conflicting_rows_are_replaced_ignored_or_updated(run: Run) -> None:
         run("insert into t values (2, 'x', 10), (6, 'g', 1), (6, 'h', 2) on duplicate key update n = n + values(n)")
         == 5
     )
-    assert run("insert into t values (5, 'x', 10) as new on duplicate key update n = new.n * 2, k = 'E'") == 2
+    with pytest.raises(StatementError, match="1064"):
+        run("insert into t values (5, 'x', 10) as new on duplicate key update n = new.n * 2, k = 'E'")
+    assert run("insert into t values (5, 'x', 10) on duplicate key update n = values(n) * 2, k = 'E'") == 2
     assert run("select * from t order by id") == [
         ("2", "z", "14"),
         ("3", "a", "3"),

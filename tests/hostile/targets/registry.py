@@ -63,11 +63,14 @@ class RegistryRows:
         made = release(one.create, one.stripped or {}, one.disabled or {}, _PLACE.dialect)
         shadow, old = shadow_name("load", "task", 2), shadow_name("old", "task", 1)
         gone = named(one, "ccpr_gone_1")
-        shown = show_loaded(parse_create_table(new.create), shadow, [(name_of(one), old)])
+        shown = show_loaded(parse_create_table(new.create), shadow, [(name_of(one), old)], Dialect.MARIADB)
         intents = (
-            Intent(ChangeOf.ALTER, change_statements([one], [two]), (name_of(one),), (two,)),
+            Intent(ChangeOf.ALTER, change_statements([one], [two], Dialect.MARIADB), (name_of(one),), (two,)),
             Intent(
-                ChangeOf.ALTER, change_statements([one], [gone]), all_names([name_of(one)], [name_of(gone)]), (gone,)
+                ChangeOf.ALTER,
+                change_statements([one], [gone], Dialect.MARIADB),
+                all_names([name_of(one)], [name_of(gone)]),
+                (gone,),
             ),
             Intent(ChangeOf.DROP, (drop_table(name_of(one)),), (name_of(one),), gone=(1,), loaded=(1,)),
             Intent(

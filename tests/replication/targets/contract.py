@@ -55,12 +55,14 @@ class Scene(Protocol):
 
     `reads_old_points`: rows at an older location can still be read. `shares_its_place`: others may have tables there,
     so that a registry says which are ours. `locks_out_others`: a second session is refused; the mirror's writer is
-    instead the holder of the subscription's lease.
+    instead the holder of the subscription's lease. `stride`: each step of so many is broken at; more than 1 where a
+    session has many of them.
     """
 
     reads_old_points: bool
     shares_its_place: bool
     locks_out_others: bool
+    stride: int
 
     @property
     def table_id(self) -> int: ...
@@ -158,7 +160,10 @@ class Contract:
         number = 0
         for number in count():
             destination = scene.session()
-            with scene.breaking(number, after=bool(number % 2)), suppress(Interrupted, Transient, Unknown):
+            with (
+                scene.breaking(number * scene.stride, after=bool(number % 2)),
+                suppress(Interrupted, Transient, Unknown),
+            ):
                 destination.open()
                 scene.bring(destination, 0)
             destination.close()
@@ -178,7 +183,10 @@ class Contract:
         number = 0
         for number in count():
             destination = scene.session()
-            with scene.breaking(number, after=after) as broken, suppress(Interrupted, Transient, Unknown):
+            with (
+                scene.breaking(number * scene.stride, after=after) as broken,
+                suppress(Interrupted, Transient, Unknown),
+            ):
                 destination.open()
                 scene.bring(destination, number + 1)
             destination.close()

@@ -15,7 +15,6 @@ import pymysql
 from pymysql.constants import CR
 
 from replication.checkpoint.store import Location
-from replication.schema.dialects import Dialect
 from replication.targets.address import parse_target_uri
 from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
@@ -44,7 +43,7 @@ def keys(*ids: int) -> pa.Table:
 
 def sync_target(target: DatabaseTarget, database: str) -> None:
     def table(ddl: str, table_id: int = 1):
-        return target_of(source_table(ddl, table_id), Dialect.MARIADB, database)
+        return target_of(source_table(ddl, table_id), target.dialect, database)
 
     parts = [LoadPart(str(one), lambda one=one: [rows([one, one + 10], [f"a{one}", None])]) for one in range(3)]
     again = LoadPart("again", lambda: [rows([7], ["again"], [None])])
@@ -71,7 +70,7 @@ def sync_target(target: DatabaseTarget, database: str) -> None:
 
 
 def widen(target: DatabaseTarget, database: str, at: Location) -> None:
-    wider = target_of(source_table(RENAMED), Dialect.MARIADB, database)
+    wider = target_of(source_table(RENAMED), target.dialect, database)
     if target.tables()[1].table.name != wider.name:
         target.alter([wider])  # two statements: RENAME TABLE, and ADD COLUMN
     target.apply(1, [Part(rows([1], ["one"], [1]), keys(0))], at)

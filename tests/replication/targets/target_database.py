@@ -5,20 +5,21 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
 from matrixone.ddl.parser import parse_create_table
 from matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
 from matrixone.sql.quoting import quote_name
-from replication.schema.dialects import Dialect
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.base import LoadPart, TargetTable
 from replication.targets.database import DatabaseTarget
 from replication.targets.own_tables import OwnTables, target_of
 from tests.support.mariadb import MariaDb
+from tests.support.matrixone_server import MatrixOneServer
 
+TargetServer: TypeAlias = MariaDb | MatrixOneServer
 _names = itertools.count()
 
 
@@ -49,7 +50,7 @@ class EveryDefinition(OwnTables):
 class Place:
     """An empty database of a server."""
 
-    server: MariaDb = field(repr=False)
+    server: TargetServer = field(repr=False)
     database: str
     address: Address
 
@@ -58,7 +59,7 @@ class Place:
 
     def table(self, ddl: str, table_id: int = 1) -> TargetTable:
         """The table of this database for one of the source."""
-        return target_of(source_table(ddl, table_id), Dialect.MARIADB, self.database)
+        return target_of(source_table(ddl, table_id), self.server.dialect, self.database)
 
     @property
     def uri(self) -> str:
@@ -75,7 +76,7 @@ class Place:
 
 
 @contextmanager
-def new_database(server: MariaDb) -> Iterator[Place]:
+def new_database(server: TargetServer) -> Iterator[Place]:
     name = f"target_{os.getpid()}_{next(_names)}"  # processes share the server
     server.create_database(name)
     address, _ = parse_target_uri(f"mysql://{server.user}:x@{server.host}:{server.port}/{name}")

@@ -24,6 +24,7 @@ class DatabaseScene:
     reads_old_points = False
     shares_its_place = True
     locks_out_others = True
+    stride = 1
 
     def __init__(self, place: Place) -> None:
         self.place = place

@@ -74,6 +74,7 @@ class MirrorScene:
     reads_old_points = True
     shares_its_place = False
     locks_out_others = False
+    stride = 1
 
     def __init__(self, storage: Storage, workspace: Workspace) -> None:
         self.storage, self.workspace = storage, workspace
