@@ -76,7 +76,8 @@ def _option(parameter: Any, context: Any) -> str:
     names = ", ".join((*parameter.opts, *parameter.secondary_opts))
     if parameter.is_flag:
         return names
-    value = parameter.metavar or parameter.display_type(context).strip("<>").removesuffix(" range")
+    kind = parameter.make_metavar(context).strip("<>") if hasattr(parameter.type, "choices") else parameter.type.name
+    value = parameter.metavar or kind.removesuffix(" range")
     return f"{names} {value}{' …' if parameter.multiple else ''}"
 
 

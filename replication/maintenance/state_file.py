@@ -42,7 +42,7 @@ from replication.state.migrations import SCHEMA_VERSION
 from replication.state.publishing import new_epoch
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription, check_subscription_name
-from replication.state.tables import METADATA, mo_ccpr_log
+from replication.state.tables import METADATA, UtcTime, mo_ccpr_log
 
 FORMAT = "ccpr-state"
 VERSION = 1
@@ -242,7 +242,7 @@ def _cell(column: sa.Column[Any], value: Any) -> Any:
     if isinstance(kind, sa.Float):
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _refuse(column)
     text = _a_text(value, kind.length if isinstance(kind, sa.String) else None)
-    if isinstance(kind, sa.DateTime):
+    if isinstance(kind, UtcTime):
         time = datetime.fromisoformat(text)
         return time if time.tzinfo is None else _refuse(column)
     if isinstance(kind, sa.LargeBinary):
