@@ -1,6 +1,7 @@
 """Wrong input and a misbehaving upstream: a typed error with a remedy, the replica as it was, and a way out."""
 
 import gc
+import threading
 import time
 from pathlib import Path
 
@@ -136,10 +137,17 @@ def test_a_connection_that_is_always_cut_ends_in_an_error_and_the_next_run_resum
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Pauses between attempts from a second on: they are noted and not waited for."""
+    """Pauses between attempts from a second on: they are noted and not waited for. Those of other threads are real."""
     found: list[float] = []
-    really = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: found.append(seconds) if seconds >= 1 else really(seconds))
+    really, here = time.sleep, threading.current_thread()
+
+    def pause(seconds: float) -> None:
+        if seconds >= 1 and threading.current_thread() is here:
+            found.append(seconds)
+        else:
+            really(seconds)
+
+    monkeypatch.setattr(time, "sleep", pause)
     return found
 
 

@@ -1,6 +1,7 @@
 """Every recorded (table, snapshot): replay → mirror → MariaDB gives the rows of the source; and what a person does with
 targets."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 from tests.support.target_rows import target_rows
+
+# The emulator stores no zero dates, which a MatrixOne of 4.2 does.
+INTO_MATRIXONE = [one for one in SCENARIOS if "CCPR_TARGET_MATRIXONE" in os.environ or one.id != "4.2.0/zero_dates"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class TestMatrixOne:
     def server(self, matrixone: MatrixOneServer) -> TargetServer:
         return matrixone
 
-    @pytest.mark.parametrize("synced", SCENARIOS, indirect=True)
+    @pytest.mark.parametrize("synced", INTO_MATRIXONE, indirect=True)
     def test_every_table_of_the_target_equals_the_source_at_every_point(self, synced: SyncedReplica) -> None:
         _assert_equal_at_every_point(synced)
 

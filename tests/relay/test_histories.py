@@ -44,8 +44,10 @@ def test_a_history_passes_the_relay_unchanged(seed: int, create_at: CreateAt, tm
                 assert outcome is not None
                 history.done.append(f"iteration {outcome.lsn}: point {outcome.point} at {outcome.at}")
                 again = iterate(second, "again")
-                assert again.point == outcome.point
-                assert_same_point(first.mirror(NAME), second.mirror("again"))
+                # a change of partitions without rows is none behind the relay
+                same = again.point == outcome.point
+                assert same or (outcome.point and circumstances.partitioned and not outcome.objects_copied)
+                assert_same_point(first.mirror(NAME), second.mirror("again"), same_time=same)
     except Exception as error:
         error.add_note("\n  ".join((f"history of seed {seed}, create_at={create_at}, {circumstances}:", *history.done)))
         raise
