@@ -1,11 +1,13 @@
 """The warm session with Spark's own server: reads and copies as a session of one's own does, for several clients, and
 what each of its ends looks like to them."""
 
+import gc
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +135,25 @@ def test_a_server_of_another_version_of_spark_is_refused(server: Server, monkeyp
     with pytest.raises(SparkVersionDiffers, match=r"it has Spark 4\.1\.4, this program 3\.5\.9"):
         check_session(session, "sc://localhost")
     session.stop()
+
+
+def test_a_session_that_is_collected_waits_for_no_lock(server: Server) -> None:
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Iterator
+
+    sessions = [warm_connection(server.port, server.token, server.session_id)]
+    assert len(sessions[0].range(3).collect()) == 3
+    pool = Iterator._release_thread_pool_instance
+    assert pool is not None
+
+    def collect() -> None:
+        sessions.clear()
+        gc.collect()
+
+    thread = threading.Thread(target=collect)
+    with pool._shutdown_lock:  # as in the midst of giving the pool work
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_workers_with_other_code_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
