@@ -16,7 +16,7 @@ from threading import Lock
 import sqlalchemy as sa
 
 from matrixone.errors import CcprError
-from relay.publication import ACCOUNT, MirrorPublication
+from relay.publication import ACCOUNT, FlushedByNature, MirrorPublication
 from replication.service.workspace import Workspace
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.followers import SERVED, Follower, all_followers
@@ -27,7 +27,7 @@ from replication.state.publishing import check_agreement
 from replication.state.states import State
 from replication.state.subscription import Subscription
 from replication.state.tables import objects
-from wire.backing import Backing, CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
+from wire.backing import CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
 from wire.server import Cell
 
 LOOK_SECONDS = 1.0  # how long a list of subscriptions is used
@@ -50,7 +50,7 @@ class Quiet:
     since_start: bool = False
 
 
-class StateFolder(Backing):
+class StateFolder(FlushedByNature):
     """See `wire.backing.Backing`. Thread-safe."""
 
     def __init__(self, workspace: Workspace, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -199,20 +199,8 @@ class StateFolder(Backing):
     def drop_snapshot(self, account: str, name: str, *, if_exists: bool) -> None:
         raise internal("a relay drops snapshots of publications only: DROP SNAPSHOT … FROM sys PUBLICATION …")
 
-    def flush(self, table_ids: set[int]) -> None:
-        """A point is flushed by nature."""
-
     def flushable(self) -> Set[int]:
         return {table_id for one in self.served().values() for table_id in one.flushable()}
-
-    def checkpoint(self) -> None:
-        raise internal("invalid operation: a relay has nothing to checkpoint")
-
-    def collect(self) -> int:
-        raise internal("invalid operation: a relay collects nothing")
-
-    def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
-        return True
 
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
         return ()

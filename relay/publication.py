@@ -38,7 +38,23 @@ _MOST_CATALOGS = 4
 _log = logging.getLogger(__name__)
 
 
-class MirrorPublication(Backing):
+class FlushedByNature(Backing):
+    """What a relay answers about flushing: all of a point is in storage."""
+
+    def flush(self, table_ids: set[int]) -> None:
+        """There is nothing to write."""
+
+    def checkpoint(self) -> None:
+        raise internal("invalid operation: a relay has nothing to checkpoint")
+
+    def collect(self) -> int:
+        raise internal("invalid operation: a relay collects nothing")
+
+    def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
+        return True
+
+
+class MirrorPublication(FlushedByNature):
     """See `wire.backing.Backing`. `Snapshot.index` is the lsn of its point. Thread-safe.
 
     Parameters
@@ -268,21 +284,9 @@ class MirrorPublication(Backing):
 
     # ---- flushing and objects
 
-    def flush(self, table_ids: set[int]) -> None:
-        """A point is flushed by nature."""
-
     def flushable(self) -> Set[int]:
         state = self._newest()
         return set() if state is None else set(state.tables)
-
-    def checkpoint(self) -> None:
-        raise internal("invalid operation: a relay has nothing to checkpoint")
-
-    def collect(self) -> int:
-        raise internal("invalid operation: a relay collects nothing")
-
-    def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
-        return True
 
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
         state = self._scoped(self._states.at(target.index))

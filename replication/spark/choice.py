@@ -1,8 +1,9 @@
 """Which engine copies: the process itself, or Spark, and in which session. One function for the command line, Dagster
 and the service (decision engine-by-rates)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from replication.errors import BadSetting
@@ -78,44 +79,30 @@ def choose(
     upstream : ``host:port``, for which rates were measured.
     connected : this process has a session of the warm one already.
     """
-    chosen = _choose(asked, size, store_url, settings, warm, rates, upstream, connected=connected)
-    return replace(chosen, size=size)
-
-
-def _choose(
-    asked: str,
-    size: int,
-    store_url: str,
-    settings: SparkSettings,
-    warm: Found,
-    rates: Rates,
-    upstream: str,
-    *,
-    connected: bool = False,
-) -> Choice:
+    chosen = partial(Choice, size=size)
     if asked == "process":
-        return Choice(Place.PROCESS, "it was asked for")
+        return chosen(Place.PROCESS, "it was asked for")
     shared = not store_url.startswith("file:") or (settings.remote is None and is_here(settings.master))
     if settings.is_elsewhere and (asked == "spark" or shared or settings.remote is not None):
         place = Place.WARM if warm.usable and settings.remote is None else Place.CLUSTER
-        return Choice(place, f"it runs on {settings.place}")
+        return chosen(place, f"it runs on {settings.place}")
     if asked == "spark":
-        return Choice(Place.WARM if warm.usable else Place.COLD, f"it was asked for; a warm one is {warm.state.value}")
+        return chosen(Place.WARM if warm.usable else Place.COLD, f"it was asked for; a warm one is {warm.state.value}")
     if settings.is_elsewhere:
-        return Choice(Place.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
+        return chosen(Place.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
     process = size / rates.copy_rate("process", upstream)
     shown = f"{_size(size)} take it about {_seconds(process)}"
     if warm.usable:
         spark = rates.job_seconds() + size / rates.copy_rate("spark", upstream)
         spark += 0.0 if connected else rates.connect_seconds()
         if spark > _SLOWER * process:
-            return Choice(Place.PROCESS, f"{shown}, the warm Spark session {_seconds(spark)}")
-        return Choice(Place.WARM, f"it is there; {_size(size)} take it about {_seconds(spark)}")
+            return chosen(Place.PROCESS, f"{shown}, the warm Spark session {_seconds(spark)}")
+        return chosen(Place.WARM, f"it is there; {_size(size)} take it about {_seconds(spark)}")
     start = rates.start_seconds()
     if process <= start:
         why = f"{shown}, a start of Spark {_seconds(start)}; a warm session is {warm.state.value}"
-        return Choice(Place.PROCESS, why)
-    return Choice(Place.COLD, f"{_size(size)} would take the process itself about {_seconds(process)}")
+        return chosen(Place.PROCESS, why)
+    return chosen(Place.COLD, f"{_size(size)} would take the process itself about {_seconds(process)}")
 
 
 def _size(size: int) -> str:
