@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 USER = "ccpr"
 # Trying again for ten minutes, as Spark's client does without this, would hide that a server has ended.
 _RETRIES, _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 50, 1000
+_BROKEN_CALL = re.compile(
+    r'of RPC that terminated with:\s+status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"'
+)
+# A stream that breaks has any of these, by what the client was doing as the server died.
+_STATUS_OF_LOSS = ("UNAVAILABLE", "UNKNOWN", "CANCELLED", "INTERNAL", "ABORTED")
+_SIGNS_OF_LOSS = ("UNAVAILABLE", "INVALID_HANDLE.SESSION", "Cannot invoke RPC on closed channel")
 _SECRETS = re.compile(r"(;(?:token|user_id|x-[^=;]*)=)[^;]*")
 
 
@@ -123,15 +129,12 @@ def difference_of_code(expected: str) -> str | None:
 def failure_of(error: Exception, subject: str) -> CcprError:
     """An error of Spark as one of ours: whether the session has gone, or the job alone failed."""
     text, reason = str(error), reason_of(error)
+    if broken := _BROKEN_CALL.search(text):  # gRPC's own: Spark's server answers with details, a dead one with none
+        reason = f"{broken['status']}: {broken['details'] or 'no details'}"
     if "UNAUTHENTICATED" in text or "Invalid authentication token" in text:
         return SparkRefused("it refuses the token", subject=subject)
-    if "UNAVAILABLE" in text or "INVALID_HANDLE.SESSION" in text or "Cannot invoke RPC on closed channel" in text:
+    if any(sign in text for sign in _SIGNS_OF_LOSS) or (broken and broken["status"] in _STATUS_OF_LOSS):
         return SparkSessionLost(f"it has ended: {shown_url(reason)}", subject=subject)
     if "No module named" in text and ("replication" in text or "matrixone" in text):
         return SparkCodeDiffers("its workers do not have this program", subject=subject)
     return SparkJobFailed(f"Spark failed: {shown_url(reason)}", subject=subject)
-
-
-def is_connect(session: "SparkSession") -> bool:
-    """Whether it is a session of Spark Connect, not one with its own JVM."""
-    return type(session).__module__.startswith("pyspark.sql.connect.")

@@ -13,10 +13,10 @@ import pyarrow as pa
 from matrixone.errors import CcprError, Terminal
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_objects
 from replication.mirror.open_store import open_store
-from replication.spark.connect import difference_of_code, failure_of, is_connect
+from replication.spark.connect import difference_of_code, failure_of
 from replication.spark.errors import SparkCodeDiffers
 from replication.spark.identity import loaded_code
-from replication.spark.tasks import SparkJobFailed, in_tasks, reason_of, refuse_unshared_store, spark_schema
+from replication.spark.tasks import SparkJobFailed, in_tasks, is_connect, reason_of, refuse_unshared_store, spark_schema
 from replication.spark.watching import Watch
 from replication.spark.worker import configure_worker
 

@@ -62,8 +62,7 @@ def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
     as can be known."""
     if not store_url.startswith("file:"):
         return
-    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
-    if remote and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
+    if is_connect(spark) and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
         raise StoreNotShared("the Spark Connect server is on another machine", subject=store_url)
     master = spark.conf.get("spark.master", "") or ""
     if not is_here(master):
@@ -75,3 +74,8 @@ def is_here(master: str) -> bool:
     master that only this machine can reach."""
     host = urlsplit(master).hostname if master.startswith("spark://") else None
     return master.startswith("local") or host in LOOPBACK
+
+
+def is_connect(session: "SparkSession") -> bool:
+    """Whether it is a session of Spark Connect, not one with its own JVM. Ours is of a class below Spark's."""
+    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(session).__mro__)

@@ -16,17 +16,19 @@ import pyarrow as pa
 import pytest
 
 from emulator.recorded_upstream import RecordedUpstream
+from matrixone.errors import CcprError
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from replication.iteration.copying import COPY_INPUT, CopyJob, copy
 from replication.spark import connect
 from replication.spark.choice import Choice, Place
-from replication.spark.connect import check_session, remote_connection, warm_connection
+from replication.spark.connect import check_session, failure_of, remote_connection, warm_connection
 from replication.spark.engine import Copier
 from replication.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
 from replication.spark.rates import Rates
 from replication.spark.server import Server, State, WarmSpark
 from replication.spark.session import SparkSettings
+from replication.spark.tasks import SparkJobFailed, StoreNotShared, refuse_unshared_store
 from replication.state.credentials import Vault
 from replication.state.settings import Budget
 from tests.support.expected import assert_rows_equal
@@ -219,6 +221,32 @@ def test_an_error_of_who_watches_ends_the_job_and_nothing_else(
     session = warm.session()  # a job runs in it
     assert session is not None
     session.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "expected"),
+    [
+        ("UNAVAILABLE", "Socket closed", SparkSessionLost),
+        ("UNKNOWN", "Stream removed", SparkSessionLost),
+        ("CANCELLED", "Received RST_STREAM with error code 8", SparkSessionLost),
+        ("INTERNAL", "", SparkSessionLost),
+        ("RESOURCE_EXHAUSTED", "Received message larger than max", SparkJobFailed),
+    ],
+)
+def test_a_broken_call_is_a_session_that_has_ended_and_says_why(
+    status: str, details: str, expected: type[CcprError]
+) -> None:
+    """What a killed server looks like depends on what the client was just doing."""
+    call = f'status = StatusCode.{status}\n\tdetails = "{details}"'
+    text = f"<_MultiThreadedRendezvous of RPC that terminated with:\n\t{call}\n>"
+    failure = failure_of(Exception(text), "Spark")
+    assert type(failure) is expected
+    assert f"{status}: {details or 'no details'}" in failure.message
+
+
+def test_a_folder_is_refused_with_a_server_on_another_machine(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotShared, match="on another machine"):
+        refuse_unshared_store(remote_connection("sc://192.0.2.1:15002"), tmp_path.as_uri())
 
 
 def test_a_server_that_was_killed_is_a_session_that_has_ended(warm: WarmSpark, server: Server) -> None:
