@@ -14,7 +14,6 @@ import sys
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
 import argparse
-import gc
 import json
 import logging
 import os
@@ -105,7 +104,6 @@ def subscribe(workspace: Workspace, port: int, count: int) -> None:
 
 
 def resident_mb() -> float:
-    gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 

@@ -3,8 +3,7 @@
 Three processes: `ccpr emulator --living`, `ccpr serve` with an interval of 1 s and points that expire, and
 `ccpr load run`. Their resident memory and the bytes of the state folder are printed every `--sample` seconds. At
 the end the mirror is compared with the record, row by row; it fails if one differs. `make soak` runs an hour. Files
-that nothing names any more are kept for an hour (decision files-go-an-hour-later), and the emulator keeps everything in
-memory, so that only longer runs show where disk and the emulator's memory level off. The last line is
+that no point names any more are kept for ten minutes; the emulator keeps everything in memory. The last line is
 `changes_per_second=…`; `--json` prints one object with all figures and the load of the machine.
 """
 
@@ -90,7 +89,7 @@ def soak(minutes: float, rate: float, sample: float, say: Any) -> dict[str, Any]
             load = ("load", "run", "--from", source, "--record", str(record), "--batch", "25")
             ccpr(environment, *load, "--publish", "--changes", "1")
             ccpr(environment, "subscribe", NAME, "--from", source, "--database", DATABASE, "--interval", "1",
-                 "--retain", "5")  # fmt: skip
+                 "--retain", "5", "--retain-files", "10m")  # fmt: skip
             samples = []
             with running("serve", "--port", "0", environment=environment) as (service, _):
                 playing = subprocess.Popen(

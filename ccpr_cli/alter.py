@@ -31,6 +31,9 @@ def alter(
     retain_for: Annotated[
         str | None, typer.Option(help="How long points stay readable, for example 90m, 24h, 7d.")
     ] = None,
+    retain_files: Annotated[
+        str | None, typer.Option(help="How long files stay that no point names any more, for who still reads: 10m, 1h.")
+    ] = None,
     max_sessions: Annotated[
         int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at the same time.")
     ] = None,
@@ -79,6 +82,7 @@ def alter(
         "sync_interval": interval,
         "retain": retain,
         "retain_for": None if retain_for is None else seconds_option(retain_for, "--retain-for"),
+        "retain_files": None if retain_files is None else seconds_option(retain_files, "--retain-files"),
         "max_sessions": max_sessions,
         "max_mb_s": max_mb_s,
         "flush": flush,

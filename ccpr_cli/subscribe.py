@@ -47,6 +47,9 @@ def subscribe(
         str,
         typer.Option(help="How long points stay readable, for example 90m, 24h, 7d; those of --retain stay anyway."),
     ] = "0",
+    retain_files: Annotated[
+        str, typer.Option(help="How long files stay that no point names any more, for who still reads: 10m, 1h.")
+    ] = f"{_DEFAULT.retain_files}s",
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
     with_indexes: Annotated[bool, typer.Option("--with-indexes", help="Copy hidden index tables as well.")] = False,
     mirror: Annotated[
@@ -101,6 +104,7 @@ def subscribe(
         sync_interval=interval,
         retain=retain,
         retain_for=seconds_option(retain_for, "--retain-for"),
+        retain_files=seconds_option(retain_files, "--retain-files"),
         with_indexes=with_indexes,
         flush=flush,
         max_sessions=max_sessions,

@@ -62,6 +62,9 @@ class Policy(Part):
         default=None, description="How many points stay readable; 0 keeps all."
     )
     retain_for: Span | None = Field(default=None, description="How long points stay readable: 90m, 24h, 7d.")
+    retain_files: Span | None = Field(
+        default=None, description="How long files stay that no point names any more, for who still reads: 10m, 1h."
+    )
     with_indexes: bool | None = Field(
         default=None, description="Copy hidden index tables as well. It cannot be changed later."
     )

@@ -31,7 +31,7 @@ from replication.state.context import Context
 from replication.state.database import repeatable, together
 from replication.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from replication.state.lease import Lease
-from replication.state.ledger import GRACE_SECONDS, Ledger, due_time
+from replication.state.ledger import Ledger, due_time
 from replication.state.publishing import publish_pending, write_point
 from replication.state.quarantine import Quarantine
 from replication.state.settings import Settings
@@ -233,11 +233,9 @@ class PointCommitter:
         """See `replication.state.publishing`."""
         publish_pending(self._log, self._lease.claim.name, self._mirror, self._lease.claim)
 
-    def sweep(
-        self, settings: Settings, age_seconds: float, grace_seconds: int = GRACE_SECONDS, *, strays: bool = False
-    ) -> Swept:
-        """Expire points that need not stay, delete files that no point has named for the time of grace. For
-        `age_seconds` and `strays` see `retention.sweep`."""
+    def sweep(self, settings: Settings, age_seconds: float, *, strays: bool = False) -> Swept:
+        """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`
+        and `strays` see `retention.sweep`."""
         swept = sweep(
             self.history,
             self.ledger,
@@ -246,7 +244,7 @@ class PointCommitter:
             Retention(settings.retain, settings.retain_for),
             age_seconds,
             confirm=self._lease.confirm,
-            grace_seconds=grace_seconds,
+            grace_seconds=settings.retain_files,
             strays=strays,
         )
         if swept.points_dropped:

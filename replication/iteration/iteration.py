@@ -56,7 +56,6 @@ from replication.mirror.object_rows import ObjectDiff
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import MOST_UNREPLICATED, Context
 from replication.state.lease import Lease
-from replication.state.ledger import GRACE_SECONDS
 from replication.state.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -489,11 +488,11 @@ class Iteration:
             newest_point_ts=None if newest is None else newest[1].physical,
         )
 
-    def sweep(self, grace_seconds: int = GRACE_SECONDS, *, strays: bool = False) -> Swept:
-        """Drop points that need not stay, delete files that nobody has named for the time of grace. `strays`: look for
+    def sweep(self, *, strays: bool = False) -> Swept:
+        """Drop points that need not stay, delete files that nobody has named for long enough. `strays`: look for
         what attempts left that came to nothing."""
         age = self._lag.read(self.subscription.task_id, self._context).seconds or 0.0
-        return self._committer.sweep(self.subscription.settings, age, grace_seconds, strays=strays)
+        return self._committer.sweep(self.subscription.settings, age, strays=strays)
 
     def drop_due_snapshots(self) -> None:
         """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the

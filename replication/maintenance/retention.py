@@ -18,7 +18,7 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable
 from replication.state.database import batches, repeatable, together, transaction
 from replication.state.history import GlobalPoint, PointHistory
-from replication.state.ledger import GRACE_SECONDS, Ledger
+from replication.state.ledger import Ledger
 from replication.state.pins import needed_by_pins, pinned_before
 from replication.state.quarantine import Quarantine
 from replication.state.targets import needed_points
@@ -93,7 +93,7 @@ def sweep(
     age_seconds: float,
     *,
     confirm: Callable[[], None],
-    grace_seconds: int = GRACE_SECONDS,
+    grace_seconds: int,
     strays: bool = False,
 ) -> Swept:
     """Drop points that do not have to stay, and delete files that are due.
@@ -104,6 +104,7 @@ def sweep(
     ----------
     age_seconds : at most so much time has passed since the newest snapshot, by which files become due. It counts
         towards the time that readers of a dropped point have, not against it.
+    grace_seconds : how long files stay that no point names any more.
     strays : look for files of attempts that came to nothing, which lists the whole mirror.
     """
     points, watermark, behind, needed, (waiting, first, last) = _look(history, quarantine, ledger)

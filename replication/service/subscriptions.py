@@ -50,6 +50,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "sync_interval": (1, 10**9),
     "retain": (0, 10**9),
     "retain_for": (0, 10**10),
+    "retain_files": (0, 10**10),
     "max_sessions": (1, MOST_SESSIONS),
     "max_mb_s": (0, 10**9),
     "resync_limit": (0, 2**62),

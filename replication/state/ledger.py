@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from replication.mirror.layout import object_path
 from replication.mirror.object_rows import ObjectDiff
 from replication.state.database import batches, transaction
+from replication.state.settings import GRACE_SECONDS
 from replication.state.tables import garbage, objects, references
 
-GRACE_SECONDS = 3600  # readers may still use a file that nothing names any more
 _ROWS = 10_000  # rows of one INSERT or one page
 _NAMES = 500  # names in one IN (…)
 

@@ -9,6 +9,7 @@ from matrixone.schema import InvalidText, Reading, ZeroDates
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
 SENSOR_SECONDS = 10  # how often Dagster's sensor looks which subscriptions are due
+GRACE_SECONDS = 3600  # how long readers may use a file that nothing names any more
 SPAN = r"^[0-9]{1,9}[smhd]?$"  # seconds, or a number with its unit
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -43,6 +44,7 @@ class Settings:
     ----------
     sync_interval : seconds between iterations when the sensor runs them.
     retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
+    retain_files : for how many seconds files stay that no point names any more: readers may still use them.
     with_indexes : also copy the objects of hidden index tables.
     flush : ``on_demand`` asks the upstream to flush a snapshot that is not flushed, ``wait`` waits for it (decision
         flush-on-demand).
@@ -66,6 +68,7 @@ class Settings:
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
     retain: int = 0
     retain_for: int = 0
+    retain_files: int = GRACE_SECONDS
     with_indexes: bool = False
     flush: str = "on_demand"
     max_sessions: int = Budget().sessions

@@ -163,6 +163,7 @@ SETTINGS: dict[str, Case] = {
     "interval": _setting("sync_interval", "7s", 7),
     "retain": _setting("retain", 3),
     "retain_for": _setting("retain_for", "2h", 7200),
+    "retain_files": _setting("retain_files", "10m", 600),
     "with_indexes": _setting("with_indexes", True, conflict=True),
     "flush": _setting("flush", "wait"),
     "max_sessions": _setting("max_sessions", 9),

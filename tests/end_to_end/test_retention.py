@@ -68,6 +68,31 @@ def test_files_are_deleted_after_the_grace_period_and_only_those_that_no_point_n
         replica.assert_equal_to_source(6)
 
 
+@pytest.mark.parametrize(("retain_files", "kept", "gone"), [("10m", 0.15, 0.18), ("3h", 2.9, 3.1)])
+def test_readers_have_as_long_as_the_subscription_says(
+    retain_files: str, kept: float, gone: float, recordings: Path, home: Path
+) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain", "1", "--retain-files", retain_files)
+        for _ in range(5):
+            replica.run()
+        assert sweep(kept).files_deleted == 0
+        assert sweep(gone).files_waiting == 0
+        replica.assert_equal_to_source(5, at=4)
+
+
+def test_a_shorter_time_holds_for_files_that_wait_already(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe("--retain", "1", "--retain-files", "7d")
+        for _ in range(5):
+            replica.run()
+        assert sweep(1.1).files_deleted == 0
+        replica.command("alter", "replica", "--retain-files", "10m")
+        assert sweep(1.2).files_waiting > 0, "ten minutes from now on"
+        assert sweep(1.5).files_waiting == 0
+        replica.assert_equal_to_source(5, at=4)
+
+
 def newest_manifest(replica: Replica):
     mirror = Workspace().mirror("replica")
     return mirror.manifest(mirror.point().table(f"{replica.about.database}.acc")).listed_objects()

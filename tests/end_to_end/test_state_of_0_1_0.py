@@ -323,8 +323,8 @@ SINCE_0_1_0 = {
     "context": {"open current previous to_drop attempts capabilities list_rows unreplicated copied_last"},
     "context: capabilities": {"version zero_dates flush early_creates abort_column"},
     "sync_config": {
-        "sync_interval retain retain_for with_indexes flush max_sessions max_mb_s mirror consistency resync_limit "
-        "shared invalid_text zero_dates max_lag objects_from"
+        "sync_interval retain retain_for retain_files with_indexes flush max_sessions max_mb_s mirror consistency "
+        "resync_limit shared invalid_text zero_dates max_lag objects_from"
     },
     "work/copied.arrow": {"name size sha256 fetched failure found direct"},
 }

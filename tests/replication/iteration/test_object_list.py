@@ -147,6 +147,19 @@ def test_a_bad_row_is_refused_and_named(row: Row, reason: str) -> None:
         validate(listed([live(2), row]), AT, "a test")
 
 
+def test_a_row_that_stands_twice_is_refused() -> None:
+    one = listed([live(1), live(2)])
+    with pytest.raises(BadObjectList, match="checks failed"):
+        validate(pa.concat_tables([one, one.slice(0, 1)]), AT, "a test")
+
+
+def test_a_delete_without_its_logical_time_is_refused() -> None:
+    one = listed([dead(1, create=20, delete=20)])
+    place = one.schema.get_field_index("delete_logical")
+    with pytest.raises(BadObjectList, match="one of them is missing"):
+        validate(one.set_column(place, one.schema.field(place), pa.nulls(1, pa.int64())), AT, "a test")
+
+
 def test_a_sound_list_passes() -> None:
     validate(listed([live(1), dead(2), live(3, table="u")]), AT, "a test")
     validate(listed([]), AT, "a test")

@@ -24,9 +24,10 @@ from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_check
 from replication.mirror.points import LaggingTable, Point
 from replication.state.database import transaction
 from replication.state.history import GlobalPoint, PointHistory, TablePoint
-from replication.state.ledger import GRACE_SECONDS, Ledger
+from replication.state.ledger import Ledger
 from replication.state.migrations import open_database
 from replication.state.quarantine import Quarantine
+from replication.state.settings import GRACE_SECONDS
 from tests.replication.iteration.test_object_list import listed, live
 from tests.replication.values import NOW, a_table
 
@@ -147,6 +148,7 @@ class Replica:
                 rule,
                 0.0,
                 confirm=lambda: None,
+                grace_seconds=GRACE_SECONDS,
             )
         for lsn in self.contents.keys() - {point.lsn for point in self.history.global_points()}:
             self.dropped.setdefault(lsn, self.now)
