@@ -70,6 +70,12 @@ def alter(
         str | None,
         typer.Option(help="The upstream's storage, to read objects straight from it; '' asks the upstream for them."),
     ] = None,
+    tables: Annotated[
+        str | None, typer.Option(help="Only tables that match one of these patterns from now on; '' for all.")
+    ] = None,
+    exclude_tables: Annotated[
+        str | None, typer.Option(help="Without tables that match one of these patterns; '' excludes none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
@@ -93,6 +99,8 @@ def alter(
         "invalid_text": invalid_text,
         "zero_dates": zero_dates,
         "objects_from": objects_from,
+        "tables": tables,
+        "exclude_tables": exclude_tables,
         "max_lag": None if max_lag is None else seconds_option(max_lag, "--max-lag"),
     }
     settings = {setting: value for setting, value in given.items() if value is not None}

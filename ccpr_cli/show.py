@@ -246,7 +246,7 @@ def _describe(row: "LogRow", meter: "LagMeter", workspace: "Workspace") -> dict[
         "publication": subscription.publication.name,
         "publisher": subscription.publication.publisher,
         "database": subscription.database,
-        "tables": subscription.table or "*",
+        "tables": subscription.tables,
         "sync_interval": subscription.settings.sync_interval,
         "state": state_word(read, work, held=held),
         "iteration_state": IterationState(row.iteration_state).name.lower(),

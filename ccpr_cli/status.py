@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
+from ccpr_cli.output import (
+    clock_text,
+    counted,
+    drawn_table,
+    handle_errors,
+    json_text,
+    names_text,
+    out,
+    show_json,
+    time_text,
+)
 from matrixone.objects.timestamp import Timestamp
 from matrixone.sql.quoting import printable
 from replication.copy_meter import CopyMeter, seconds_text, size_text
@@ -23,7 +34,7 @@ from replication.state.states import Shown
 if TYPE_CHECKING:
     from replication.service.follower_status import FollowerStatus
     from replication.service.last_error import LastError
-    from replication.service.status import SubscriptionStatus, TargetStatus
+    from replication.service.status import LeftOut, SubscriptionStatus, TargetStatus
 
 
 WATCH_SECONDS = 1.0
@@ -222,8 +233,9 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     for table, columns in status.unreadable_columns.items():
         for column, reason in columns.items():
             details.add("cannot be read", Text(printable(f"column {column} of {table}: {reason}"), style="yellow"))
-    for left_out in status.not_replicated:
-        details.add("not replicated", printable(f"{left_out.kind} {left_out.name}: {left_out.reason}"))
+    for (kind, reason), alike in groupby(sorted(status.not_replicated, key=_why), key=_why):
+        names = names_text([left_out.name for left_out in alike])
+        details.add("not replicated", printable(f"{kind} {names}: {reason}"))
     for table, counts in status.zero_dates.items():
         for column, count in counts.items():
             details.add("zero dates", printable(f"column {column} of {table}: {count} times 0000-00-00"))
@@ -243,6 +255,10 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     for warning in status.warnings:
         details.add("warning", Text(warning, style="yellow"))
     return Group(details.grid)
+
+
+def _why(left_out: "LeftOut") -> tuple[str, str]:
+    return left_out.kind, left_out.reason
 
 
 def _add_target(details: _Details, target: "TargetStatus") -> None:

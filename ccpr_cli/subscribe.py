@@ -91,12 +91,16 @@ def subscribe(
             "file:///data-dir/shared."
         ),
     ] = "",
+    tables: Annotated[
+        str, typer.Option(help="Only tables that match: patterns with * and ?, joined by commas, as 'order_*,item'.")
+    ] = "",
+    exclude_tables: Annotated[str, typer.Option(help="Without tables that match one of these patterns.")] = "",
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Subscribe to a published MatrixOne database (or one table of it)."""
+    """Subscribe to a published MatrixOne database (or one table of it, or those that match)."""
     from replication.service.subscriptions import Wanted, create
     from replication.service.workspace import Workspace
 
@@ -117,6 +121,8 @@ def subscribe(
         zero_dates=zero_dates,
         max_lag=seconds_option(max_lag, "--max-lag"),
         objects_from=objects_from,
+        tables=tables,
+        exclude_tables=exclude_tables,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)

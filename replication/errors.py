@@ -355,7 +355,7 @@ class CommitOutcomeUnknown(Unknown):
 
 
 class ScopeConflict(Terminal):
-    """The upstream does not have the one table of the subscription."""
+    """The upstream does not have the one table of the subscription, or none that its patterns match."""
 
     code = "TABLE_NOT_UPSTREAM"
     about = "table"

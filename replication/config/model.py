@@ -93,6 +93,12 @@ class Policy(Part):
         default=None,
         description="The upstream's storage, to read objects from it: s3://bucket/prefix, gs://… or file:///folder.",
     )
+    tables: str | None = Field(
+        default=None, description="Only tables that match: patterns with * and ?, joined by commas: order_*,item."
+    )
+    exclude_tables: str | None = Field(
+        default=None, description="Without tables that match one of these patterns: '*_tmp'."
+    )
 
 
 class Target(Part):

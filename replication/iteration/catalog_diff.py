@@ -18,7 +18,8 @@ class CatalogDiff:
     tables : what the mirror records, by id, index tables included.
     unreplicated : (name, kind) of what stands in the database and is not replicated: views, sequences, external and
         cluster tables, temporary tables; as `unpublished` tables that the publication does not list, as `partitioned`
-        and `unlisted` tables whose objects cannot be listed.
+        and `unlisted` tables whose objects cannot be listed; at the end as `excluded` tables that the patterns leave
+        out.
     failures : by id, tables that cannot be replicated as they are; in isolated mode, else the first of them is raised.
     """
 

@@ -421,11 +421,12 @@ class Iteration:
         """
         self._lease.confirm()
         ref = self.resume()
+        listed = self._allowed()  # first: what was copied for another list is void
         report = self._results(ref).copied()
         if report is None:
             raise StepMissing("copied_objects has not run for this iteration", subject=self._subject)
-        self._observe(self._allowed(), report)
-        return self._end(ref, self._builder(ref).result(self._allowed(), report))
+        self._observe(listed, report)
+        return self._end(ref, self._builder(ref).result(listed, report))
 
     def apply_if_idle(self) -> Outcome | None:
         """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which
@@ -559,7 +560,7 @@ class Iteration:
         return f"subscription {self.subscription.name}, lsn {self.lsn}"
 
     def _results(self, ref: SnapshotRef) -> StepResults:
-        return StepResults(self.mirror, ref, self._options.resync)
+        return StepResults(self.mirror, ref, self._options.resync, self.subscription.patterns)
 
     def _enter(self, step: Step) -> None:
         """A step begins; to look again at what an earlier one left is none."""

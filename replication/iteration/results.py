@@ -24,6 +24,7 @@ from replication.mirror.arrow_files import arrow_file
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
 from replication.snapshot_ref import SnapshotRef
+from replication.state.patterns import ALL_TABLES, TablePatterns
 
 _FORMAT = 1
 _ABOUT = "about.json"
@@ -76,8 +77,10 @@ class Listed:
 class StepResults:
     """The results of one open iteration, derived from one snapshot."""
 
-    def __init__(self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None) -> None:
-        self._mirror, self._ref, self._resync = mirror, ref, resync
+    def __init__(
+        self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None, patterns: TablePatterns = ALL_TABLES
+    ) -> None:
+        self._mirror, self._ref, self._resync, self._patterns = mirror, ref, resync, patterns
 
     def listed(self) -> Listed | None:
         """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of
@@ -161,7 +164,8 @@ class StepResults:
 
     def _is_of(self) -> list[object]:
         asked = "" if self._resync is None else self._resync.table or "*"
-        return [_FORMAT, self._ref.name, self._ref.at.physical, asked]
+        of = [_FORMAT, self._ref.name, self._ref.at.physical, asked]
+        return [*of, list(self._patterns.included), list(self._patterns.excluded)] if self._patterns else of
 
 
 def sweep_results(mirror: Mirror, ref: SnapshotRef) -> None:

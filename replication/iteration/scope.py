@@ -20,7 +20,8 @@ from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
 from replication.state.subscription import Subscription
 
-UNPUBLISHED, PARTITIONED, UNLISTED = "unpublished", "partitioned", "unlisted"  # in the place of a relkind
+# In the place of a relkind:
+UNPUBLISHED, PARTITIONED, UNLISTED, EXCLUDED = "unpublished", "partitioned", "unlisted", "excluded"
 
 
 def diff_scope(
@@ -30,8 +31,8 @@ def diff_scope(
 
     Columns of types that are not known yet are replicated like others. Raises PartitionedTable for a table that was
     replicated, or is the only one that is asked for, and whose objects cannot be listed; PublicationMissing;
-    NotCovered; ScopeConflict if the one table that is asked for was never there. What concerns one of several tables is
-    in isolated mode that table's failure alone.
+    NotCovered; ScopeConflict if the one table that is asked for was never there, or no table matches the patterns. What
+    concerns one of several tables is in isolated mode that table's failure alone.
     """
     catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
     scope = _Scope(session, subscription, ref, catalog, before)
@@ -39,19 +40,21 @@ def diff_scope(
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
     left_out = [(name, UNPUBLISHED) for name in scope.unpublished]
     left_out += [(name, PARTITIONED if name in catalog.partitioned else UNLISTED) for name in scope.unlisted]
-    unreplicated = tuple(sorted((*catalog.unreplicated, *left_out)))
-    return CatalogDiff(catalog, tables, changes, unreplicated, scope.failures)
+    unreplicated = sorted((*catalog.unreplicated, *left_out))
+    unreplicated += [(name, EXCLUDED) for name in sorted(scope.excluded)]  # last: they may be most of the database
+    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), scope.failures)
 
 
 class _Scope:
-    """Which tables of a catalog are the subscription's: those of its database, or its one table, as far as the
-    publication published them at the snapshot, with their index tables.
+    """Which tables of a catalog are the subscription's: those of its database, of patterns, or its one table, as far as
+    the publication published them at the snapshot, with their index tables.
 
     Attributes
     ----------
     failures : tables that an ALTER took out of the publication, in isolated mode.
     unpublished : names of other tables that it does not cover.
     unlisted : names of tables that never were replicated, since their objects cannot be listed.
+    excluded : names of tables that the patterns leave out.
     """
 
     def __init__(
@@ -65,34 +68,60 @@ class _Scope:
         self._session, self._subscription, self._ref = session, subscription, ref
         self._catalog, self._before = catalog, before
         self._offer = read_offer(session, subscription.publication, ref.at)
+        self._index_names = frozenset(table.name for table in catalog.tables if table.kind is Kind.INDEX)
+        self._asked: dict[int, tuple[tuple[str, str, str], ...]] = {}
         self.failures: TableFailures = {}
         self.unpublished: list[str] = []
         self.unlisted: list[str] = []
+        self.excluded: list[str] = []
 
     def tables(self) -> dict[int, Table]:
-        """By id. Raises NotCovered; ScopeConflict if the one table that is asked for was never there."""
+        """By id. Raises NotCovered; ScopeConflict if the one table that is asked for was never there, or no table
+        matches the patterns."""
         subscription, offer = self._subscription, self._offer
         if offer is not None and not offer.names(subscription.database):
             raise not_covered(self._session, offer, subscription.database, subscription.table)
-        wanted = [table for table in self._catalog.tables if subscription.replicates(table, frozenset())]
-        chosen = [table for table in wanted if table.kind is Kind.TABLE]
+        patterns = subscription.patterns
+        wanted = [table for table in self._catalog.tables if subscription.replicates(table)]
+        chosen = [table for table in wanted if patterns.match(table.name)]
         if subscription.table is not None and not chosen and not self._before:
             raise ScopeConflict("the table does not exist upstream", subject=f"table {subscription.scope}")
+        if patterns:
+            self._leave_out(chosen)
         if offer is not None and offer.lists_tables:
             covered = [table for table in chosen if self._is_covered(table, offer)]
             if not covered and any(table.id in self._before for table in chosen):
                 raise not_covered(self._session, offer, subscription.database, None)
             chosen = covered
-        elif subscription.table is None:
-            return {table.id: table for table in wanted}
-        indexes = frozenset(
-            name
-            for table in chosen
-            if table.id not in self.failures
-            for name in index_tables(self._session, subscription.publication, table.id, self._ref.name)
-        )
+        elif subscription.table is None and not patterns:
+            chosen += [table for table in self._catalog.tables if table.kind is Kind.INDEX]
+            return {table.id: table for table in sorted(chosen, key=lambda table: table.id)}
+        sound = [table for table in chosen if table.id not in self.failures]
+        indexes = frozenset(name for table in sound for name in self._hidden_tables(table))
         chosen += [table for table in self._catalog.tables if table.kind is Kind.INDEX and table.name in indexes]
         return {table.id: table for table in sorted(chosen, key=lambda table: table.id)}
+
+    def _leave_out(self, chosen: list[Table]) -> None:
+        """Say what the patterns leave out. To match nothing is an error at first, and if it would empty the replica of
+        tables that are still there: the patterns, or the tables' names, are not what was meant."""
+        ids = {table.id for table in chosen}
+        rest = [table for table in self._catalog.tables if table.kind is Kind.TABLE and table.id not in ids]
+        self.excluded = [table.name for table in rest]
+        if not chosen and (not self._before or any(table.id in self._before for table in rest)):
+            raise ScopeConflict(
+                f"none of the {len(rest)} tables of the database matches: {self._subscription.patterns}",
+                subject=f"database {self._subscription.database}",
+                remedy=f"`ccpr alter {self._subscription.name} --tables … --exclude-tables …`",
+            )
+
+    def _hidden_tables(self, table: Table) -> Collection[str]:
+        """Names of the index tables of a table that was chosen. Patterns may choose thousands of tables, of which each
+        costs a statement: then only if index tables are copied."""
+        if not self._subscription.patterns:
+            return index_tables(self._session, self._subscription.publication, table.id, self._ref.name)
+        if not self._subscription.settings.with_indexes:
+            return ()
+        return [name for _, _, name in self._indexes(table) or () if name]
 
     def without_unlisted(self, tables: dict[int, Table]) -> dict[int, Table]:
         """Without tables whose objects cannot be listed. If one was replicated, that is an error, since it would seem
@@ -119,19 +148,20 @@ class _Scope:
         table has changed, or a hidden table of it is gone."""
         if not self._subscription.settings.with_indexes:
             return tables
-        there = {table.name for table in self._catalog.tables if table.kind is Kind.INDEX}
         return {
-            number: replace(table, indexes=self._indexes(table, there)) if table.kind is Kind.TABLE else table
+            number: replace(table, indexes=self._indexes(table)) if table.kind is Kind.TABLE else table
             for number, table in tables.items()
         }
 
-    def _indexes(self, table: Table, there: Collection[str]) -> tuple[tuple[str, str, str], ...] | None:
+    def _indexes(self, table: Table) -> tuple[tuple[str, str, str], ...] | None:
         """None for a partitioned table that has indexes: their tables are its partitions', and not recorded."""
-        last = self._before.get(table.id)
-        known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
-        if known is not None and all(name in there for _, _, name in known if name):
-            return known
-        rows = index_rows(self._session, self._subscription.publication, table.id, self._ref.name)
+        if table.id not in self._asked:
+            last = self._before.get(table.id)
+            known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
+            if known is None or not all(name in self._index_names for _, _, name in known if name):
+                known = index_rows(self._session, self._subscription.publication, table.id, self._ref.name)
+            self._asked[table.id] = known
+        rows = self._asked[table.id]
         return None if table.partitions and any(hidden for _, _, hidden in rows) else rows
 
     def _is_covered(self, table: Table, offer: Offer) -> bool:

@@ -238,7 +238,7 @@ class _Comparison:
     def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
         """With places as they are stored."""
         try:
-            subscriptions.check_settings(one.settings)
+            subscriptions.check_settings(one.settings, one.table)
             return replace(one, settings=subscriptions.canonical(one.settings))
         except CcprError as error:
             self.problems.append(Problem(path, f"{error.message} ({error.subject})"))

@@ -96,6 +96,7 @@ _KINDS = {
     "temporary": ("temporary table", "it is of one session"),
     "unpublished": ("table", "the publication does not list it"),
     "partitioned": ("partitioned table", "what its partitions are is not known"),
+    "excluded": ("table", "the patterns of the subscription leave it out"),
     "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
 }
 

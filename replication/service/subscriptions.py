@@ -35,6 +35,7 @@ from replication.sql.parser import READABLE, Select, Value
 from replication.state.context import Context
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.log_rows import LogRow
+from replication.state.patterns import TablePatterns
 from replication.state.settings import MOST_SESSIONS, Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
@@ -99,7 +100,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     UpstreamTooOld, and what `choose_publication` and `check_admission` raise.
     """
     check_subscription_name(wanted.name)
-    check_settings(wanted.settings)
+    check_settings(wanted.settings, wanted.table)
     rows, bad = workspace.log.all_rows()
     if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
         raise SubscriptionExists("there is a subscription with that name", subject=f"subscription {wanted.name}")
@@ -132,9 +133,9 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     return subscription
 
 
-def check_settings(settings: Settings) -> None:
-    """Check that values are in their ranges; `Settings` itself checks their types. Raises BadSetting, BadName for a
-    URL."""
+def check_settings(settings: Settings, table: str | None = None) -> None:
+    """Check that values are in their ranges; `Settings` itself checks their types. `table`: the only one that is
+    subscribed to. Raises BadSetting, BadName for a URL."""
     values = asdict(settings)
     for name, (least, most) in _RANGES.items():
         if not (math.isfinite(values[name]) and least <= values[name] <= most):
@@ -142,6 +143,16 @@ def check_settings(settings: Settings) -> None:
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
             raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
+    try:
+        patterns = settings.patterns
+    except ValueError as error:
+        raise BadSetting(str(error), subject="tables or exclude_tables") from error
+    if table is not None and patterns:
+        raise BadSetting(
+            "a subscription to one table has no patterns",
+            subject="tables and exclude_tables",
+            remedy="Leave out the table, or the patterns.",
+        )
     canonical(settings)
 
 
@@ -179,8 +190,7 @@ def overlapping(subscription: Subscription, others: Iterable[Subscription]) -> S
     for other in others:
         if other.task_id == subscription.task_id or _source(other) != _source(subscription):
             continue
-        tables = (subscription.table, other.table)
-        if None in tables or _folded(subscription.table) == _folded(other.table):
+        if _patterns(subscription).may_share(_patterns(other)):
             return other
     return None
 
@@ -195,8 +205,8 @@ def _source(subscription: Subscription) -> tuple[str, int, str, str]:
     )
 
 
-def _folded(name: str | None) -> str | None:
-    return None if name is None else name.lower()
+def _patterns(subscription: Subscription) -> TablePatterns:
+    return subscription.patterns if subscription.table is None else TablePatterns.of_table(subscription.table)
 
 
 # ---- alter, pause, resume
@@ -215,10 +225,13 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
                 "it cannot be changed after creation", subject=setting, remedy="Create another subscription with it."
             )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
-    check_settings(after.settings)
+    check_settings(after.settings, after.table)
     after = replace(after, settings=canonical(after.settings))
     if after.settings.objects_from != before.settings.objects_from:
         _check_storage(after.settings)
+    if after.patterns != before.patterns:
+        disjoint = [row for row in workspace.log.rows() if overlapping(before, readable_subscriptions([row])) is None]
+        _check_overlap(after, disjoint)
     reroute = change.endpoint is not None or change.publication is not None
     if after.settings.mirror != before.settings.mirror:
         _check_moved(workspace, after, row)
@@ -330,7 +343,7 @@ def _shown(row: LogRow) -> dict[str, Any]:
         subscription.name,
         subscription.endpoint.masked(),
         subscription.database,
-        subscription.table or "*",
+        subscription.tables,
         subscription.settings.sync_interval,
         int(State(row.state)),
         _time(row.created_at),

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, fields
 
 from matrixone.schema import InvalidText, Reading, ZeroDates
+from replication.state.patterns import TablePatterns
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
@@ -62,6 +63,8 @@ class Settings:
         that only ``error`` concerns them.
     objects_from : URL of the upstream's storage, from which objects are read without it; empty to ask the upstream for
         them, see `replication.iteration.storage`.
+    tables, exclude_tables : patterns joined by commas, see `replication.state.patterns`: which tables of the database
+        are replicated.
     max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
     """
 
@@ -81,10 +84,17 @@ class Settings:
     zero_dates: str = ZeroDates.NULL.value
     max_lag: int = 0
     objects_from: str = ""
+    tables: str = ""
+    exclude_tables: str = ""
 
     @property
     def reading(self) -> Reading:
         return Reading(InvalidText(self.invalid_text), ZeroDates(self.zero_dates))
+
+    @property
+    def patterns(self) -> TablePatterns:
+        """Raises ValueError."""
+        return TablePatterns.of(self.tables, self.exclude_tables)
 
     @property
     def budget(self) -> Budget:
@@ -105,4 +115,6 @@ class Settings:
             found = value.get(setting.name, setting.default)
             if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(setting.default, bool):
                 raise TypeError(f"{setting.name} in sync_config is {found!r:.40}")
-        return cls(**value)
+        settings = cls(**value)
+        _ = settings.patterns
+        return settings

@@ -16,6 +16,7 @@ from replication.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from replication.state.context import Context
 from replication.state.database import stored_time
 from replication.state.log_rows import LogRow
+from replication.state.patterns import TablePatterns
 from replication.state.settings import Settings
 from replication.state.states import IterationState, State
 
@@ -55,12 +56,21 @@ class Subscription:
 
     @property
     def scope(self) -> str:
-        return self.database if self.table is None else f"{self.database}.{self.table}"
+        if self.table is not None:
+            return f"{self.database}.{self.table}"
+        return f"{self.database} ({self.patterns})" if self.patterns else self.database
 
-    def replicates(self, table: Table, indexes_of_scope: frozenset[str]) -> bool:
-        """Whether the mirror records this table, index tables included; see `copies` for their objects."""
-        if table.kind is Kind.INDEX:
-            return self.table is None or table.name in indexes_of_scope
+    @property
+    def tables(self) -> str:
+        """Which of the database's, for people: one, patterns, or `*`."""
+        return self.table or str(self.patterns) or "*"
+
+    @property
+    def patterns(self) -> TablePatterns:
+        return self.settings.patterns
+
+    def replicates(self, table: Table) -> bool:
+        """Whether the table is an ordinary one of the scope, as far as its name is not left to `patterns`."""
         return table.kind is Kind.TABLE and self.table in (None, table.name)
 
     def copies(self, table: Table) -> bool:

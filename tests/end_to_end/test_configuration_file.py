@@ -173,6 +173,8 @@ SETTINGS: dict[str, Case] = {
     "invalid_text": _setting("invalid_text", "replace"),
     "zero_dates": _setting("zero_dates", "keep"),
     "objects_from": _setting("objects_from", "/", "file:///"),
+    "tables": _setting("tables", "order_*,item"),
+    "exclude_tables": _setting("exclude_tables", "*_tmp"),
 }
 CASES: dict[str, Case] = {
     "upstreams.main.uri": Case(

@@ -48,6 +48,7 @@ class Circumstances:
     faults : a fault may strike an iteration, which is then run again.
     large : there is a table whose objects have several blocks.
     partitioned : some tables are partitioned.
+    patterns : the subscription is to tables whose names match, and the patterns are altered now and then.
     """
 
     account: str
@@ -57,12 +58,13 @@ class Circumstances:
     faults: bool
     large: bool
     partitioned: bool = False
+    patterns: bool = False
 
     @classmethod
     def of(cls, seed: int) -> "Circumstances":
         rng = random.Random(seed + 2)
         account = rng.choice((SYS, SYS, SYS, "acc1"))
-        chances = (0.15, 0.4, 0.2, 0.4, 0.04, 0.25)
+        chances = (0.15, 0.4, 0.2, 0.4, 0.04, 0.25, 0.3)
         return cls(account, *(rng.random() < chance for chance in chances))
 
 
@@ -111,6 +113,7 @@ class History:
         if self.circumstances.large:
             self._create_large()
         self.scope = self._tables()[0][1].name if self.circumstances.one_table else None
+        self.excluded = ""  # last characters of the names of tables that are not replicated
         self.storage.create_publication("p", DATABASE, account=self.account)
         self.steps = self._weighted_steps()
 
@@ -162,6 +165,9 @@ class History:
 
     def _tables(self) -> list[tuple[TableEntry, Definition]]:
         return self.storage.tables_at(self.storage.now, account=self.account)
+
+    def replicates(self, name: str, excluded: str) -> bool:
+        return self.scope in (None, name) and name[-1] not in excluded
 
     def table(self) -> tuple[TableEntry, Definition] | None:
         tables = self._tables()

@@ -26,6 +26,7 @@ from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
 from replication.iteration.options import IterationOptions, Timeouts
 from replication.mirror.points import Point
+from replication.service import subscriptions
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.settings import Settings
@@ -113,10 +114,23 @@ class Replica:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.history.seed + 3)
         self.fault: Fault | None = None
+        self.excluded: dict[int, str] = {}  # by lsn, see `History.excluded`
+
+    def alter(self) -> None:
+        """Perhaps other patterns."""
+        history, rng = self.history, random.Random(self.history.seed + len(self.history.done))
+        if history.circumstances.patterns and history.scope is None and rng.random() < 0.5:
+            history.excluded = excluded = rng.choice(("13579", "02468", "0123", ""))
+            patterns = {
+                "tables": rng.choice(("", "t*,large", "T?*,L*")),
+                "exclude_tables": excluded and f"y*,*[{excluded}]",
+            }
+            subscriptions.alter(self.workspace, NAME, subscriptions.SettingsChange(settings=patterns))
+            history.note(f"  altered: {patterns}")
 
     def iterate(self) -> Outcome | None:
         """Run the next iteration, and once more without faults if a fault struck it; returns the outcome. None if the
-        one table of the subscription is missing, as it also is upstream.
+        one table of the subscription, or all tables that match, are missing, as they also are upstream.
         """
         history = self.history
         allow_resync = False
@@ -133,6 +147,7 @@ class Replica:
                 self._calm()
             if self.rng.random() < 0.3:  # meanwhile the upstream goes on
                 history.step()
+            self.alter()
         while True:
             try:
                 return iterate(self.workspace, allow_resync=allow_resync)
@@ -161,8 +176,7 @@ class Replica:
             definition.name
             for _, definition in self.history.storage.tables_at(self.history.storage.now, account=self.history.account)
         }
-        assert self.history.scope is not None
-        assert self.history.scope not in names
+        assert not any(self.history.replicates(name, self.history.excluded) for name in names)
 
     def _strike(self) -> None:
         rng, storage, account = self.rng, self.history.storage, self.history.account
@@ -205,13 +219,14 @@ class Replica:
         """The mirror at a point has the tables and rows that the upstream had at its time, and no others."""
         history = self.history
         storage, account = history.storage, history.account
+        excluded = self.excluded.setdefault(lsn, history.excluded)
         point = self.workspace.mirror(NAME).point(lsn)
         late = {entry.qualified_name for entry in point.behind.values()}
         assert history.circumstances.isolated or not late
         there = [
             (entry, definition)
             for entry, definition in storage.tables_at(at, account=account)
-            if history.scope in (None, definition.name)
+            if history.replicates(definition.name, excluded)
         ]
         names = {definition.name for _, definition in there}
         shown = {ref.qualified_name for ref in point.tables.values() if ref.kind is Kind.TABLE}
@@ -264,6 +279,7 @@ def replicate(
             for _ in range(ITERATIONS):
                 for _ in range(history.rng.randint(0, STEPS)):
                     history.step()
+                replica.alter()
                 outcome = replica.iterate()
                 if outcome is None:
                     history.done.append("iteration: the table is not there")
