@@ -378,6 +378,12 @@ class Changes:
         tables = _tables_of(source)
         named = [table.name.lower() for table in tree.args.get("tables") or ([tree.this] if using else [])]
         aliases = named or [tree.this.alias_or_name.lower()]
+        if len(aliases) == 1 and source.args.get("joins") and not tree.args.get("where"):
+            raise StatementError(  # docs/upstream.md, "A MatrixOne as a target"
+                20105,
+                f"not supported: DELETE by a join without WHERE. A MatrixOne deletes every row of {aliases[0]} then, "
+                "also those that the join does not find; with a WHERE it deletes the right ones",
+            )
         for alias in aliases:
             if alias not in tables:
                 raise StatementError(1109, f"Unknown table '{alias}' in MULTI DELETE", "42S02")

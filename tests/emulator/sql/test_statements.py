@@ -119,6 +119,28 @@ def test_changes_follow_joins_orders_and_subqueries(run: Run) -> None:
     assert run("update o, c set o.total = 1, c.name = 'X' where o.c = c.id and o.id = 2") == 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "delete t from s join t on s.id = t.id",
+        "delete x from t as x left join s on s.id = x.id",
+        "delete t from t join s using (id)",
+        "delete from t using t join s on s.id = t.id",
+        "delete t from t, s",
+    ],
+)
+def test_a_delete_that_takes_every_row_in_a_matrixone_is_refused(text: str, run: Run) -> None:
+    run("create table t (id int primary key, v int)")
+    run("create table s (id int primary key)")
+    run("insert into t values (1, 1), (2, 2), (3, 3)")
+    run("insert into s values (2), (3), (77)")
+    number, message = refused(run, text)
+    assert (number, "deletes every row of" in message) == (20105, True)
+    assert run("select count(*) from t") == [("3",)]
+    assert run("delete t from t join s on s.id = t.id where true") == 2, "so it is right there, too"
+    assert run("delete t, s from t join s on s.id = t.id + 1") == 2
+
+
 def test_tables_are_made_of_queries_copied_and_cloned(run: Run) -> None:
     run("create table t (id int primary key, e enum('a','b') default 'b', d datetime(3), key (e))")
     run("insert into t values (1, 'a', '2026-01-02 03:04:05.678'), (2, default, null)")
