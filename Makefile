@@ -85,8 +85,8 @@ test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two wo
 target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to MariaDB, of ours and of the server
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/replication/targets/test_kills.py
 
-relay-kills: $(INSTALLED) ## cut and kill follow, unfollow and promote before and after every statement
-	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_follow.py tests/relay/test_promote.py
+relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at every statement; follow, unfollow and promote cut at each
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py
 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
 	$(BIN)/python -m ccpr_cli.reference

@@ -4,8 +4,10 @@ them by our reader, so that a copy can be compared with its source.
 
 Docs: docs/upstream.md, "A MatrixOne behind the relay". It does not rewrite appendable objects. It refuses what a
 MatrixOne could not do: an object of a table that it does not have, one that comes twice, a delete of one that it lacks.
+In a folder it survives its process, as a MatrixOne does: what was committed is there, and files that had been fetched.
 """
 
+import pickle
 import re
 import threading
 import time
@@ -14,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import pymysql
@@ -47,6 +50,27 @@ class NativeTable:
     objects: dict[tuple[bytes, bool], tuple[ObjectStats, Timestamp]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class UpstreamLogin:
+    """Gives connections."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+
+    def __call__(self) -> Any:
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            use_unicode=False,
+            conv={},
+            autocommit=None,
+        )
+
+
 @dataclass
 class NativeTask:
     """A row of `mo_ccpr_log`."""
@@ -74,15 +98,57 @@ class Databases(dict[str, NativeTask | None]):
         super().__setitem__(name, of)
 
 
-class NativeClient:
+class NativeCopies:
+    """What a MatrixOne has of its upstreams: tasks, databases, files; in memory, or in a folder."""
+
+    definitions: dict[str, Table] = {}  # noqa: RUF012  # by name, for counting: set by a test
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.tasks: dict[str, NativeTask] = {}
+        self.databases = Databases()
+        self.files: dict[str, bytes] = {}
+        self._folder = folder
+        if folder is not None:
+            (folder / "objects").mkdir(parents=True, exist_ok=True)
+            self.files = {path.name: path.read_bytes() for path in (folder / "objects").iterdir() if not path.suffix}
+            if (folder / "committed").exists():
+                databases: dict[str, NativeTask | None]
+                self.tasks, databases, numbers = pickle.loads((folder / "committed").read_bytes())
+                self.databases.update(databases)
+                self.databases.numbers = numbers
+
+    def commit(self) -> None:
+        """What is there now, is there after a kill."""
+        if self._folder is not None:
+            _write(self._folder / "committed", pickle.dumps((self.tasks, dict(self.databases), self.databases.numbers)))
+
+    def keep_file(self, name: str, content: bytes) -> None:
+        if self._folder is not None:
+            _write(self._folder / "objects" / name, content)
+        self.files[name] = content
+
+    def rows(self, database: str, definition: Table, at: Timestamp) -> list[Any]:
+        """The rows of a table."""
+        task = self.databases[database]
+        assert task is not None
+        listed = [
+            ListedObject(stats, created, None, tombstone)
+            for (_, tombstone), (stats, created) in task.tables[definition.name].objects.items()
+        ]
+        batches = visible_batches(listed, self._open, definition.user_columns, at)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def _open(self, name: str) -> ObjectFile:
+        return ObjectFile(self.files[name], subject=name)
+
+
+class NativeClient(NativeCopies):
     """A server for the statements of `relay.downstream`. `cut` ends the connection at the statement of this number,
     counted over all sessions: before it, or after its effect. `cut_at` does so at the first that begins with a text,
     and calls `on_cut`."""
 
-    def __init__(self) -> None:
-        self.tasks: dict[str, NativeTask] = {}
-        self.databases = Databases()
-        self.files: dict[str, bytes] = {}
+    def __init__(self, port: int = 0, folder: Path | None = None) -> None:
+        super().__init__(folder)
         self.statements: list[str] = []
         self.cut: tuple[int, bool] | None = None
         self.cut_at: tuple[str, bool] | None = None
@@ -91,7 +157,7 @@ class NativeClient:
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self.password = "111"
-        self._server = Server(self, digests=lambda user: password_digest(self.password))
+        self._server = Server(self, port=port, digests=lambda user: password_digest(self.password))
         self._worker = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -134,6 +200,8 @@ class NativeClient:
                 answer = self._answer(text.decode())
             except pymysql.MySQLError as error:
                 raise StatementError(20101, f"internal error: {error.args[1]}") from error
+            if answer is None:
+                self.commit()
             if number == at:
                 raise self._cut()
             return answer
@@ -181,11 +249,7 @@ class NativeClient:
         raise StatementError(1064, f"not a statement of a downstream: {text[:80]}", "42000")
 
     def _subscribe(self, found: re.Match[str]) -> None:
-        def connect() -> Any:
-            login = {"user": found["user"], "password": found["password"]}
-            place = {"host": found["host"], "port": int(found["port"])}
-            return pymysql.connect(**place, **login, use_unicode=False, conv={}, autocommit=None)
-
+        connect = UpstreamLogin(found["host"], int(found["port"]), found["user"], found["password"])
         database, publication = found["database"], found["publication"]
         if database in self.databases:
             raise StatementError(20101, f"internal error: db '{database}' already exists locally")
@@ -236,6 +300,7 @@ class NativeClient:
         with self._lock:
             task.tables, task.watermark, task.error = tables, at, ""
             task.lsn += 1
+            self.commit()
 
     def _tables(self, task: NativeTask, upstream: Any, name: str) -> dict[str, NativeTable]:
         """A table of another id or name is dropped and created again, with its hidden tables."""
@@ -263,7 +328,7 @@ class NativeClient:
         names = {ObjectStats.parse(row[2]).name for row in live.values()}
         with ThreadPoolExecutor(WORKERS) as pool:
             for name, content in pool.map(lambda one: self._fetch(task, one), sorted(names - self.files.keys())):
-                self.files[name] = content
+                self.keep_file(name, content)
         for (table, number, tombstone), row in rows.items():
             assert table in tables, f"no such table {table}"
             stats, objects = ObjectStats.parse(row[2]), tables[table].objects
@@ -290,19 +355,6 @@ class NativeClient:
 
     # ---- what is there
 
-    def rows(self, database: str, definition: Table, at: Timestamp) -> list[Any]:
-        """The rows of a table."""
-        task = self.databases[database]
-        assert task is not None
-        listed = [
-            ListedObject(stats, created, None, tombstone)
-            for (_, tombstone), (stats, created) in task.tables[definition.name].objects.items()
-        ]
-        batches = visible_batches(listed, self._open, definition.user_columns, at)
-        return [row for batch in batches for row in batch.to_pylist()]
-
-    definitions: dict[str, Table] = {}  # noqa: RUF012  # by name, for counting: set by a test
-
     def count(self, database: str, table: str) -> int:
         task = self.databases.get(database)
         if task is None or table not in task.tables:
@@ -324,9 +376,6 @@ class NativeClient:
             figures.append(len(there) if counted else sum(there))
         return tuple(figures)
 
-    def _open(self, name: str) -> ObjectFile:
-        return ObjectFile(self.files[name], subject=name)
-
     def wait_for(self, watermark: int, seconds: float = 120.0) -> NativeTask:
         """Until the only task has a point."""
         end = time.monotonic() + seconds
@@ -341,6 +390,12 @@ class NativeClient:
 
 def _copy(table: NativeTable) -> NativeTable:
     return NativeTable(table.id, table.text, dict(table.objects))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of it or nothing is there after a kill."""
+    path.with_suffix(".unfinished").write_bytes(content)
+    path.with_suffix(".unfinished").replace(path)
 
 
 def _rows(upstream: Any, sql: str) -> list[Any]:

@@ -32,7 +32,7 @@ from replication.mirror.points import Point, TableRef
 from replication.service.workspace import Workspace
 from replication.state.ledger import LedgerEntry
 from replication.state.subscription import Subscription
-from tests.support.native_client import NativeClient, NativeTask
+from tests.support.native_client import NativeCopies, NativeTask
 from tests.support.publishing import publish, write_manifest
 from tests.support.recorded import Snapshot
 from wire.server import password_digest
@@ -136,7 +136,7 @@ def iterate(workspace: Workspace, name: str) -> Outcome:
         return iteration.apply()
 
 
-def assert_has_point(client: NativeClient, task: NativeTask, mirror: Mirror) -> int:
+def assert_has_point(client: NativeCopies, task: NativeTask, mirror: Mirror) -> int:
     """The copy has the tables and rows of the newest point. Returns how many rows that are."""
     point, count = mirror.point(), 0
     shown = {ref.name for ref in point.tables.values() if ref.kind is Kind.TABLE}
