@@ -124,9 +124,9 @@ class _Indexes(Mapping[int, CatalogAnswer]):
         table = self._by_id[number]
         if table.indexes is None and table.partitions:
             raise internal(
-                f"{table.qualified_name} is partitioned, and the mirror of {self._name} does not have the index tables "
-                "of its partitions, which a MatrixOne needs. Without indexes it can be served from a subscription that "
-                "was made with `ccpr subscribe … --with-indexes`"
+                f"{table.qualified_name} is partitioned and has indexes. A MatrixOne needs their tables, and a mirror "
+                "does not have those of partitions. The table can be served once its indexes are dropped at the "
+                f"source, from a subscription that was made with --with-indexes, after `ccpr run {self._name}`"
             )
         if table.indexes is None and self._some:
             raise internal(

@@ -1,5 +1,6 @@
 """The relay over the mirror of each recording answers what the recorded upstream answered, for each pair of points."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,14 @@ import pytest
 
 from emulator.replay.differences import difference, full_list
 from emulator.replay.recording import Recording, open_recording
+from matrixone.schema import Kind, Partition
+from relay.catalog import served_catalog
 from relay.publication import ACCOUNT, MirrorPublication
+from relay.states import State
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
 from wire.backing import Snapshot
+from wire.server import StatementError
 
 pytestmark = pytest.mark.recordings
 # An upstream lists no objects where a table is partitioned, and no iteration makes a point there.
@@ -85,3 +90,14 @@ def changes(recording: Recording, base: int, rows: Any) -> dict[tuple[str, bytes
 
 def text(cell: Any) -> str:
     return cell if isinstance(cell, str) else bytes(cell).decode()
+
+
+def test_a_partitioned_table_with_indexes_is_refused_with_what_to_do(recordings: Path, tmp_path: Path) -> None:
+    """Its hidden tables would be empty at the other end."""
+    state = publication_of_recording(recordings / "dml", tmp_path / "mirror").shown()
+    table = next(table for table in state.tables.values() if table.kind is Kind.TABLE)
+    partitioned = replace(table, indexes=None, partitions=(Partition("p0", 1),))
+    changed = State(state.point, {**state.tables, table.id: partitioned}, state.parents)
+    catalog = served_catalog(changed, "d", 1, name="shop", writable=False, replica=False)
+    with pytest.raises(StatementError, match=r"is partitioned and has indexes.*ccpr run shop"):
+        catalog.indexes[table.id]
