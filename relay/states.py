@@ -186,3 +186,8 @@ class Newest(Generic[K, V]):
             self._kept.move_to_end(key)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        """Nothing happens if it is not there."""
+        with self._lock:
+            self._kept.pop(key, None)
