@@ -46,13 +46,14 @@ class DatabaseTables:
 
     Attributes
     ----------
-    ids : of its ordinary and its partitioned tables.
+    ids, names : of its ordinary and its partitioned tables.
     partitioned : names of partitioned tables.
     unreplicated : name and relkind of relations that are not replicated: v view, S sequence, e external, cluster,
         temporary.
     """
 
     ids: tuple[int, ...]
+    names: tuple[str, ...]
     partitioned: tuple[str, ...]
     unreplicated: tuple[tuple[str, str], ...]
 
@@ -101,9 +102,10 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
     found = [(number, name, TEMPORARY if number in temporary else kind, parts) for number, name, kind, parts in found]
     partitioned = tuple(sorted(name for _, name, _, parts in found if parts))
     tables = ((number, name) for number, name, kind, _ in found if kind_of(name, kind) is Kind.TABLE)
-    ordinary = tuple(number for number, name in tables if not (partitioned and name.startswith(PARTITION_PREFIX)))
+    ordinary = [one for one in tables if not (partitioned and one[1].startswith(PARTITION_PREFIX))]
     others = ((name, kind) for _, name, kind, _ in found if kind_of(name, kind) is Kind.OTHER)
-    return DatabaseTables(ordinary, partitioned, tuple(sorted(others)))
+    ids, names = tuple(number for number, _ in ordinary), tuple(name for _, name in ordinary)
+    return DatabaseTables(ids, names, partitioned, tuple(sorted(others)))
 
 
 def _word(session: Session, statement: str) -> str | None:

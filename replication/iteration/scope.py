@@ -108,10 +108,11 @@ class _Scope:
         rest = [table for table in self._catalog.tables if table.kind is Kind.TABLE and table.id not in ids]
         self.excluded = [table.name for table in rest]
         if not chosen and (not self._before or any(table.id in self._before for table in rest)):
+            name, patterns = self._subscription.name, self._subscription.patterns
             raise ScopeConflict(
-                f"none of the {len(rest)} tables of the database matches: {self._subscription.patterns}",
+                f"none of the {len(rest)} tables of the database matches: {patterns}",
                 subject=f"database {self._subscription.database}",
-                remedy=f"`ccpr alter {self._subscription.name} --tables … --exclude-tables …`",
+                remedy=f"`ccpr alter {name} --tables … --exclude-tables …`, then `ccpr resume {name}`.",
             )
 
     def _hidden_tables(self, table: Table) -> Collection[str]:

@@ -35,6 +35,7 @@ from replication.spark.java import find_java
 from replication.state.context import Context
 from replication.state.database import place
 from replication.state.log_rows import LogRow
+from replication.state.patterns import ALL_TABLES, TablePatterns
 from replication.state.subscription import Subscription
 
 LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
@@ -81,6 +82,7 @@ class Upstream:
     publisher: str | None = None
     flush_on_demand: bool = True
     known: Capabilities | None = None  # by earlier iterations
+    patterns: TablePatterns = ALL_TABLES
 
 
 # ---- here
@@ -237,7 +239,8 @@ def upstream_of(workspace: Workspace, row: LogRow) -> Upstream:
 
     publication, on_demand = subscription.publication, subscription.settings.flush == "on_demand"
     scope = (subscription.database, subscription.table)
-    return Upstream(subscription.endpoint, connect, *scope, publication.name, publication.publisher, on_demand, known)
+    names = (publication.name, publication.publisher)
+    return Upstream(subscription.endpoint, connect, *scope, *names, on_demand, known, subscription.patterns)
 
 
 def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[Check]:
@@ -362,6 +365,8 @@ def _tables(session: Session, upstream: Upstream, publication: Publication, data
         yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
         return
     text = f"{len(found.ids)} tables"
+    if upstream.patterns:
+        text += f", {sum(map(upstream.patterns.match, found.names))} of them match: {upstream.patterns}"
     if found.partitioned:
         text += f", partitioned: {_first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:

@@ -186,6 +186,7 @@ def test_patterns_that_match_nothing_are_an_error_and_empty_no_replica(source: S
     error = command("run", "s", code=1)["error"]
     assert (error["code"], "none of the 5 tables" in error["message"]) == ("TABLE_NOT_UPSTREAM", True)
     assert "ccpr alter s --tables" in error["remedy"]
+    assert "5 tables, 0 of them match: tables ordr_*" in str(command("doctor", "s"))
     command("alter", "s", "--tables", "order_*")
     command("run", "s")
     command("alter", "s", "--tables", "oder_*")

@@ -78,7 +78,9 @@ def test_kinds_of_tables_are_distinguished() -> None:
         (5, "__mo_index_secondary_x", "i", 0),
     ]
     session: Any = Answering(*rows, columns=columns)
-    assert read_tables(session, PUBLICATION, "db") == DatabaseTables((1, 2), ("p",), (("e", "e"), ("v", "v")))
+    assert read_tables(session, PUBLICATION, "db") == DatabaseTables(
+        (1, 2), ("t", "p"), ("p",), (("e", "e"), ("v", "v"))
+    )
 
 
 @pytest.mark.recordings
