@@ -6,19 +6,24 @@ from typing import Any
 import dagster as dg
 
 from ccpr_assets import metadata
+from matrixone.definitions import Definitions
 from matrixone.sql.quoting import printable
 from replication.iteration.committing import Outcome
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
 from replication.service.target_sync import TargetOutcome
 
+_LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr schema` shows all
+
 
 def applied_metadata(outcome: Outcome, mirror: Mirror, targets: Sequence[TargetOutcome]) -> dict[str, Any]:
     """Of an iteration that made a point."""
+    point = mirror.point()
     return {
         **_numbers(outcome),
         **_points(mirror),
-        metadata.TABLES: _tables(mirror.point()),
+        metadata.TABLES: _tables(point),
+        **definitions_metadata(mirror.definitions(point)),
         **zero_dates_metadata(outcome),
         **targets_metadata(targets),
     }
@@ -49,6 +54,22 @@ def _points(mirror: Mirror) -> dict[str, int]:
     """From which point on the replica can be read."""
     head = mirror.published_head()
     return {} if head is None or head.oldest_point is None else {metadata.OLDEST_POINT: head.oldest_point}
+
+
+def definitions_metadata(found: Definitions | None) -> dict[str, dg.TableMetadataValue]:
+    """What the point has besides tables, and what of it could not be read; nothing where there is nothing."""
+    if not found:
+        return {}
+    rows = [
+        *((one.kind, one.name, ";\n".join(one.statements())[:_LONGEST_STATEMENT], "") for one in found.all()),
+        *((one.kind, one.name, "", one.reason) for one in found.unreadable),
+    ]
+    records = (
+        {"kind": kind, "name": name, "statement": statement, "problem": problem}
+        for kind, name, statement, problem in rows
+    )
+    columns = {"kind": "string", "name": "string", "statement": "string", "problem": "string"}
+    return {metadata.DEFINITIONS: metadata.table(records, columns)}
 
 
 def zero_dates_metadata(outcome: Outcome) -> dict[str, dg.TableMetadataValue]:

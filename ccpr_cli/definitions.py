@@ -1,6 +1,8 @@
 """`ccpr schema`, `ccpr history`: how tables are defined at a point, and what iterations brought."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -8,21 +10,26 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
 from ccpr_cli.show import at_option
 from ccpr_cli.tables import full_name
+from matrixone.sql.quoting import printable
 from replication.copy_meter import seconds_text, size_text
 from replication.errors import TableMissingInMirror
+
+if TYPE_CHECKING:
+    from matrixone.definitions import Definitions, Written
 
 
 def schema(
     name: Name,
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="The table, t or db.t; if not given, all tables.")
+        str | None,
+        typer.Argument(metavar="TABLE", help="The table, view or sequence, t or db.t; if not given, all of them."),
     ] = None,
     at: Annotated[
         str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how tables are defined at a point, as CREATE TABLE."""
+    """Show how tables are defined at a point, as CREATE TABLE, and views and sequences, these with their value."""
     from matrixone.schema import Kind
     from replication.service.workspace import Workspace
 
@@ -30,11 +37,14 @@ def schema(
         mirror = workspace.mirror(name)
         point = mirror.point(at_option(at))
         refs = {ref.qualified_name: ref for ref in point.tables.values() if table or ref.kind is Kind.TABLE}
+        besides = mirror.definitions(point)
+        others = {} if besides is None else {f"{besides.database}.{one.name}": one for one in besides.all()}
         if table is not None:
-            full = full_name(table, refs)
-            if full not in refs:
+            full = full_name(table, [*refs, *others])
+            if full not in refs and full not in others:
                 raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
-            refs = {full: refs[full]}
+            refs = {full: refs[full]} if full in refs else {}
+            others = {} if full in refs else {full: others[full]}
         found = [mirror.manifest(ref).table for _, ref in sorted(refs.items())]
     if as_json:
         tables = [
@@ -46,11 +56,28 @@ def schema(
             }
             for one in found
         ]
-        show_json({"lsn": point.lsn, "tables": tables})
+        unreadable = [] if besides is None else [asdict(one) for one in besides.unreadable]
+        document = {"lsn": point.lsn, "tables": tables, "unreadable": unreadable}
+        show_json(document | {f"{kind}s": _described(others.values(), kind) for kind in ("view", "sequence")})
         return
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     for one in found:
         out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n", markup=False)
+    for other in others.values():
+        out.print(printable(";\n".join(other.statements()), keep="\n\t") + ";\n", markup=False)
+    if table is None and besides is not None:
+        _show_unreadable(besides)
+
+
+def _described(found: "Iterable[Written]", kind: str) -> list[dict[str, Any]]:
+    chosen = (one for one in found if one.kind == kind)
+    return [{**asdict(one), "statements": list(one.statements())} for one in chosen]
+
+
+def _show_unreadable(besides: "Definitions") -> None:
+    for one in besides.unreadable:
+        name = f" {one.name}" if one.name else "s"
+        out.print(printable(f"not known: {one.kind}{name}: {one.reason}"), style="yellow", markup=False)
 
 
 def history(

@@ -1,13 +1,20 @@
 """`ccpr restore`: a kept point as a database of any MatrixOne."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
+from matrixone.sql.quoting import printable
+
+if TYPE_CHECKING:
+    from matrixone.ddl.script import Script
+    from replication.mirror.mirror import Mirror
+    from replication.mirror.points import Point
 
 Compared = Annotated[
     str, typer.Option(help="What of the copy is compared: none, count (rows), sum (and figures of each column).")
@@ -41,10 +48,19 @@ def restore(
     relay_address: CopyAddress = None,
     insecure: Insecure = False,
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    with_definitions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a script of views and sequences, these with their value; - for standard output. Without --into "
+            "nothing else is done.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Load a point into a MatrixOne: a database that does not exist there becomes an ordinary, writable one. The source
-    is not asked. If it is interrupted, type the same again: what was loaded is dropped first."""
+    is not asked. If it is interrupted, type the same again: what was loaded is dropped first. Views and sequences are
+    not loaded: --with-definitions writes a script of them."""
     from matrixone.upstream.session import Session
     from relay.comparison import Check
     from relay.loading import Loaded, Source, load
@@ -60,15 +76,13 @@ def restore(
         raise typer.BadParameter("give a subscription, or a mirror with --mirror", param_hint="NAME")
     if check not in tuple(Check):
         raise typer.BadParameter(f"one of {', '.join(Check)}", param_hint="--check")
-    if not into:
+    if not into and with_definitions is None:
         raise typer.BadParameter("where to?", param_hint="--into")
     try:
         point = None if at is None else parse_at(at)
     except ValueError as error:
         raise typer.BadParameter("an lsn, a number of nanoseconds or an ISO time", param_hint="--at") from error
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        endpoint, password = read_login(into, password_file)
-        place = Listen.parse(listen, insecure=insecure)
         tables = tuple(one.rpartition(".")[2] for one in table or ())
         if mirror is not None:
             opened = Mirror(open_store(mirror))
@@ -82,6 +96,15 @@ def restore(
             opened = workspace.mirror(subscription.name)
             pins = Pins(workspace.log.engine, row.task_id)
             source = Source(subscription.name, opened, subscription.database, opened.point(point).lsn, tables, pins)
+        script = None
+        if with_definitions is not None:
+            script = _script(opened, opened.point(source.at), as_ or source.database)
+            _write_script(script, with_definitions, as_json=as_json)
+            if not into:
+                _show_script(script, with_definitions, as_json=as_json)
+                return
+        endpoint, password = read_login(into, password_file)
+        place = Listen.parse(listen, insecure=insecure)
         shown = CopyProgress(quiet=as_json)
         with Session.connect(endpoint, password) as session:
             done: Loaded = load(
@@ -95,7 +118,7 @@ def restore(
                 clock=workspace.clock,
             )
     if as_json:
-        show_json(_json(done))
+        show_json(_json(done) | ({} if script is None else _script_json(script, with_definitions)))
         return
     out.print(
         f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}", markup=False
@@ -106,6 +129,41 @@ def restore(
         f"took {seconds_text(done.seconds)}; {compared}",
         markup=False,
     )
+    if script is not None:
+        _show_script(script, with_definitions, as_json=False)
+
+
+def _script(mirror: "Mirror", point: "Point", database: str) -> "Script":
+    from matrixone.ddl.script import script_of
+
+    title = f"Database {database} as of point {point.lsn} ({point.at}): what it had besides tables."
+    return script_of(mirror.definitions(point), database, title)
+
+
+def _write_script(script: "Script", file: str, *, as_json: bool) -> None:
+    if file != "-":
+        try:
+            Path(file).write_text(script.text, "utf-8")
+        except OSError as error:
+            raise typer.BadParameter(str(error), param_hint="--with-definitions") from error
+    elif not as_json:  # else it is in the document
+        typer.echo(script.text, nl=False)
+
+
+def _script_json(script: "Script", file: str | None) -> dict[str, Any]:
+    described = {"definitions": script.statements, "left_out": [asdict(one) for one in script.left_out]}
+    return {"script": described | ({"text": script.text} if file == "-" else {"file": file})}
+
+
+def _show_script(script: "Script", file: str | None, *, as_json: bool) -> None:
+    """What was written. On standard error, as the script may be on the other."""
+    if as_json:
+        show_json(_script_json(script, file))
+        return
+    where = "standard output" if file == "-" else file
+    err.print(f"script: {counted(script.statements, 'definition')} written to {where}; read it, then run it")
+    for one in script.left_out:
+        err.print(printable(f"not in it: {one.kind} {one.name}: {one.reason}"), style="yellow", markup=False)
 
 
 class CopyProgress:

@@ -349,6 +349,17 @@ class Tables:
             entry.insert(entry.with_hidden_columns(rows), self.clock.next(), by_cn=False)
             return entry
 
+    def move_sequence(self, entry: TableEntry, value: int, *, called: bool) -> None:
+        """Write its row: the value that NEXTVAL gave last, or, unless `called`, the one that it gives next."""
+        with self.lock:
+            row = entry.stored.visible(self.clock.last)
+            columns = entry.definition.user_columns
+            values = entry.stored.values(row, columns).to_pylist()[0] | {"last_seq_num": value, "is_called": called}
+            changed = as_rows(entry.definition, {name: [cell] for name, cell in values.items()})
+            tick = self.clock.next()
+            entry.delete(row, tick, by_cn=False)
+            entry.insert(entry.with_hidden_columns(changed), tick, by_cn=False)
+
     def drop_relation(self, database: str, name: str, kind: str, *, account: str = SYS) -> None:
         """A view or a sequence. Raises 1051."""
         with self.lock:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from emulator.engine.definitions import BadDefinition
-from emulator.engine.entries import SEQUENCE, VIEW
+from emulator.engine.entries import SEQUENCE, TABLE, VIEW
 from emulator.engine.storage import Storage
 from emulator.engine.transaction import Transaction
 from emulator.sql import show as sql_show
@@ -427,7 +427,7 @@ class SqlSession:
         else:
             raise StatementError(20105, "not supported: a table is read at {snapshot = '…'} or {mo_ts = …}")
         rows = storage.rows_at(database, table, at, account=self._account)
-        tables = storage.tables_at(at, account=self._account)
+        tables = storage.tables_at(at, account=self._account, kinds=(TABLE, SEQUENCE))
         columns: tuple[Column, ...] = next(
             d.user_columns for _, d in tables if (d.database, d.name) == (database, table)
         )
@@ -488,9 +488,14 @@ class SqlSession:
             raise StatementError(1146, f"no such sequence {arguments[0]}", "42S02")
         with self.storage.lock:
             if function == "setval":
-                entry.next_auto = int(arguments[1]) + entry.increment
-            elif function == "nextval":
+                called = len(arguments) < 3  # as MatrixOne has it, whatever the third is
+                entry.next_auto = int(arguments[1]) + (entry.increment if called else 0)
+                self.storage.move_sequence(entry, int(arguments[1]), called=called)
+                self._sequence = int(arguments[1])
+                return self._sequence
+            if function == "nextval":
                 entry.next_auto += entry.increment
+                self.storage.move_sequence(entry, entry.next_auto - entry.increment, called=True)
             self._sequence = entry.next_auto - entry.increment
         return self._sequence
 

@@ -29,6 +29,16 @@ TABLE_COLUMNS = (
 )
 CREATED_COLUMNS = ("rel_id", "rel_createsql")
 EXTRA_COLUMNS = ("rel_id", "extra_info")
+VIEW_COLUMNS = ("relname", "rel_createsql", "viewdef")
+SEQUENCE_COLUMNS = (
+    "last_seq_num",
+    "min_value",
+    "max_value",
+    "start_value",
+    "increment_value",
+    "cycle",
+    "is_called",
+)
 COLUMN_COLUMNS = (
     "att_relname_id",
     "att_relname",
@@ -181,6 +191,17 @@ def select_created(account_id: int, database: str, physical: int | None = None) 
     """The statements that created the database's tables."""
     where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
     return f"SELECT {', '.join(CREATED_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_views(account_id: int, database: str, physical: int) -> str:
+    """The texts of the database's views."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)} AND relkind = 'v'"
+    return f"SELECT {', '.join(VIEW_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_sequence(database: str, name: str, physical: int) -> str:
+    """The row of a sequence of the login's own account."""
+    return f"SELECT {', '.join(SEQUENCE_COLUMNS)} FROM {identifier(database)}.{identifier(name)}{_at(physical)}"
 
 
 def select_extra(account_id: int, database: str, physical: int) -> str:

@@ -44,6 +44,7 @@ class PointBuilder:
     catalog : at the snapshot, whose time is `at`.
     last : the last point.
     lsn, fence : of the iteration; they name the manifests.
+    redefined : whether there are other views or sequences than at the last point.
     """
 
     mirror: Mirror
@@ -54,6 +55,7 @@ class PointBuilder:
     fence: int
     at: Timestamp
     enter: Callable[[Step], None]
+    redefined: bool = False
 
     @property
     def kept(self) -> set[int]:
@@ -85,11 +87,12 @@ class PointBuilder:
         return self._result(None, listed, report) if self.is_idle(listed, failures) and not failures else None
 
     def is_idle(self, listed: Listed, failures: TableFailures) -> bool:
-        """Has no row become visible since the last point, and no table changed? That no object changed is not enough.
-        A table that failed again changes nothing; one that fails here is added to `failures`, and does.
+        """Has no row become visible since the last point, and no table or view changed? That no object changed is not
+        enough. A table that failed again changes nothing; one that fails here is added to `failures`, and does.
         """
         if (
             self.last.point is None
+            or self.redefined
             or self._gone(listed)
             or self._to_write(listed)
             or self._late(listed) != self.last.behind

@@ -1,5 +1,7 @@
 """What changed in the schema between two points, by table id and never by name (decision identity-by-id)."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +22,9 @@ class CatalogDiff:
         cluster tables, temporary tables; as `unpublished` tables that the publication does not list, as `partitioned`
         and `unlisted` tables whose objects cannot be listed; at the end as `excluded` tables that the patterns leave
         out.
+    relations : views and sequences, with relkind, whose definitions belong to a point; none where the subscription is
+        of single tables.
+    is_whole : whether the subscription is of the whole database, with all that it has besides tables.
     failures : by id, tables that cannot be replicated as they are; in isolated mode, else the first of them is raised.
     """
 
@@ -28,3 +33,13 @@ class CatalogDiff:
     changes: tuple[TableChange, ...]
     unreplicated: tuple[tuple[str, str], ...]
     failures: Mapping[int, Failure] = field(default_factory=dict)
+    relations: tuple[tuple[Table, str], ...] = ()
+    is_whole: bool = False
+
+    @property
+    def relations_digest(self) -> str:
+        """Another one whenever a view or sequence came, went or was defined again, which gives it a new id."""
+        if not self.relations:
+            return ""
+        ids = sorted((table.id, table.name, kind) for table, kind in self.relations)
+        return hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:16]

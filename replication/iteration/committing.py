@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from matrixone.definitions import Definitions
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Table
 from replication.checkpoint.checkpoint import Checkpoint
@@ -152,16 +153,23 @@ class PointCommitter:
                 tables[point.table.id] = point
         return tables
 
-    def commit(self, ref: SnapshotRef, context: Context, last: Last, result: IterationResult) -> None:
+    def commit(
+        self,
+        ref: SnapshotRef,
+        context: Context,
+        last: Last,
+        result: IterationResult,
+        definitions: Definitions | None = None,
+    ) -> None:
         """Points and outcome in one transaction. Raises LeaseLost, and nothing is committed, unless the claim is still
-        what it was (docs/requirements.md O5).
+        what it was (docs/requirements.md O5). `definitions`: what the point has besides tables.
         """
         claim, lsn = self._lease.claim, self._lease.claim.lsn
         now = datetime.fromtimestamp(self._clock(), UTC)
         needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
         ledger = result.report.ledger.filter(needed)
         strays = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
-        write_point = self._point(ref, now, last, result, ledger)
+        write_point = self._point(ref, now, last, result, ledger, self._definitions(last, definitions))
 
         def write_outcome(connection: sa.Connection) -> None:
             self._log.commit_row(connection, claim, context, ref.at.physical)
@@ -172,8 +180,24 @@ class PointCommitter:
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
+    def _definitions(self, last: Last, found: Definitions | None) -> str:
+        """Write what the point has besides tables, unless the last point has the same. Returns its path."""
+        if not found:
+            return ""
+        before = "" if last.point is None else self.history.definitions_of(last.point.lsn)
+        claim = self._lease.claim
+        path = self._mirror.write_definitions(found, claim.lsn, claim.fence, before)
+        self._mirror.store.sync("definitions")
+        return path
+
     def _point(
-        self, ref: SnapshotRef, now: datetime, last: Last, result: IterationResult, ledger: pa.Table
+        self,
+        ref: SnapshotRef,
+        now: datetime,
+        last: Last,
+        result: IterationResult,
+        ledger: pa.Table,
+        definitions: str,
     ) -> Callable[[sa.Connection], None] | None:
         """Write the point's ledger and file. Returns what the transaction adds for it; None for an idle iteration."""
         if result.points is None:
@@ -185,7 +209,7 @@ class PointCommitter:
         numbers = (result.tables_changed, result.report.objects_fetched, result.report.bytes_fetched)
         point = GlobalPoint(lsn, ref.at, ref.name, now, path, *numbers)
         changed = {table.table.id: table for table in points}
-        shown = as_mirror_point(point, last.tables | changed, result.behind)
+        shown = as_mirror_point(point, last.tables | changed, result.behind, definitions)
         point = replace(point, file=write_point(self._mirror, shown, changed, self.history.files()))
         self._mirror.store.sync("points")
         ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
@@ -193,7 +217,7 @@ class PointCommitter:
         def write(connection: sa.Connection) -> None:
             self.ledger.record(connection, lsn, ledger, result.listed.diff, result.kept, ended)
             self.quarantine.write_behind(connection, lsn, result.behind)
-            self.history.write(connection, point, points)
+            self.history.write(connection, point, points, definitions)
 
         return write
 

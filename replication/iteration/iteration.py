@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from matrixone.definitions import Definitions
 from matrixone.errors import CcprError, Terminal, Transient
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
+from matrixone.upstream.definitions import read_definitions
 from matrixone.upstream.errors import ConnectionLost, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
@@ -445,17 +447,36 @@ class Iteration:
     def _builder(self, ref: SnapshotRef) -> PointBuilder:
         fence = self._lease.claim.fence
         return PointBuilder(
-            self.mirror, self.subscription, self.diff_catalog(), self._last, self.lsn, fence, ref.at, self._enter
+            self.mirror,
+            self.subscription,
+            self.diff_catalog(),
+            self._last,
+            self.lsn,
+            fence,
+            ref.at,
+            self._enter,
+            self.diff_catalog().relations_digest != self._context.relations,
         )
+
+    def _definitions(self, ref: SnapshotRef) -> Definitions | None:
+        """What the point has besides tables. Read for points only: an idle iteration asks nothing more."""
+        catalog = self.diff_catalog()
+        if not catalog.is_whole or not catalog.relations:
+            return None
+        publication, database = self.subscription.publication, self.subscription.database
+        return read_definitions(self._session, publication, database, catalog.relations, ref.at)
 
     def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
-        attempts, left_out = self._context.attempts, self.diff_catalog().unreplicated[:MOST_UNREPLICATED]
+        catalog, definitions = self.diff_catalog(), None
+        attempts, left_out = self._context.attempts, catalog.unreplicated[:MOST_UNREPLICATED]
         context, report = replace(self._context.committed(), unreplicated=left_out), result.report
+        if result.points is not None:
+            context, definitions = replace(context, relations=catalog.relations_digest), self._definitions(ref)
         if report.objects_fetched:
             context = replace(context, copied_last=(report.objects_fetched, report.objects_direct))
-        self._committer.commit(ref, context, self._last, result)
+        self._committer.commit(ref, context, self._last, result, definitions)
         self._context = context
         self._running = False
         self.publish_pending()

@@ -8,6 +8,7 @@ from functools import partial
 
 from matrixone.schema import Kind, Table
 from matrixone.upstream.catalog import Catalog, index_rows, index_tables, read_catalog
+from matrixone.upstream.definitions import SEQUENCE, VIEW
 from matrixone.upstream.errors import NotCovered, PartitionedTable
 from matrixone.upstream.publications import Offer, not_covered, read_offer
 from matrixone.upstream.session import Session
@@ -42,7 +43,8 @@ def diff_scope(
     left_out += [(name, PARTITIONED if name in catalog.partitioned else UNLISTED) for name in scope.unlisted]
     unreplicated = sorted((*catalog.unreplicated, *left_out))
     unreplicated += [(name, EXCLUDED) for name in sorted(scope.excluded)]  # last: they may be most of the database
-    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), scope.failures)
+    relations = scope.relations() if scope.is_whole else ()
+    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), scope.failures, relations, scope.is_whole)
 
 
 class _Scope:
@@ -74,6 +76,17 @@ class _Scope:
         self.unpublished: list[str] = []
         self.unlisted: list[str] = []
         self.excluded: list[str] = []
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the database is subscribed to and published, not only tables of it."""
+        listed = self._offer is not None and self._offer.lists_tables
+        return self._subscription.table is None and not self._subscription.patterns and not listed
+
+    def relations(self) -> tuple[tuple[Table, str], ...]:
+        kinds = {name: kind for name, kind in self._catalog.unreplicated if kind in (VIEW, SEQUENCE)}
+        others = (table for table in self._catalog.tables if table.kind is Kind.OTHER)
+        return tuple((table, kinds[table.name]) for table in others if table.name in kinds)
 
     def tables(self) -> dict[int, Table]:
         """By id. Raises NotCovered; ScopeConflict if the one table that is asked for was never there, or no table

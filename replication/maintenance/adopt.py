@@ -43,6 +43,7 @@ from replication.state.states import IDLE
 
 _ADOPTED = (
     catalog.points,
+    catalog.point_definitions,
     catalog.table_points,
     catalog.objects,
     catalog.references,
@@ -229,7 +230,7 @@ def _write(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -
         path = file.path if digest_in(file.path) else ""
         numbers = (len(changes), copied.num_rows, size)
         listed = GlobalPoint(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, *numbers, path)
-        history.write(connection, listed, changes)
+        history.write(connection, listed, changes, point.definitions)
         quarantine.write_behind(connection, point.lsn, point.behind)
     ledger.write(connection, found.objects.values(), found.references)
     _write_checkpoint(connection, lease, found, head)

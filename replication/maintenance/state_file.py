@@ -54,8 +54,10 @@ _INTEGERS = {sa.SmallInteger: 2**15, sa.Integer: 2**31, sa.BigInteger: 2**63}
 _OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
 _MANIFEST = re.compile(rf"manifests/([0-9]{{1,20}})/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
 _LEDGER = re.compile(rf"ledger/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
+_DEFINITIONS = re.compile(rf"definitions/[0-9]{{1,19}}-[0-9]{{1,19}}-{DIGEST}\.json")
 _POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
-_GARBAGE = re.compile(rf"objects/{_OBJECT}|{_MANIFEST.pattern}|{_LEDGER.pattern}|{_POINT.pattern}")
+_FILES = (_MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
+_GARBAGE = re.compile("|".join((rf"objects/{_OBJECT}", *(one.pattern for one in _FILES))))
 _Rows = list[dict[str, Any]]
 
 
@@ -310,6 +312,9 @@ def _check_points(state: SubscriptionState) -> None:
             raise ValueError(f"{row['ledger']!r:.80} is not a ledger's name")
         if row["file"] is not None and lsn_of_point(row["file"]) != row["lsn"]:
             raise ValueError(f"{row['file']!r:.80} is not the name of point {row['lsn']}")
+    for row in state.of(catalog.point_definitions):
+        if row["lsn"] not in made or not _DEFINITIONS.fullmatch(row["file"]):
+            raise ValueError(f"{row['file']!r:.80} is not the name of what point {row['lsn']} has besides tables")
     for row in state.of(catalog.table_points):
         table = Table.from_json(json.loads(row["table_schema"]))
         if (
@@ -336,6 +341,7 @@ def _check_files(state: SubscriptionState) -> None:
     needed = {object_path(name) for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
     for row in state.of(catalog.points):
         needed |= {row["ledger"], row["file"] or point_path_1(row["lsn"])}
+    needed |= {row["file"] for row in state.of(catalog.point_definitions)}
     for row in state.of(catalog.garbage):
         if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:
             raise ValueError(f"{row['path']!r:.80} may not be deleted")

@@ -17,10 +17,10 @@ def find_strays(history: PointHistory, ledger: Ledger, mirror: Mirror) -> Iterat
     waiting = ledger.garbage()
     named = {object_path(entry.name) for entry in ledger.stored_objects()}
     named |= {state.ref.manifest for state in history.states() if state.ref is not None}
-    named |= {point.ledger for point in history.global_points()}
+    named |= {point.ledger for point in history.global_points()} | set(history.definitions().values())
     files = history.files()
     points, oldest = {file.path for file in files}, min((file.lsn for file in files), default=0)
-    for folder in ("objects", "manifests", "ledger"):
+    for folder in ("objects", "manifests", "ledger", "definitions"):
         yield from (path for path in mirror.store.names(folder) if path not in named and path not in waiting)
     for path in mirror.store.names("points"):
         lsn = lsn_of_point(path)  # those before the oldest may be what it differs from; they go with it

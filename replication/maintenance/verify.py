@@ -144,7 +144,7 @@ class Verifier:
         damages = self._head()
         points = self._history.global_points()
         states = list(self._history.states())
-        damages += [*self._points(), *self._ledgers(points), *self._manifests(states, points)]
+        damages += [*self._points(), *self._ledgers(points), *self._definitions(), *self._manifests(states, points)]
         if self._deep:
             damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
@@ -260,6 +260,13 @@ class Verifier:
                     self._mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA)
             except MirrorDamaged as error:
                 yield Damage(point.ledger, error.message)
+
+    def _definitions(self) -> Iterator[Damage]:
+        for file in sorted(set(self._history.definitions().values())):
+            try:
+                self._mirror.files.read_json(file)
+            except MirrorDamaged as error:
+                yield Damage(file, error.message)
 
     def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterator[Damage]:
         for state in states:

@@ -67,7 +67,7 @@ class MirrorFiles:
 
     def write_json(self, path: Callable[[str], str], value: Mapping[str, Any]) -> str:
         """As `write`."""
-        return self.write(path, json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=1).encode())
+        return self.write(path, json_bytes(value))
 
     def write_sealed(self, name: str, value: Mapping[str, Any], *, new: bool = False) -> None:
         """Write a file that may change, with its digest inside. Raises StoreConflict for a `new` one that exists."""
@@ -89,6 +89,11 @@ class MirrorFiles:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"a field is missing or is not what was written: {type(error).__name__} {error!s:.200}"
             raise MirrorDamaged(message, subject=self.subject(name)) from error
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """The content of an immutable JSON file."""
+    return json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=1).encode()
 
 
 def sealed(value: Mapping[str, Any]) -> bytes:

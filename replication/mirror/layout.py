@@ -16,7 +16,7 @@ FORMAT = 2
 COMPLETE_EVERY = 16  # a reader of a point reads at most this many files of points
 HEAD = "head.json"
 IDENTITY = "mirror.json"
-FOLDERS = ("objects", "manifests", "ledger", "points", "work")
+FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "work")
 MANIFEST_SCHEMA = pa.schema(
     [
         pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
@@ -60,6 +60,10 @@ def manifest_path(table_id: int, lsn: int, fence: int, digest: str) -> str:
 
 def ledger_path(lsn: int, fence: int, digest: str) -> str:
     return f"ledger/{lsn}-{fence}-{digest}.arrow"
+
+
+def definitions_path(lsn: int, fence: int, digest: str) -> str:
+    return f"definitions/{lsn}-{fence}-{digest}.json"
 
 
 def point_path(lsn: int, digest: str) -> str:

@@ -6,6 +6,7 @@ Layout below the mirror's store, all immutable but `head.json`, `mirror.json` an
     objects/<object name>                           as the upstream has it
     manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, and its schema
     ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
+    definitions/<lsn>-<fence>-<digest>.json         views, sequences: what a point has besides tables
     points/<lsn>-<digest>.json                      the point's tables: what differs from the one before; every 16th
                                                     complete
     head.json                                       the newest point, the next lsn, the watermark
@@ -28,6 +29,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from matrixone.definitions import Definitions
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats, stats_columns
 from matrixone.objects.timestamp import Timestamp
@@ -36,7 +38,7 @@ from matrixone.objects.visibility import ListedObject, visible_batches
 from matrixone.schema import Column, Table
 from replication.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from replication.mirror.arrow_files import arrow_file
-from replication.mirror.files import MirrorFiles
+from replication.mirror.files import MirrorFiles, json_bytes
 from replication.mirror.filters import Condition, Filter, conditions, satisfying
 from replication.mirror.head import Head, Identity
 from replication.mirror.layout import (
@@ -45,7 +47,9 @@ from replication.mirror.layout import (
     IDENTITY,
     MANIFEST_SCHEMA,
     MANIFEST_SCHEMA_1,
+    definitions_path,
     digest_in,
+    digest_of,
     ledger_path,
     lsn_of_point,
     manifest_path,
@@ -178,6 +182,14 @@ class Mirror:
                 )
             return Manifest(table, objects)
 
+    def definitions(self, point: Point) -> Definitions | None:
+        """What the database had besides tables; None if the point does not say. Raises MirrorDamaged."""
+        if not point.definitions:
+            return None
+        value = self.files.read_json(point.definitions)
+        with self.files.understood(point.definitions):
+            return Definitions.from_json(value)
+
     def open_object(self, name: str) -> ObjectFile:
         return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}")
 
@@ -279,6 +291,13 @@ class Mirror:
     def write_ledger(self, copied: pa.Table, lsn: int, fence: int) -> str:
         """Its path. `copied` is LEDGER_SCHEMA."""
         return self.files.write(partial(ledger_path, lsn, fence), arrow_file(copied))
+
+    def write_definitions(self, found: Definitions, lsn: int, fence: int, before: str = "") -> str:
+        """Its path: that of `before`, an earlier point's file, if it says the same."""
+        content = json_bytes(found.to_json())
+        if before and digest_in(before) == digest_of(content):
+            return before
+        return self.files.write(partial(definitions_path, lsn, fence), content)
 
     def write_point(self, point: Point, changed: Mapping[int, TableRef | None], earlier: Sequence[PointFile]) -> str:
         """See `replication.mirror.point_files.write_point`."""

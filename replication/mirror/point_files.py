@@ -70,7 +70,9 @@ class PointFiles:
             snapshot, committed_at, ledger = (text_of(value[key]) for key in ("snapshot", "committed_at", "ledger"))
             behind = {int(table_id): LaggingTable.from_json(late) for table_id, late in value.get("behind", {}).items()}
             at = Timestamp(integer_of(value["snapshot_ts"]))
-            return Point(file.lsn, at, snapshot, datetime.fromisoformat(committed_at), ledger, tables, behind)
+            definitions = text_of(value.get("definitions", ""))
+            committed = datetime.fromisoformat(committed_at)
+            return Point(file.lsn, at, snapshot, committed, ledger, tables, behind, definitions)
 
     def oldest_needed(self, lsn: int) -> int:
         """The lsn of the oldest file that the point of this lsn needs."""
@@ -164,5 +166,6 @@ def write_point(
             if point.behind
             else {}
         ),
+        **({"definitions": point.definitions} if point.definitions else {}),
     }
     return files.write_json(lambda digest: point_path(point.lsn, digest), value)

@@ -101,6 +101,7 @@ class Point:
     ledger : path of the list of objects that it brought; empty if there are none.
     tables : by table id; what can be read at the point.
     behind : by table id; tables that have not reached the point.
+    definitions : path of what the database has besides tables; empty if that was not read.
     """
 
     lsn: int
@@ -110,6 +111,7 @@ class Point:
     ledger: str
     tables: Mapping[int, TableRef] = field(default_factory=dict)
     behind: Mapping[int, LaggingTable] = field(default_factory=dict)
+    definitions: str = ""
 
     @property
     def consistent(self) -> bool:

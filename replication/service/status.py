@@ -89,8 +89,8 @@ class TargetStatus:
 
 
 _KINDS = {
-    "v": ("view", "it has no rows of its own"),
-    "S": ("sequence", "its value is not among the objects of tables"),
+    "v": ("view", "it has no rows of its own; points have its definition (`ccpr schema`)"),
+    "S": ("sequence", "it is no table; points have its definition and value (`ccpr schema`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
     "cluster": ("cluster table", "the upstream gives its definition to nobody"),
     "temporary": ("temporary table", "it is of one session"),

@@ -27,6 +27,7 @@ class Context:
     list_rows : how long the database's full list of objects was when it was read last.
     unreplicated : name and kind of what the database has and is not replicated, as of the last iteration; the first
         MOST_UNREPLICATED of it.
+    relations : says which views and sequences the last point was made with; empty for none.
     copied_last : how many objects the last iteration that copied any did, and how many of them straight from storage.
     """
 
@@ -39,6 +40,7 @@ class Context:
     list_rows: int = 0
     unreplicated: tuple[tuple[str, str], ...] = ()
     copied_last: tuple[int, int] = (0, 0)
+    relations: str = ""
 
     def opened(self, uid: str, lsn: int) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
@@ -88,6 +90,7 @@ class Context:
                 "list_rows": self.list_rows,
                 "unreplicated": self.unreplicated,
                 "copied_last": self.copied_last,
+                "relations": self.relations,
             }
         )
 
@@ -107,6 +110,7 @@ class Context:
                 list_rows=integer_of(value.get("list_rows", 0)),
                 unreplicated=tuple((text_of(name), text_of(kind)) for name, kind in value.get("unreplicated", ())),
                 copied_last=(integer_of(copied), integer_of(direct)),
+                relations=text_of(value.get("relations", "")),
                 capabilities=None if known is None else Capabilities.from_json(known),
             )
         except (TypeError, ValueError, KeyError, RecursionError) as error:

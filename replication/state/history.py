@@ -20,7 +20,7 @@ from replication.errors import StateUnreadable
 from replication.mirror.points import LaggingTable, Point, TableRef
 from replication.state.context import Context
 from replication.state.database import batches, fetch, repeatable, stored_time, transaction, understood
-from replication.state.tables import mo_ccpr_log, points, table_points
+from replication.state.tables import mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
     from replication.mirror.head import Head
@@ -250,7 +250,8 @@ class PointHistory:
         return [_table_point(row._mapping) for row in rows]
 
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
-        """Delete the points before one, and the table points that no remaining point shows. Returns their manifests."""
+        """Delete the points before one, and what no remaining point shows: table points and definitions. Returns their
+        files."""
         later = table_points.alias()
         replaced = (
             sa.select(later.c.lsn)
@@ -274,10 +275,40 @@ class PointHistory:
         for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
             connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
         connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
-        return [row.manifest for row in rows if row.manifest]
+        return [row.manifest for row in rows if row.manifest] + self._drop_definitions_before(connection, oldest_lsn)
 
-    def write(self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint]) -> None:
-        """Table points first, the global point last, in the caller's transaction."""
+    def _drop_definitions_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
+        """Returns the files that no later point names."""
+        mine, file = point_definitions.c.task_id == self.task_id, point_definitions.c.file
+        old = point_definitions.c.lsn < oldest_lsn
+        dropped = set(connection.scalars(sa.select(file).where(mine, old)))
+        if not dropped:
+            return []
+        connection.execute(point_definitions.delete().where(mine, old))
+        return sorted(dropped - set(connection.scalars(sa.select(file).where(mine).distinct())))
+
+    @repeatable
+    def definitions(self) -> dict[int, str]:
+        """The files of what the points have besides tables, by the points' lsn."""
+        columns = (point_definitions.c.lsn, point_definitions.c.file)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, sa.select(*columns).where(point_definitions.c.task_id == self.task_id))
+        return {lsn: text_of(file) for lsn, file in rows}
+
+    @repeatable
+    def definitions_of(self, lsn: int) -> str:
+        """That of one point; empty if there is none."""
+        mine = (point_definitions.c.task_id == self.task_id, point_definitions.c.lsn == lsn)
+        with transaction(self.engine) as connection:
+            return connection.scalar(sa.select(point_definitions.c.file).where(*mine)) or ""
+
+    def write(
+        self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint], definitions: str = ""
+    ) -> None:
+        """Table points first, the global point last, in the caller's transaction. `definitions`: see `Point`."""
+        if definitions:
+            values = {"task_id": self.task_id, "lsn": point.lsn, "file": definitions}
+            connection.execute(point_definitions.insert().values(values))
         rows = [self._table_values(table) for table in tables]
         for batch in batches(rows, _INSERT_ROWS):
             connection.execute(table_points.insert(), batch)
@@ -314,12 +345,14 @@ class PointHistory:
         }
 
 
-def as_mirror_point(point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable]) -> Point:
+def as_mirror_point(
+    point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable], definitions: str = ""
+) -> Point:
     """The point as the mirror publishes it. It does not show tables that are behind."""
     refs = {
         table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
     }
-    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind)
+    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind, definitions)
 
 
 def _global_point(row: Mapping) -> GlobalPoint:

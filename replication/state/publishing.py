@@ -123,10 +123,11 @@ def rewrite_points(
 
 def _write_points(history: PointHistory, mirror: Mirror) -> list[PointFile]:
     """The files, oldest first."""
-    behind = Quarantine(history.engine, history.task_id).behind_by_point()
+    behind, definitions = Quarantine(history.engine, history.task_id).behind_by_point(), history.definitions()
     files: list[PointFile] = []
     for point in history.global_points():
-        shown = as_mirror_point(point, history.tables(point.lsn), behind.get(point.lsn, {}))
+        late, file = behind.get(point.lsn, {}), definitions.get(point.lsn, "")
+        shown = as_mirror_point(point, history.tables(point.lsn), late, file)
         path = write_point(mirror, shown, history.changed(point.lsn), files[::-1])
         files.append(PointFile(path, point.lsn, point.at.physical))
     mirror.store.sync("points")
@@ -263,13 +264,15 @@ def _is_known(known: GlobalPoint | None, mirror: Mirror, published: Head) -> boo
 
 
 def _is_there(known: _Committed, mirror: Mirror) -> bool:
-    """Whether the ledgers and manifests of the later points are in the mirror; so are their objects, which are written
-    first."""
+    """Whether the ledgers, definitions and manifests of the later points are in the mirror; so are their objects,
+    which are written first."""
     points = known.later[::-1]
     ledgers = (point.ledger for point in points if point.ledger)
     changed = (known.history.changed(point.lsn).values() for point in points)
     manifests = (table.ref.manifest for tables in changed for table in tables if table.ref)
-    return all(mirror.store.size(name) is not None for name in chain(ledgers, manifests))
+    besides = known.history.definitions()
+    definitions = (besides[point.lsn] for point in points if point.lsn in besides)
+    return all(mirror.store.size(name) is not None for name in chain(ledgers, definitions, manifests))
 
 
 # ---- marking

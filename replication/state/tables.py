@@ -111,6 +111,13 @@ points = sa.Table(
     sa.Column("objects_copied", sa.BigInteger, nullable=False),
     sa.Column("bytes_copied", sa.BigInteger, nullable=False),
 )
+point_definitions = sa.Table(  # a row for each point that has some: views, sequences
+    "ccpr_point_definitions",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("file", sa.String(255), nullable=False),  # its path in the mirror, which points may share
+)
 table_points = sa.Table(
     "ccpr_table_points",
     METADATA,

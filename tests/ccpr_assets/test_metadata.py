@@ -3,7 +3,8 @@
 import dagster as dg
 
 from ccpr_assets import metadata
-from ccpr_assets.applied_shown import zero_dates_metadata
+from ccpr_assets.applied_shown import definitions_metadata, zero_dates_metadata
+from matrixone.definitions import Definitions, Unreadable, View
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column, Kind, SqlType, Table
 from replication.errors import TableMissingInMirror
@@ -35,6 +36,17 @@ def test_columns_with_zero_dates_are_listed_and_nothing_is_shown_without_any() -
     rows = [("d.t", "a", 2), ("d.t", "b", 1)]
     assert [tuple(record.data.values()) for record in shown.records] == rows
     assert zero_dates_metadata(Outcome(1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None)) == {}
+
+
+def test_what_a_point_has_besides_tables_is_listed_and_nothing_without_any() -> None:
+    left = Unreadable("sequence", "s", "it is of another account")
+    (shown,) = definitions_metadata(Definitions("d", (View(NAME, "select 1"),), (), (left,))).values()
+    view, sequence = (record.data for record in shown.records)
+    assert (view["kind"], view["problem"]) == ("view", "")
+    assert "\x1b" not in str(view)
+    assert str(view["statement"]).endswith("AS select 1")
+    assert sequence == {"kind": "sequence", "name": "s", "statement": "", "problem": "it is of another account"}
+    assert definitions_metadata(None) == definitions_metadata(Definitions("d")) == {}
 
 
 def test_an_error_shows_no_control_characters() -> None:

@@ -320,7 +320,7 @@ SINCE_0_1_0 = {
     "points": {f"{(_POINT_2 := _POINT.replace('base', 'complete earlier'))}", f"{_POINT_2} behind"},
     "manifests": {"stats create_physical create_logical is_tombstone sha256"},
     "table": {"id logical_id database name kind columns ddl comment indexes"},
-    "context": {"open current previous to_drop attempts capabilities list_rows unreplicated copied_last"},
+    "context": {"open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations"},
     "context: capabilities": {"version zero_dates flush early_creates abort_column"},
     "sync_config": {
         "sync_interval retain retain_for retain_files with_indexes flush max_sessions max_mb_s mirror consistency "

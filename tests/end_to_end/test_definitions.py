@@ -1,0 +1,188 @@
+"""What a database has besides tables: in each point, shown, and written as a script."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import SimulatedUpstream
+from tests.end_to_end.replica import command
+
+
+@dataclass(frozen=True)
+class Source:
+    """Database `shop` with table `t`, published by `p`."""
+
+    storage: Storage
+    emulator: SimulatedUpstream
+
+    def run(self, *statements: str, user: str = "dump") -> list[Any]:
+        login = {"user": user, "password": "111", "database": "shop"}
+        with (
+            pymysql.connect(host="127.0.0.1", port=self.emulator.port, **login, autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def subscribe(self, *options: str, publisher: str = "sys") -> None:
+        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
+        scope = ("--from", source, "--database", "shop", "--publication", "p", "--publisher", publisher)
+        command("subscribe", "s", *scope, *options)
+
+    def asked(self) -> dict[str, int]:
+        """How many statements of each kind have arrived."""
+        return dict(self.emulator.status().statements)
+
+
+@pytest.fixture
+def source(home: Path) -> Iterator[Source]:
+    storage = Storage()
+    storage.create_database("shop")
+    storage.create_table("shop", "t", {"id": "int not null", "a": "varchar(10)"}, primary_key=["id"])
+    storage.create_publication("p", "shop")
+    with SimulatedUpstream(storage, password="111") as emulator:
+        made = Source(storage, emulator)
+        made.run("insert into t values (1, 'x')")
+        yield made
+
+
+def schema(*words: str) -> Any:
+    return command("schema", "s", *words)
+
+
+def test_views_and_sequences_are_in_each_point_as_they_were_at_its_time(source: Source) -> None:
+    source.run("create view v1 as select id from t", "create sequence sq start with 10 increment by 2")
+    source.run("select nextval('sq')", "select nextval('sq')")
+    source.subscribe()
+    assert command("run", "s")["point"]
+    first = schema()
+    assert [view["statements"] for view in first["views"]] == [["CREATE VIEW `v1` AS select id from t"]]
+    (sequence,) = first["sequences"]
+    assert (sequence["last"], sequence["called"], sequence["increment"]) == (12, True, 2)
+    assert sequence["statements"][1] == "SELECT setval('sq', 12)"
+    source.run("create or replace view v1 as select a from t", "select nextval('sq')", "insert into t values (2, 'y')")
+    assert command("run", "s")["point"]
+    (view,), (sequence,) = schema()["views"], schema()["sequences"]
+    assert (view["query"], sequence["last"]) == ("select a from t", 14)
+    assert schema("--at", str(first["lsn"])) == first
+    assert schema("v1")["views"] == [view]
+    assert schema("sq")["tables"] == []
+
+
+def idle(source: Source) -> dict[str, int]:
+    """What one idle iteration asks, once everything is flushed."""
+    while command("run", "s")["point"]:
+        pass
+    before = source.asked()
+    assert not command("run", "s")["point"]
+    return {kind: count - before.get(kind, 0) for kind, count in source.asked().items() if count != before.get(kind, 0)}
+
+
+def test_a_view_alone_makes_a_point_and_an_idle_iteration_asks_nothing_more(source: Source) -> None:
+    source.subscribe()
+    command("run", "s")
+    plain = idle(source)
+    assert schema()["views"] == []
+    source.run("create view v1 as select id from t", "create sequence sq")
+    assert command("run", "s")["point"]
+    assert [view["name"] for view in schema()["views"]] == ["v1"]
+    assert idle(source) == plain
+    source.run("drop view v1")
+    assert command("run", "s")["point"]
+    assert schema()["views"] == []
+
+
+def test_a_definition_that_cannot_be_had_is_reported_and_the_tables_go_on(source: Source) -> None:
+    source.storage.create_view("shop", "bad", {"a": "int"}, "select 1", create_sql="create view bad as select ';")
+    source.run("create view good as select id from t")
+    source.subscribe()
+    assert command("run", "s")["point"]
+    found = schema()
+    assert [view["name"] for view in found["views"]] == ["good"]
+    (bad,) = found["unreadable"]
+    assert (bad["kind"], bad["name"]) == ("view", "bad")
+    assert command("status", "s")["last_error"] is None
+
+
+def test_a_sequence_of_another_account_is_reported_without_its_value(source: Source) -> None:
+    source.storage.create_account("acc1")
+    source.storage.create_database("shop", account="acc1")
+    source.storage.create_table("shop", "t", {"id": "int not null"}, primary_key=["id"], account="acc1")
+    source.storage.create_sequence("shop", "sq", account="acc1")
+    source.storage.create_publication("p", "shop", account="acc1", accounts=("sys",))
+    source.subscribe(publisher="acc1")
+    assert command("run", "s")["point"]
+    assert schema()["sequences"] == []
+    assert [(one["kind"], one["name"]) for one in schema()["unreadable"]] == [("sequence", "sq")]
+
+
+def test_a_subscription_of_one_table_has_no_definitions(source: Source) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe("--table", "t")
+    assert command("run", "s")["point"]
+    assert schema()["views"] == []
+
+
+def test_definitions_go_with_their_points_and_into_a_new_state(source: Source, home: Path) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe("--retain", "1")
+    command("run", "s")
+    folder = home / "home" / "mirrors" / "s" / "definitions"
+    (first,) = folder.iterdir()
+    source.run("insert into t values (2, 'y')")
+    command("run", "s")
+    assert list(folder.iterdir()) == [first]  # points that say the same share the file
+    source.run("create view v2 as select a from t")
+    command("run", "s")
+    with closing(sqlite3.connect(home / "home" / "catalog.db")) as catalog:
+        waiting = [path for (path,) in catalog.execute("select path from ccpr_garbage")]
+        assert f"definitions/{first.name}" in waiting
+    before = schema()
+    command("state", "adopt", "s")
+    assert schema() == before
+    command("run", "s")
+    assert [view["name"] for view in schema()["views"]] == ["v1", "v2"]
+    (newest,) = [file for file in folder.iterdir() if file != first]
+    newest.chmod(0o600)
+    newest.write_bytes(newest.read_bytes().replace(b"select a", b"select b"))
+    assert command("schema", "s", code=1)["error"]["code"] == "MIRROR_DAMAGED"
+    assert f"definitions/{newest.name}" in str(command("verify", "s", code=1))
+
+
+def restored(*words: str) -> Any:
+    return command("restore", "s", *words, "--with-definitions", "-")["script"]
+
+
+def test_the_script_makes_everything_again_in_another_database(source: Source) -> None:
+    source.run("create view needed as select id + 1 as n from t", "create view a as select n from needed")
+    source.run("create sequence sq start with 10 increment by 2", "select nextval('sq')", "select nextval('sq')")
+    source.storage.create_view("shop", "bad", {"a": "int"}, "select 1", create_sql="create view bad as select 1 \\! rm")
+    source.subscribe()
+    command("run", "s")
+    script = restored("--as", "copy")
+    assert (script["definitions"], [one["name"] for one in script["left_out"]]) == (3, ["bad"])
+    assert "rm" not in script["text"].split()
+    source.run("create database copy", "use copy", "create table t (id int primary key, a varchar(10))")
+    source.run("use copy", "insert into t values (41, 'z')")
+    lines = [line for line in script["text"].splitlines() if not line.startswith("--")]
+    statements = [one.strip() for one in "\n".join(lines).split(";\n") if one.strip()]
+    source.run(*statements)
+    assert source.run("use copy", "select n from copy.a") == [(42,)]
+    assert source.run("use copy", "select nextval('sq')") == [(14,)]
+    assert "not in it: view bad: " in script["text"]
+
+
+def test_a_point_without_definitions_gives_a_script_that_says_so(source: Source, tmp_path: Path) -> None:
+    source.subscribe()
+    command("run", "s")
+    file = tmp_path / "script.sql"
+    command("restore", "s", "--with-definitions", str(file))
+    assert "The point has nothing besides tables." in file.read_text()

@@ -1,0 +1,79 @@
+import pytest
+
+from matrixone.ddl.view import view_of
+from matrixone.definitions import Definitions, SequenceState, View, runnable, views_in_order
+from matrixone.sql.errors import DdlUnreadable
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "query"),
+    [
+        ("v1", "create view v1 as select id from t", (), "select id from t"),
+        ("v 2", "create view `v 2`(b) as select id from v1 where 1=1", ("b",), "select id from v1 where 1=1"),
+        ("v3", "create or replace view V3 as select 1 -- the end", (), "select 1"),
+        ("v4", "prepare s1 from 'create view v4 as select ''a;b'' x from t'", (), "select 'a;b' x from t"),
+        ("v5", "/* c */ create view v5 as select 1; create user u identified by 'secret'", (), "select 1"),
+        ("v5", "create user u identified by 'secret'; create view shop.v5 as select 1;", (), "select 1"),
+        ("v6", "create definer = dump sql security invoker view v6 as select 2", (), "select 2"),
+        ("v6", "create view v6 as select 1 /*! ; drop table t */ from t", (), "select 1"),
+        ("v7", "alter view if exists v7 as select 3", (), "select 3"),
+        ("v8", "create view if not exists v8 as select '\\\\;'", (), "select '\\\\;'"),
+    ],
+)
+def test_the_query_of_a_view_is_taken_from_what_a_client_sent(
+    name: str, text: str, columns: tuple[str, ...], query: str
+) -> None:
+    found = view_of(name, text, "shop")
+    assert (found.name, found.columns, found.query, found.default_database) == (name, columns, query, "shop")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "create view other as select 1",
+        "create table v as select 1",
+        "create view v as",
+        "create view v as select 'a",
+        "create view v as select 1 /* ",
+        "create view v as select 1 \\! rm",
+        "create view v as select 1 /* \\! rm */ from t",
+        "create view v as select 1\ndelimiter x\nfrom t",
+        "create view v as select 1 /* ; drop table t */ from t",
+        "create view v as select '\0'",
+    ],
+)
+def test_a_text_that_a_script_may_not_hold_is_refused(text: str) -> None:
+    with pytest.raises(DdlUnreadable):
+        view_of("v", text, "shop")
+
+
+def test_views_come_after_those_that_they_need() -> None:
+    views = [View("a", "select * from c"), View("b", "select 1"), View("c", "select * from `B` join shop.b")]
+    assert [view.name for view in views_in_order(views)] == ["b", "c", "a"]
+    circle = [View("a", "select b from t"), View("b", "select a from t")]  # columns may be called like views
+    assert [view.name for view in views_in_order(circle)] == ["a", "b"]
+
+
+def test_a_sequence_is_made_with_its_value() -> None:
+    called = SequenceState("s", "bigint", 12, 1, 99, 10, 2, cycle=False, called=True)
+    assert called.statements() == (
+        "CREATE SEQUENCE `s` AS bigint INCREMENT BY 2 MINVALUE 1 MAXVALUE 99 START WITH 10 NO CYCLE",
+        "SELECT setval('s', 12)",
+    )
+    assert SequenceState("s", "int", 7, 1, 9, 1, 1, cycle=True, called=False).statements()[1:] == (
+        "SELECT setval('s', 7, false)",
+    )
+    assert len(SequenceState("s", "int", 1, 1, 9, 1, 1, cycle=True, called=False).statements()) == 1
+    assert len(SequenceState("s q'", "int", 7, 1, 9, 1, 1, cycle=True, called=True).statements()) == 1
+    assert all(map(runnable, called.statements()))
+
+
+def test_definitions_are_the_same_after_json_and_others_are_refused() -> None:
+    sequence = SequenceState("s", "bigint unsigned", 2**64 - 1, 1, 2**64 - 1, 1, 1, cycle=False, called=True)
+    made = Definitions("shop", (View("v", "select 1", ("a",), "shop"),), (sequence,))
+    value = made.to_json()
+    assert Definitions.from_json(value | {"of a later release": []}) == made
+    for key, bad in {"last": 2**64, "cycle": 1, "type": "int; drop", "name": 7}.items():
+        with pytest.raises((TypeError, ValueError)):
+            Definitions.from_json(value | {"sequences": [value["sequences"][0] | {key: bad}]})
