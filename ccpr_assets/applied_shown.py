@@ -61,7 +61,10 @@ def definitions_metadata(found: Definitions | None) -> dict[str, dg.TableMetadat
     if not found:
         return {}
     rows = [
-        *((one.kind, one.name, ";\n".join(one.statements())[:_LONGEST_STATEMENT], "") for one in found.all()),
+        *(
+            (one.kind, one.name, ";\n".join(one.statements(found.database))[:_LONGEST_STATEMENT], "")
+            for one in found.all()
+        ),
         *((one.kind, one.name, "", one.reason) for one in found.unreadable),
     ]
     records = (

@@ -71,7 +71,7 @@ OBJECTS_TOTAL = "objects_total"
 TOTAL_MB = "total_mb"
 TABLES = "tables"
 TARGETS = "targets"
-DEFINITIONS = "definitions"  # views, sequences
+DEFINITIONS = "definitions"  # views, sequences, functions, grants
 ZERO_DATES = "zero_dates"  # 0000-00-00, by table and column
 
 ROW_COUNT = "dagster/row_count"  # names of Dagster's own

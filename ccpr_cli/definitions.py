@@ -29,7 +29,8 @@ def schema(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how tables are defined at a point, as CREATE TABLE, and views and sequences, these with their value."""
+    """Show how tables are defined at a point, as CREATE TABLE, and its views, sequences (with their value), functions
+    and grants."""
     from matrixone.schema import Kind
     from replication.service.workspace import Workspace
 
@@ -38,13 +39,14 @@ def schema(
         point = mirror.point(at_option(at))
         refs = {ref.qualified_name: ref for ref in point.tables.values() if table or ref.kind is Kind.TABLE}
         besides = mirror.definitions(point)
-        others = {} if besides is None else {f"{besides.database}.{one.name}": one for one in besides.all()}
+        database = "" if besides is None else besides.database
+        others = () if besides is None else besides.all()
         if table is not None:
-            full = full_name(table, [*refs, *others])
-            if full not in refs and full not in others:
-                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
+            full = full_name(table, {*refs, *(f"{database}.{one.name}" for one in others)})
             refs = {full: refs[full]} if full in refs else {}
-            others = {} if full in refs else {full: others[full]}
+            others = tuple(one for one in others if f"{database}.{one.name}" == full)
+            if not refs and not others:
+                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
         found = [mirror.manifest(ref).table for _, ref in sorted(refs.items())]
     if as_json:
         tables = [
@@ -58,20 +60,23 @@ def schema(
         ]
         unreadable = [] if besides is None else [asdict(one) for one in besides.unreadable]
         document = {"lsn": point.lsn, "tables": tables, "unreadable": unreadable}
-        show_json(document | {f"{kind}s": _described(others.values(), kind) for kind in ("view", "sequence")})
+        show_json(document | {f"{kind}s": _described(others, kind, database) for kind in _KINDS})
         return
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     for one in found:
         out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n", markup=False)
-    for other in others.values():
-        out.print(printable(";\n".join(other.statements()), keep="\n\t") + ";\n", markup=False)
+    for other in others:
+        out.print(printable(";\n".join(other.statements(database)), keep="\n\t") + ";\n", markup=False)
     if table is None and besides is not None:
         _show_unreadable(besides)
 
 
-def _described(found: "Iterable[Written]", kind: str) -> list[dict[str, Any]]:
+_KINDS = ("view", "sequence", "function", "grant")
+
+
+def _described(found: "Iterable[Written]", kind: str, database: str) -> list[dict[str, Any]]:
     chosen = (one for one in found if one.kind == kind)
-    return [{**asdict(one), "statements": list(one.statements())} for one in chosen]
+    return [{**asdict(one), "statements": list(one.statements(database))} for one in chosen]
 
 
 def _show_unreadable(besides: "Definitions") -> None:

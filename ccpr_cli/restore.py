@@ -52,15 +52,15 @@ def restore(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write a script of views and sequences, these with their value; - for standard output. Without --into "
-            "nothing else is done.",
+            help="Write a script of views, sequences (with their value), functions and grants; - for standard output. "
+            "Without --into nothing else is done.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Load a point into a MatrixOne: a database that does not exist there becomes an ordinary, writable one. The source
-    is not asked. If it is interrupted, type the same again: what was loaded is dropped first. Views and sequences are
-    not loaded: --with-definitions writes a script of them."""
+    is not asked. If it is interrupted, type the same again: what was loaded is dropped first. Views, sequences,
+    functions and grants are not loaded: --with-definitions writes a script of them."""
     from matrixone.upstream.session import Session
     from relay.comparison import Check
     from relay.loading import Loaded, Source, load

@@ -1,4 +1,5 @@
-"""What a database has besides tables: views and sequences. Values, and the statements that make them again.
+"""What a database has besides tables: views, sequences, functions, grants. Values, and the statements that make them
+again.
 
 What is in them is an upstream's text, so each value says what a script may hold of it and what not: see `runnable`.
 Source: docs/upstream.md, "Views, sequences, functions, grants".
@@ -14,6 +15,8 @@ from matrixone.sql.lexer import scan
 from matrixone.sql.quoting import quote_name, quote_names, quote_qualified, quote_string
 
 _INTEGER_TYPE = re.compile(r"(?:tiny|small|big|)int(?: unsigned)?")
+_WORDS = re.compile(r"[a-z][a-z0-9_]*(?: [a-z]+)*(?:\([0-9]+(?:, ?[0-9]+)?\))?")  # types, privileges, languages
+_BUILT_IN_ROLES = ("public", "moadmin", "accountadmin")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")  # what nextval and setval find: they take no quotes
 
 
@@ -75,8 +78,11 @@ class SequenceState:
         return _PLAIN_NAME.fullmatch(self.name) is not None
 
     def statements(self, database: str = "") -> tuple[str, ...]:
-        """CREATE SEQUENCE in the current database, as SETVAL takes the name of no other, and what sets its value.
-        (SETVAL with `true` as third argument does not count as a call; live.)"""
+        """CREATE SEQUENCE in the current database, as SETVAL takes the name of no other, and what gives it its value.
+
+        On a sequence whose NEXTVAL was never called, SETVAL sets what NEXTVAL gives next, whatever its third argument
+        is (live). So NEXTVAL is called once where it was called at the source.
+        """
         create = (
             f"CREATE SEQUENCE {quote_name(self.name)} AS {self.type} INCREMENT BY {self.increment} "
             f"MINVALUE {self.minimum} MAXVALUE {self.maximum} START WITH {self.start} "
@@ -84,8 +90,9 @@ class SequenceState:
         )
         if not self.value_can_be_set or (self.last == self.start and not self.called):
             return (create,)
-        called = "" if self.called else ", false"
-        return create, f"SELECT setval({quote_string(self.name)}, {self.last}{called})"
+        name = quote_string(self.name)
+        value = f"SELECT setval({name}, {self.last}, false)"
+        return (create, value, f"SELECT nextval({name})") if self.called else (create, value)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -99,6 +106,82 @@ class SequenceState:
             raise TypeError("a flag is neither true nor false")
         name, kind = text_of(value["name"]), text_of(value["type"])
         return cls(name, kind, last, minimum, maximum, start, increment, cycle, called)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a user has made.
+
+    Attributes
+    ----------
+    arguments : name and type of each; the upstream keeps no lengths of types.
+    handler : of a Python function, what in the body is called; else empty.
+    """
+
+    name: str
+    arguments: tuple[tuple[str, str], ...]
+    returns: str
+    language: str
+    body: str
+    handler: str = ""
+
+    kind = "function"
+
+    def statements(self, database: str = "") -> tuple[str, ...]:
+        name = quote_qualified((database, self.name)) if database else quote_name(self.name)
+        arguments = ", ".join(f"{quote_name(argument)} {kind}" for argument, kind in self.arguments)
+        create = f"CREATE FUNCTION {name} ({arguments}) RETURNS {self.returns} LANGUAGE {self.language}"
+        handler = f" HANDLER {quote_string(self.handler)}" if self.handler else ""
+        return (f"{create} AS {quote_string(self.body)}{handler}",)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        arguments = tuple((text_of(name), _words_of(kind)) for name, kind in value["arguments"])
+        name, body, handler = (text_of(value[key]) for key in ("name", "body", "handler"))
+        return cls(name, arguments, _words_of(value["returns"]), _words_of(value["language"]), body, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A privilege of a role on the database, or on what is in it.
+
+    Attributes
+    ----------
+    privilege : as GRANT takes it, such as `select` or `create view`.
+    on : `database`, `table` or `view`.
+    object : the table or view; empty for the database, or all tables or views of it.
+    """
+
+    role: str
+    privilege: str
+    on: str
+    object: str
+    with_option: bool
+
+    kind = "grant"
+
+    @property
+    def name(self) -> str:
+        return f"{self.privilege} on {self.on} {self.object or '*'} to {self.role}"
+
+    def statements(self, database: str = "") -> tuple[str, ...]:
+        """CREATE ROLE, as far as it is no role that every account has, and GRANT, which needs the database's name."""
+        place = quote_name(database or "*") if self.on == "database" else self._object(database)
+        option = " WITH GRANT OPTION" if self.with_option else ""
+        grant = f"GRANT {self.privilege} ON {self.on.upper()} {place} TO {quote_name(self.role)}{option}"
+        create = f"CREATE ROLE IF NOT EXISTS {quote_name(self.role)}"
+        return (grant,) if self.role in _BUILT_IN_ROLES else (create, grant)
+
+    def _object(self, database: str) -> str:
+        inside = quote_name(self.object) if self.object else "*"
+        return f"{quote_name(database)}.{inside}" if database else inside
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        if value["on"] not in ("database", "table", "view") or not isinstance(value["with_option"], bool):
+            raise ValueError("it is no grant")
+        role, on, found = (text_of(value[key]) for key in ("role", "on", "object"))
+        return cls(role, _words_of(value["privilege"]), on, found, value["with_option"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +204,13 @@ class Definitions:
     database: str
     views: tuple[View, ...] = ()
     sequences: tuple[SequenceState, ...] = ()
+    functions: tuple[Function, ...] = ()
+    grants: tuple[Grant, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
 
     def all(self) -> "tuple[Written, ...]":
-        """Everything that has a statement."""
-        return (*self.views, *self.sequences)
+        """Everything that has a statement, in an order that can be run."""
+        return (*self.functions, *self.sequences, *views_in_order(self.views), *self.grants)
 
     def __bool__(self) -> bool:
         return any(getattr(self, one.name) for one in fields(self) if one.name != "database")
@@ -135,17 +220,19 @@ class Definitions:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written. What a later release has
-        written besides is not looked at."""
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written. What an earlier release
+        has not written is empty, and what a later one has written besides is not looked at."""
         return cls(
             text_of(value["database"]),
-            tuple(map(View.from_json, value["views"])),
-            tuple(map(SequenceState.from_json, value["sequences"])),
-            tuple(map(Unreadable.from_json, value["unreadable"])),
+            tuple(map(View.from_json, value.get("views", ()))),
+            tuple(map(SequenceState.from_json, value.get("sequences", ()))),
+            tuple(map(Function.from_json, value.get("functions", ()))),
+            tuple(map(Grant.from_json, value.get("grants", ()))),
+            tuple(map(Unreadable.from_json, value.get("unreadable", ()))),
         )
 
 
-Written: TypeAlias = View | SequenceState
+Written: TypeAlias = View | SequenceState | Function | Grant
 
 
 def runnable(statement: str) -> bool:
@@ -175,6 +262,13 @@ def views_in_order(views: Iterable[View]) -> list[View]:
 
 def _names_in(query: str) -> set[str]:
     return {token.value.lower() for token in scan(query) if token.kind in ("name", "word")}
+
+
+def _words_of(value: object) -> str:
+    """A type, a privilege or a language: words that stand in a statement as they are."""
+    if not _WORDS.fullmatch(found := text_of(value)):
+        raise ValueError(f"{found!r:.40} is not a few words")
+    return found
 
 
 def _number_of(value: object) -> int:

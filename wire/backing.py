@@ -97,6 +97,7 @@ class ServedCatalog:
     mo_tables: CatalogAnswer
     mo_columns: CatalogAnswer
     tables: tuple[CatalogTable, ...] = field(default=())
+    own: Mapping[str, CatalogAnswer] = field(default_factory=dict)  # tables that each account has for itself, by name
 
     @property
     def id_of(self) -> dict[tuple[bytes, bytes], int]:

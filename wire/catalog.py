@@ -58,7 +58,31 @@ MO_SNAPSHOTS: Final = {
     "obj_id": BIGINT,
     "kind": VAR_STRING,
 }
-TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots")
+MO_USER_DEFINED_FUNCTION: Final = {
+    "function_id": INT,
+    "name": VAR_STRING,
+    "owner": INT,
+    "args": BLOB_TEXT,
+    "rettype": VAR_STRING,
+    "body": BLOB_TEXT,
+    "language": VAR_STRING,
+    "db": VAR_STRING,
+    "definer": VAR_STRING,
+}
+MO_ROLE_PRIVS: Final = {
+    "role_id": INT,
+    "role_name": VAR_STRING,
+    "obj_type": VAR_STRING,
+    "obj_id": BIGINT,
+    "privilege_id": INT,
+    "privilege_name": VAR_STRING,
+    "privilege_level": VAR_STRING,
+    "operation_user_id": INT,
+    "granted_time": TIMESTAMP,
+    "with_grant_option": TINY,
+}
+_OWN: Final = {"mo_user_defined_function": MO_USER_DEFINED_FUNCTION, "mo_role_privs": MO_ROLE_PRIVS}
+TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots", *_OWN)
 
 
 def select(upstream: Upstream, login: Login, current_database: str, statement: Select) -> ResultSet:
@@ -111,6 +135,8 @@ def _table(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer
 
 
 def _named(catalog: ServedCatalog, table: str) -> CatalogAnswer:
+    if table in _OWN:
+        return catalog.own.get(table) or CatalogAnswer.of(_OWN[table], ())
     return {"mo_database": catalog.mo_database, "mo_tables": catalog.mo_tables, "mo_columns": catalog.mo_columns}[table]
 
 

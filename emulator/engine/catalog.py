@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from emulator.engine.definitions import Attributes, Definition, create_table
 from emulator.engine.entries import INDEX, PARTITION, TABLE, VIEW, DatabaseEntry, TableEntry
 from emulator.engine.storage import Storage
+from emulator.engine.tables import SYS
 from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
 from matrixone.upstream.column_types import encode_type
 from matrixone.upstream.messages import varint
 from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
+from wire.catalog import MO_ROLE_PRIVS, MO_USER_DEFINED_FUNCTION
 from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
 
 MO_DATABASE = {
@@ -107,6 +109,12 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
             )
             for entry, definition in tables
         ),
+        own={
+            "mo_user_defined_function": CatalogAnswer.of(MO_USER_DEFINED_FUNCTION, storage.functions),
+            "mo_role_privs": CatalogAnswer.of(MO_ROLE_PRIVS, storage.role_privileges),
+        }
+        if account in (None, SYS)
+        else {},
     )
 
 

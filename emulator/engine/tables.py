@@ -45,7 +45,7 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import CHAR, MAX_PRECISION, VARCHAR, arrow_type
 from matrixone.schema import Column
 from wire.backing import SYSTEM_DATABASES, ServedPublication, internal
-from wire.server import StatementError
+from wire.server import Cell, StatementError
 
 SYS = "sys"
 FIRST_ID = 300_000
@@ -76,6 +76,8 @@ class Tables:
         self.databases: list[DatabaseEntry] = []
         self.tables: list[TableEntry] = []
         self.publications: dict[tuple[str, str], ServedPublication] = {}
+        self.functions: list[tuple[Cell, ...]] = []  # rows of `mo_user_defined_function` of account sys
+        self.role_privileges: list[tuple[Cell, ...]] = []  # and of `mo_role_privs`
         self._last_id = FIRST_ID
 
     def _store_late(self) -> None:
@@ -349,16 +351,20 @@ class Tables:
             entry.insert(entry.with_hidden_columns(rows), self.clock.next(), by_cn=False)
             return entry
 
-    def move_sequence(self, entry: TableEntry, value: int, *, called: bool) -> None:
-        """Write its row: the value that NEXTVAL gave last, or, unless `called`, the one that it gives next."""
+    def move_sequence(self, entry: TableEntry, value: int, *, called: bool | None) -> bool:
+        """Write its row: the value that NEXTVAL gave last, or, unless `called`, the one that it gives next. `called`
+        None: as it was. Returns it."""
         with self.lock:
             row = entry.stored.visible(self.clock.last)
             columns = entry.definition.user_columns
-            values = entry.stored.values(row, columns).to_pylist()[0] | {"last_seq_num": value, "is_called": called}
+            values = entry.stored.values(row, columns).to_pylist()[0]
+            called = bool(values["is_called"]) if called is None else called
+            values |= {"last_seq_num": value, "is_called": called}
             changed = as_rows(entry.definition, {name: [cell] for name, cell in values.items()})
             tick = self.clock.next()
             entry.delete(row, tick, by_cn=False)
             entry.insert(entry.with_hidden_columns(changed), tick, by_cn=False)
+            return called
 
     def drop_relation(self, database: str, name: str, kind: str, *, account: str = SYS) -> None:
         """A view or a sequence. Raises 1051."""

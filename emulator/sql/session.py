@@ -488,9 +488,11 @@ class SqlSession:
             raise StatementError(1146, f"no such sequence {arguments[0]}", "42S02")
         with self.storage.lock:
             if function == "setval":
-                called = len(arguments) < 3  # as MatrixOne has it, whatever the third is
+                # As MatrixOne has it: with two arguments it stays what it was.
+                called = self.storage.move_sequence(
+                    entry, int(arguments[1]), called=None if len(arguments) < 3 else False
+                )
                 entry.next_auto = int(arguments[1]) + (entry.increment if called else 0)
-                self.storage.move_sequence(entry, int(arguments[1]), called=called)
                 self._sequence = int(arguments[1])
                 return self._sequence
             if function == "nextval":

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from matrixone.definitions import Definitions, SequenceState, Unreadable, View, Written, runnable, views_in_order
+from matrixone.definitions import Definitions, SequenceState, Unreadable, View, Written, runnable
 from matrixone.sql.lexer import tokens
 from matrixone.sql.quoting import printable, quote_name
 
-_NEVER = "Never in it: users and their passwords, stored procedures, external tables, stages."
+_NEVER = "Never in it: users, their passwords and roles, stored procedures, external tables, stages."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Script:
 
 
 def script_of(found: Definitions | None, database: str, title: str) -> Script:
-    """In an order that can be run: sequences with their value, then views, each after those that it needs.
+    """In an order that can be run: functions, sequences with their value, views, each after those that it needs, and
+    grants.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def script_of(found: Definitions | None, database: str, title: str) -> Script:
         return Script("\n".join([*lines, ""]), 0, ())
     left_out = list(found.unreadable)
     used = ""
-    for one in (*found.sequences, *views_in_order(found.views)):
+    for one in found.all():
         current = database
         if isinstance(one, View) and one.default_database not in ("", found.database):
             current = one.default_database

@@ -5,11 +5,12 @@ an iteration but a lost connection.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TypeVar
 
 from matrixone.ddl.view import view_of
-from matrixone.definitions import Definitions, SequenceState, Unreadable, View
+from matrixone.definitions import Definitions, Function, Grant, SequenceState, Unreadable, View, Written
 from matrixone.errors import CcprError, Transient
 from matrixone.objects import types
 from matrixone.objects.timestamp import Timestamp
@@ -18,7 +19,7 @@ from matrixone.sql.errors import DdlUnreadable
 from matrixone.upstream import statements
 from matrixone.upstream.errors import BadAnswer
 from matrixone.upstream.publications import Publication
-from matrixone.upstream.session import Session, integer, text
+from matrixone.upstream.session import Row, Session, integer, text
 
 VIEW, SEQUENCE = "v", "S"  # relkind
 OF_ANOTHER_ACCOUNT = "it is of another account, whose rows the login cannot read"
@@ -40,36 +41,59 @@ def read_definitions(
     session: Session,
     publication: Publication,
     database: str,
-    relations: tuple[tuple[Table, str], ...],
+    database_id: int,
+    tables: Collection[Table],
+    relations: Collection[tuple[Table, str]],
     at: Timestamp,
 ) -> Definitions:
-    """`relations`: the views and sequences that the catalog has at that time, each with its relkind. Raises what is not
-    the fault of a definition: a lost connection."""
-    unreadable: list[Unreadable] = []
+    """What the database has at that time. Raises what is not the fault of a definition: a lost connection.
+
+    Parameters
+    ----------
+    tables : all that the catalog has.
+    relations : the views and sequences among them, each with its relkind.
+    """
     views: list[View] = []
     sequences: list[SequenceState] = []
+    functions: list[Function] = []
+    grants: list[Grant] = []
+    unreadable: list[Unreadable] = []
     named = {kind: {table.name: table for table, found in relations if found == kind} for kind in (VIEW, SEQUENCE)}
     if named[VIEW]:
-        found = _or_note(unreadable, "view", "", lambda: list(_views(session, publication, database, at)))
-        for name, create in found or ():
-            view = _or_note(unreadable, "view", name, create)
-            if view is not None:
-                views.append(view)
+        texts = partial(_views, session, publication, database, at)
+        for name, row in (_or_note(unreadable, "view", "", texts) or {}).items():
+            views += _list(_or_note(unreadable, "view", name, partial(_view, name, *row)))
+    if publication.publisher_id != _SYS:
+        unreadable += [Unreadable("sequence", name, OF_ANOTHER_ACCOUNT) for name in sorted(named[SEQUENCE])]
+        unreadable += [Unreadable(kind, "", OF_ANOTHER_ACCOUNT) for kind in ("function", "grant")]
+        return Definitions(database, tuple(views), unreadable=tuple(unreadable))
     for name, table in sorted(named[SEQUENCE].items()):
-        if publication.publisher_id != _SYS:  # only who owns a table can read its rows
-            unreadable.append(Unreadable("sequence", name, OF_ANOTHER_ACCOUNT))
-            continue
-        sequence = _or_note(unreadable, "sequence", name, lambda t=table: _sequence(session, database, t, at))
-        if sequence is not None:
-            sequences.append(sequence)
-    views.sort(key=lambda view: view.name)
-    return Definitions(database, tuple(views), tuple(sequences), tuple(unreadable))
+        state = partial(_sequence, session, database, table, at)
+        sequences += _list(_or_note(unreadable, "sequence", name, state))
+    rows = partial(_rows, session, statements.select_functions(database, at.physical), statements.FUNCTION_COLUMNS)
+    for row in _or_note(unreadable, "function", "", rows) or ():
+        name = (row[0] or b"").decode("utf-8", "replace")
+        functions += _list(_or_note(unreadable, "function", name, partial(_function, *row)))
+    objects = {database_id: ""} | {table.id: table.name for table in tables}
+    rows = partial(_rows, session, statements.select_grants(at.physical), statements.GRANT_COLUMNS)
+    for row in _or_note(unreadable, "grant", "", rows) or ():
+        grants += _list(_or_note(unreadable, "grant", "", partial(_grant, objects, database_id, *row)))
+    functions.sort(key=lambda one: one.name)
+    grants.sort(key=lambda one: (one.role, one.on, one.object, one.privilege))
+    return Definitions(database, tuple(views), tuple(sequences), tuple(functions), tuple(grants), tuple(unreadable))
+
+
+def _list(found: T | None) -> list[T]:
+    return [] if found is None else [found]
 
 
 def _or_note(unreadable: list[Unreadable], kind: str, name: str, read: Callable[[], T]) -> T | None:
-    """What `read` gives; None if it cannot be had, and that is noted."""
+    """What `read` gives; None if it cannot be had, or not be written as a statement, and that is noted."""
     try:
-        return read()
+        found = read()
+        if isinstance(found, Written):
+            found.statements()
+        return found
     except CcprError as error:
         if isinstance(error, Transient):
             raise
@@ -77,14 +101,17 @@ def _or_note(unreadable: list[Unreadable], kind: str, name: str, read: Callable[
         return None
 
 
-def _views(
-    session: Session, publication: Publication, database: str, at: Timestamp
-) -> Iterator[tuple[str, Callable[[], View]]]:
-    """Each view's name, and what reads it."""
-    answer = session.read(statements.select_views(publication.publisher_id, database, at.physical))
-    for name, created, definition in answer.select(*statements.VIEW_COLUMNS):
-        shown = text(name, "relname")
-        yield shown, lambda n=shown, c=created, d=definition: _view(n, c or b"", d or b"")
+def _views(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[str, tuple[bytes, bytes]]:
+    """By name, in its order: `rel_createsql` and `viewdef`."""
+    rows = _rows(
+        session, statements.select_views(publication.publisher_id, database, at.physical), statements.VIEW_COLUMNS
+    )
+    found = {text(name, "relname"): (created or b"", definition or b"") for name, created, definition in rows}
+    return dict(sorted(found.items()))
+
+
+def _rows(session: Session, statement: str, columns: tuple[str, ...]) -> list[Row]:
+    return list(session.read(statement).select(*columns))
 
 
 def _view(name: str, created: bytes, definition: bytes) -> View:
@@ -100,11 +127,52 @@ def _view(name: str, created: bytes, definition: bytes) -> View:
 
 def _sequence(session: Session, database: str, table: Table, at: Timestamp) -> SequenceState:
     subject = f"sequence {table.name}"
-    rows = list(
-        session.read(statements.select_sequence(database, table.name, at.physical)).select(*statements.SEQUENCE_COLUMNS)
-    )
+    rows = _rows(session, statements.select_sequence(database, table.name, at.physical), statements.SEQUENCE_COLUMNS)
     kind = next((_TYPES.get(one.type.oid) for one in table.columns if one.name == statements.SEQUENCE_COLUMNS[0]), None)
     if len(rows) != 1 or kind is None:
         raise BadAnswer(f"it has {len(rows)} rows, or its type is not a whole number", subject=subject)
     *numbers, cycle, called = (integer(cell, f"{subject}, a cell") for cell in rows[0])
     return SequenceState(table.name, kind, *numbers, cycle=bool(cycle), called=bool(called))
+
+
+def _function(
+    name: bytes | None, arguments: bytes | None, returns: bytes | None, body: bytes | None, language: bytes | None
+) -> Function:
+    """`args` is JSON; so is the body of a Python function."""
+    try:
+        value: dict[str, object] = {"body": text(body, "body"), "handler": ""}
+        if text(language, "language") == "python":
+            value |= json.loads(value["body"] or "{}")  # pyright: ignore[reportArgumentType]  # a text, as above
+            if value.get("import") is not False:
+                raise BadAnswer("its body is a file of the server's", subject="function")
+        value["arguments"] = [(one["name"], one["type"]) for one in json.loads(arguments or b"[]")]
+        described = {"name": text(name, "name"), "returns": text(returns, "rettype"), "language": text(language, "")}
+        return Function.from_json(value | described)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadAnswer("it is not described as a function", subject="function") from error
+
+
+def _grant(
+    objects: Mapping[int, str],
+    database_id: int,
+    role: bytes | None,
+    on: bytes | None,
+    number: bytes | None,
+    privilege: bytes | None,
+    option: bytes | None,
+) -> Grant | None:
+    """None for what is in another database. `table all` is written ALL."""
+    found, place = integer(number, "obj_id"), text(on, "obj_type")
+    if found not in objects or (place == "database") != (found == database_id and place == "database"):
+        return None
+    value = {
+        "role": text(role, "role_name"),
+        "privilege": text(privilege, "privilege_name").removeprefix(f"{place} "),
+        "on": place,
+        "object": objects[found],
+        "with_option": option in (b"1", b"true"),
+    }
+    try:
+        return Grant.from_json(value)
+    except (ValueError, TypeError) as error:
+        raise BadAnswer("it is not described as a grant", subject="grant") from error

@@ -30,6 +30,8 @@ TABLE_COLUMNS = (
 CREATED_COLUMNS = ("rel_id", "rel_createsql")
 EXTRA_COLUMNS = ("rel_id", "extra_info")
 VIEW_COLUMNS = ("relname", "rel_createsql", "viewdef")
+FUNCTION_COLUMNS = ("name", "args", "rettype", "body", "language")
+GRANT_COLUMNS = ("role_name", "obj_type", "obj_id", "privilege_name", "with_grant_option")
 SEQUENCE_COLUMNS = (
     "last_seq_num",
     "min_value",
@@ -202,6 +204,18 @@ def select_views(account_id: int, database: str, physical: int) -> str:
 def select_sequence(database: str, name: str, physical: int) -> str:
     """The row of a sequence of the login's own account."""
     return f"SELECT {', '.join(SEQUENCE_COLUMNS)} FROM {identifier(database)}.{identifier(name)}{_at(physical)}"
+
+
+def select_functions(database: str, physical: int) -> str:
+    """Functions of the login's own account."""
+    columns = ", ".join(FUNCTION_COLUMNS)
+    return f"SELECT {columns} FROM mo_catalog.mo_user_defined_function{_at(physical)} WHERE db = {string(database)}"
+
+
+def select_grants(physical: int) -> str:
+    """What the roles of the login's own account may do, in all of its databases."""
+    where = "obj_type IN ('database', 'table', 'view')"
+    return f"SELECT {', '.join(GRANT_COLUMNS)} FROM mo_catalog.mo_role_privs{_at(physical)} WHERE {where}"
 
 
 def select_extra(account_id: int, database: str, physical: int) -> str:

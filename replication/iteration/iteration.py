@@ -461,10 +461,18 @@ class Iteration:
     def _definitions(self, ref: SnapshotRef) -> Definitions | None:
         """What the point has besides tables. Read for points only: an idle iteration asks nothing more."""
         catalog = self.diff_catalog()
-        if not catalog.is_whole or not catalog.relations:
+        if not catalog.is_whole:
             return None
-        publication, database = self.subscription.publication, self.subscription.database
-        return read_definitions(self._session, publication, database, catalog.relations, ref.at)
+        publication, found = self.subscription.publication, catalog.catalog
+        return read_definitions(
+            self._session,
+            publication,
+            self.subscription.database,
+            found.database_id,
+            found.tables,
+            catalog.relations,
+            ref.at,
+        )
 
     def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
         """Commit, publish, clear away."""

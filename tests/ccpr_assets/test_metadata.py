@@ -40,7 +40,7 @@ def test_columns_with_zero_dates_are_listed_and_nothing_is_shown_without_any() -
 
 def test_what_a_point_has_besides_tables_is_listed_and_nothing_without_any() -> None:
     left = Unreadable("sequence", "s", "it is of another account")
-    (shown,) = definitions_metadata(Definitions("d", (View(NAME, "select 1"),), (), (left,))).values()
+    (shown,) = definitions_metadata(Definitions("d", (View(NAME, "select 1"),), unreadable=(left,))).values()
     view, sequence = (record.data for record in shown.records)
     assert (view["kind"], view["problem"]) == ("view", "")
     assert "\x1b" not in str(view)

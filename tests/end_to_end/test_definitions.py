@@ -64,10 +64,10 @@ def test_views_and_sequences_are_in_each_point_as_they_were_at_its_time(source: 
     source.subscribe()
     assert command("run", "s")["point"]
     first = schema()
-    assert [view["statements"] for view in first["views"]] == [["CREATE VIEW `v1` AS select id from t"]]
+    assert [view["statements"] for view in first["views"]] == [["CREATE VIEW `shop`.`v1` AS select id from t"]]
     (sequence,) = first["sequences"]
     assert (sequence["last"], sequence["called"], sequence["increment"]) == (12, True, 2)
-    assert sequence["statements"][1] == "SELECT setval('sq', 12)"
+    assert sequence["statements"][1:] == ["SELECT setval('sq', 12, false)", "SELECT nextval('sq')"]
     source.run("create or replace view v1 as select a from t", "select nextval('sq')", "insert into t values (2, 'y')")
     assert command("run", "s")["point"]
     (view,), (sequence,) = schema()["views"], schema()["sequences"]
@@ -121,7 +121,8 @@ def test_a_sequence_of_another_account_is_reported_without_its_value(source: Sou
     source.subscribe(publisher="acc1")
     assert command("run", "s")["point"]
     assert schema()["sequences"] == []
-    assert [(one["kind"], one["name"]) for one in schema()["unreadable"]] == [("sequence", "sq")]
+    unreadable = [(one["kind"], one["name"]) for one in schema()["unreadable"]]
+    assert unreadable == [("sequence", "sq"), ("function", ""), ("grant", "")]
 
 
 def test_a_subscription_of_one_table_has_no_definitions(source: Source) -> None:
@@ -186,3 +187,67 @@ def test_a_point_without_definitions_gives_a_script_that_says_so(source: Source,
     file = tmp_path / "script.sql"
     command("restore", "s", "--with-definitions", str(file))
     assert "The point has nothing besides tables." in file.read_text()
+
+
+def test_functions_and_grants_of_the_database_are_in_the_point_and_last_in_the_script(source: Source) -> None:
+    storage = source.storage
+    args = '[{"name": "x", "type": "float"}]'
+    storage.functions += [
+        (1, "twice", 0, args, "float", "select 'a' + $1", "sql", "shop", "dump"),
+        (
+            2,
+            "py",
+            0,
+            "[]",
+            "int",
+            '{"handler": "f", "import": false, "body": "def f(): ..."}',
+            "python",
+            "shop",
+            "d",
+        ),
+        (3, "file", 0, "[]", "int", '{"handler": "f", "import": true, "body": "f.py"}', "python", "shop", "d"),
+        (4, "bad", 0, '[{"name": "x", "type": "int); drop table t; --"}]', "int", "1", "sql", "shop", "d"),
+        (5, "elsewhere", 0, "[]", "int", "1", "sql", "other", "d"),
+    ]
+    shop, table = storage.database("shop").id, storage.table("shop", "t").id
+    when = "2026-01-01 00:00:00"
+    storage.role_privileges += [
+        (2, "r1", "table", table, 30, "select", "d.t", 1, when, 0),
+        (2, "r1", "table", shop, 30, "table all", "d.*", 1, when, 1),
+        (2, "public", "database", shop, 21, "create view", "d", 1, when, 0),
+        (2, "r1", "table", 7, 30, "select", "d.t", 1, when, 0),
+        (2, "r1", "database", shop, 30, "select; drop table t", "d", 1, when, 0),
+    ]
+    source.subscribe()
+    assert command("run", "s")["point"]
+    found = schema()
+    assert [one["name"] for one in found["functions"]] == ["py", "twice"]
+    assert [one["statements"][-1] for one in found["grants"]] == [
+        "GRANT create view ON DATABASE `shop` TO `public`",
+        "GRANT all ON TABLE `shop`.* TO `r1` WITH GRANT OPTION",
+        "GRANT select ON TABLE `shop`.`t` TO `r1`",
+    ]
+    assert [(one["kind"], one["name"]) for one in found["unreadable"]] == [
+        ("function", "file"),
+        ("function", "bad"),
+        ("grant", ""),
+    ]
+    text = restored("--as", "copy")["text"]
+    statements = [line for line in text.splitlines() if line not in ("", ";") and not line.startswith("--")]
+    assert statements == [
+        "USE `copy`;",
+        "CREATE FUNCTION `copy`.`py` () RETURNS int LANGUAGE python AS 'def f(): ...' HANDLER 'f'",
+        "CREATE FUNCTION `copy`.`twice` (`x` float) RETURNS float LANGUAGE sql AS 'select ''a'' + $1'",
+        "GRANT create view ON DATABASE `copy` TO `public`",
+        "CREATE ROLE IF NOT EXISTS `r1`",
+        "GRANT all ON TABLE `copy`.* TO `r1` WITH GRANT OPTION",
+        "CREATE ROLE IF NOT EXISTS `r1`",
+        "GRANT select ON TABLE `copy`.`t` TO `r1`",
+    ]
+
+
+def test_a_part_of_a_database_has_no_definitions(source: Source) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe("--tables", "t*")
+    assert command("run", "s")["point"]
+    assert schema()["views"] == []

@@ -19,7 +19,7 @@ def test_sequences_come_first_then_views_after_those_that_they_need_each_where_i
 def test_what_is_not_one_statement_is_left_out_and_no_comment_can_be_left() -> None:
     views = (View("v", "select 1; drop database x"), View("w\n; drop table t", "select 1"))
     left = Unreadable("view", "x\ndrop table t;", "because\n; drop table u")
-    script = script_of(Definitions("shop", views, (), (left,)), "shop", "title\n; drop table t")
+    script = script_of(Definitions("shop", views, unreadable=(left,)), "shop", "title\n; drop table t")
     assert (script.statements, len(script.left_out)) == (1, 2)
     for line in script.text.splitlines():
         assert not line.lower().lstrip().startswith("drop"), line

@@ -59,7 +59,8 @@ def test_a_sequence_is_made_with_its_value() -> None:
     called = SequenceState("s", "bigint", 12, 1, 99, 10, 2, cycle=False, called=True)
     assert called.statements() == (
         "CREATE SEQUENCE `s` AS bigint INCREMENT BY 2 MINVALUE 1 MAXVALUE 99 START WITH 10 NO CYCLE",
-        "SELECT setval('s', 12)",
+        "SELECT setval('s', 12, false)",
+        "SELECT nextval('s')",
     )
     assert SequenceState("s", "int", 7, 1, 9, 1, 1, cycle=True, called=False).statements()[1:] == (
         "SELECT setval('s', 7, false)",
