@@ -82,7 +82,7 @@ histories-database: $(INSTALLED) ## random histories synced to a MariaDB and com
 test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two workers: copy, read, deltas, load, a worker killed
 	CLUSTER=1 $(BIN)/python -m pytest -q tests/replication/spark/test_cluster.py
 
-target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to MariaDB, of ours and of the server
+target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to MariaDB and to a simulated MatrixOne, and of the MariaDB server
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/replication/targets/test_kills.py
 
 relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at every statement; follow, unfollow and promote cut at each
