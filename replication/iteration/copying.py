@@ -33,8 +33,8 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.failure import Failure
 from replication.iteration.findings import Findings
-from replication.iteration.storage import PIECE_BYTES, Storage, open_storage
-from replication.iteration.storage_ahead import read_ahead, read_in_turn
+from replication.iteration.storage import open_storage
+from replication.iteration.storage_ahead import read_ahead
 from replication.iteration.write_queue import WriteQueue
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
 from replication.mirror.open_store import open_store
@@ -175,7 +175,7 @@ class CopyReport:
 
 
 class Pace:
-    """Keeps streams of chunks together under a rate (0 = none), on average since its start."""
+    """Keeps a stream of chunks under a rate (0 = none), on average since its start."""
 
     def __init__(
         self,
@@ -185,12 +185,10 @@ class Pace:
     ):
         self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
         self._started, self._bytes = clock(), 0
-        self._lock = threading.Lock()
 
     def slow_down(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
-            with self._lock:
-                self._bytes += len(chunk)
+            self._bytes += len(chunk)
             yield chunk
             del chunk  # a chunk is large: it must not be held while the next one arrives
             if self._rate:
@@ -210,25 +208,19 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     keep_large_blocks()
     store = open_store(job.store_url, shared=job.shared)
     pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
-    storage = open_storage(job.objects_from) if job.objects_from else None
     with WriteQueue(store) as queue, ExitStack() as held:
         session: Session | None = None
         under_way: deque[_UnderWay] = deque()
         report_at = 0.0
-        for entry, chunks in held.enter_context(closing(_with_content(storage, _looked_up(store, batches)))):
+        for entry, chunks in held.enter_context(closing(_with_content(job, _looked_up(store, batches)))):
             stats, check = entry.stats, partial(_check, entry.stats, entry.found)
             entry.direct = chunks is not None
-            at_hand = entry.direct and storage is not None and storage.is_local
             if entry.fetched:
                 if chunks is None:
                     session = session or held.enter_context(job.connect())
                     chunks = get_object(session, job.publication, stats.name, stats.size)
-                chunks = pace.slow_down(chunks)
                 try:
-                    if at_hand and stats.size > PIECE_BYTES:
-                        entry.stored = queue.pull(object_path(stats.name), chunks, check)
-                    else:
-                        entry.stored = queue.put(object_path(stats.name), stats.size, chunks, check)
+                    entry.stored = queue.put(object_path(stats.name), stats.size, pace.slow_down(chunks), check)
                 except OBJECT_FAILURES as error:
                     entry.stored.set_exception(error)
             else:
@@ -255,12 +247,12 @@ def _looked_up(store: Store, batches: Iterable[pa.RecordBatch]) -> "Iterator[_Un
 
 
 def _with_content(
-    storage: Storage | None, entries: "Iterator[_UnderWay]"
+    job: CopyJob, entries: "Iterator[_UnderWay]"
 ) -> "Generator[tuple[_UnderWay, Iterator[Chunk] | None]]":
     """With what storage has of them; None where the upstream is to be asked."""
-    if storage is not None:
+    if job.objects_from:
         wanted = ((entry, entry.stats if entry.fetched else None) for entry in entries)
-        yield from (read_in_turn if storage.is_local else read_ahead)(storage, wanted)
+        yield from read_ahead(open_storage(job.objects_from), wanted)
     else:
         yield from ((entry, None) for entry in entries)
 

@@ -47,12 +47,11 @@ class Storage:
     Attributes
     ----------
     url : canonical, without secrets.
-    is_local : a folder, also a mounted one, as opposed to a bucket.
     """
 
     def __init__(self, files: fs.FileSystem, root: str, url: str) -> None:
         self._files, self._root, self.url = files, root, url
-        self.is_local = isinstance(files, fs.LocalFileSystem)
+        self._is_local = isinstance(files, fs.LocalFileSystem)
         self._lock, self._is_there = Lock(), False
 
     def open(self, name: str, size: int) -> "StoredObject | None":
@@ -97,7 +96,7 @@ class Storage:
         path = f"{self._root}/{check_object_name(name)}"
         try:
             # In a bucket there is nothing but files, and the question would cost a request.
-            if self.is_local and not self._is_regular(path):
+            if self._is_local and not self._is_regular(path):
                 return None
             return self._files.open_input_file(path)
         except FileNotFoundError:
@@ -114,22 +113,22 @@ class Storage:
 
     def _begins_framed(self, file: "pa.NativeFile") -> bool:
         """Of a framed file there may be by chance as many bytes as the object has. In a bucket there are none."""
-        return self.is_local and file.read_at(len(MAGIC), BLOCK_BYTES - CONTENT_BYTES) == MAGIC
+        return self._is_local and file.read_at(len(MAGIC), BLOCK_BYTES - CONTENT_BYTES) == MAGIC
 
     def _require_place(self) -> None:
         """A file is missing: whether its folder or bucket is (a disk that is not mounted) is looked up once."""
         with self._lock:
             if self._is_there:
                 return
-            place = self._root if self.is_local else self._root.partition("/")[0]
+            place = self._root if self._is_local else self._root.partition("/")[0]
             with suppress(OSError):  # a login that may read objects need not be allowed to look at the bucket
                 if self._files.get_file_info(place).type == fs.FileType.NotFound:
-                    message = f"there is no such {'folder' if self.is_local else 'bucket'}"
+                    message = f"there is no such {'folder' if self._is_local else 'bucket'}"
                     raise StorageMissing(message, subject=self.url.partition("?")[0])
             self._is_there = True
 
     def _missing_right(self) -> str:
-        if self.is_local:
+        if self._is_local:
             may_enter = os.access(self._root, os.X_OK, effective_ids=os.access in os.supports_effective_ids)
             return f"this user may not {'read the file (r)' if may_enter else 'enter the folder (x)'}"
         get, list_ = _RIGHTS[self._files.type_name]

@@ -1,5 +1,5 @@
 """Objects read from storage ahead of their writing: some requests are always under way, for parts of one large object
-or for several small ones. And in turn what lies in a folder, where reading ahead gains nothing."""
+or for several small ones."""
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
@@ -8,7 +8,6 @@ from itertools import islice
 from threading import Lock
 from typing import Generic, TypeVar
 
-from matrixone.errors import CcprError
 from matrixone.objects.stats import ObjectStats
 from replication.iteration.storage import Storage, StoredObject, pieces_of
 from replication.mirror.store import Chunk
@@ -35,27 +34,6 @@ class _Reading(Generic[_Item]):
                 self._file = self._storage.open(self._stats.name, self._stats.size)
                 self._opened = True
             return self._file
-
-
-def read_in_turn(
-    storage: Storage, wanted: Iterable[tuple[_Item, ObjectStats | None]]
-) -> Generator[tuple[_Item, Iterator[Chunk] | None]]:
-    """As `read_ahead`, for files in a folder: each piece is read when it is asked for, by whichever thread, and
-    that may be after the next item was asked for."""
-    for item, stats in wanted:
-        opened: Future[StoredObject | None] = Future()
-        try:
-            opened.set_result(None if stats is None else storage.open(stats.name, stats.size))
-        except CcprError as error:
-            opened.set_exception(error)
-        missing = opened.exception() is None and opened.result() is None
-        yield item, None if missing else _pieces(opened)
-
-
-def _pieces(opened: "Future[StoredObject | None]") -> Iterator[Chunk]:
-    file = opened.result()
-    assert file is not None
-    yield from file.pieces()
 
 
 def read_ahead(

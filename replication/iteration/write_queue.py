@@ -45,7 +45,6 @@ class WriteQueue:
         self._changed = threading.Condition()
         self._small: list[tuple[str, Chunk, Future[StoredFile]]] = []
         self._threads = ThreadPoolExecutor(_THREADS, "write-queue")
-        self._idle = threading.Semaphore(_THREADS)
 
     def __enter__(self) -> Self:
         return self
@@ -88,17 +87,6 @@ class WriteQueue:
             complete = True
         finally:
             arrival.items.put(complete)
-        return stored
-
-    def pull(self, name: str, chunks: Iterable[Chunk], check: Callable[[Content], None]) -> "Future[StoredFile]":
-        """`put` of chunks that are at hand, as those of a file: the thread that writes them reads them,
-        so that none is handed over, and returns when a thread has time for it. Its future raises what reading raises as
-        well.
-        """
-        self.flush()
-        self._idle.acquire()
-        stored = self._threads.submit(self._store.put, name, chunks, check=check)
-        stored.add_done_callback(lambda _: self._idle.release())
         return stored
 
     def flush(self) -> None:

@@ -22,8 +22,8 @@ _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is fo
 
 
 class LocalStore:
-    """Files below one folder. A file is written under a temporary name, checked while the disk is at it, fsynced, and
-    then gets its name; `sync` does the folder.
+    """Files below one folder. A file is written under a temporary name, fsynced, and then gets its name; `sync`
+    does the folder.
 
     Parameters
     ----------
@@ -62,13 +62,12 @@ class LocalStore:
             with self._create(temporary) as file:
                 for chunk in chunks:
                     _write_all(file.fileno(), chunk)
-                    _start_writing(file.fileno(), size, len(chunk))
                     digest.update(chunk)
                     size += len(chunk)
                     del chunk  # a chunk is large: it must not be held while the next one arrives
+                os.fsync(file.fileno())
                 if check is not None:
                     check(FileContent(file.fileno()))
-                os.fsync(file.fileno())
             place(temporary, name, stored := StoredFile(size, digest.digest()))
         except OSError as error:
             raise self._failed("write", name, error) from error
@@ -215,8 +214,7 @@ def _write_all(descriptor: int, data: Chunk) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _start_writing(descriptor: int, begin: int = 0, length: int = 0) -> None:
-    """Linux begins to write a part of a file (0: to its end) to disk when a program says that it does not need the
-    part's pages in memory. They stay there until they are written."""
+def _start_writing(descriptor: int) -> None:
+    """Linux begins to write a file to disk when a program says that it does not need the file's pages in memory."""
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, begin, length, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

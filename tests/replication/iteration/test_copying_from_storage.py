@@ -14,7 +14,6 @@ from matrixone.objects.errors import ObjectDamaged, ObjectMismatch
 from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.errors import ObjectSizeMismatch
 from matrixone.upstream.publications import Publication
-from replication.iteration import copying
 from replication.iteration.copying import COPY_INPUT, CopyJob, CopyReport, copy, copy_in_process
 from replication.mirror.local_store import LocalStore
 from replication.state.credentials import Vault
@@ -59,17 +58,8 @@ class Scene:
             assert row["sha256"] == hashlib.sha256(content).digest()
 
 
-@pytest.fixture(params=[False, True], ids=["in one piece", "in pieces"])
-def scene(
-    request: pytest.FixtureRequest,
-    recordings: Path,
-    tmp_path: Path,
-    key_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Scene]:
-    """`in pieces`: its objects, which are small, are read by those who write them, as large ones are."""
-    if request.param:
-        monkeypatch.setattr(copying, "PIECE_BYTES", 0)
+@pytest.fixture
+def scene(recordings: Path, tmp_path: Path, key_file: Path) -> Iterator[Scene]:
     folder = recordings / "dml"
     lists = (Snapshot(snapshot).objects.values() for snapshot in sorted(folder.glob("snapshot-*")))
     listed = [one.stats for tables in lists for table in tables for one in table]

@@ -182,41 +182,6 @@ def test_the_check_sees_the_whole_content_before_the_name_appears(store: LocalSt
     assert seen == [content] == [store.read("o").to_pybytes()]
 
 
-def test_chunks_at_hand_are_read_by_those_who_write_them_and_not_before_one_is_idle(store: LocalStore) -> None:
-    """Four contents that go on together only, and a fifth, which is taken when one of them is done."""
-    together, taken = threading.Barrier(4, timeout=30), []
-
-    def content(number: int) -> Iterator[bytes]:
-        taken.append(number)
-        if number < 4:
-            together.wait()
-        yield bytes([number]) * 1000
-        yield bytes([number]) * 1000
-
-    with WriteQueue(store) as queue:
-        futures = [queue.pull(f"o{number}", content(number), accept) for number in range(4)]
-        last = queue.pull("o4", content(4), accept)
-        assert any(future.done() for future in futures), "so many are under way, and no more"
-        digests = [hashlib.sha256(bytes([number]) * 2000).digest() for number in range(5)]
-        assert [future.result(30).sha256 for future in (*futures, last)] == digests
-    assert sorted(taken[:4]) == [0, 1, 2, 3]
-
-
-def test_chunks_at_hand_that_cannot_be_read_leave_nothing_and_their_future_says_it(store: LocalStore) -> None:
-    def content() -> Iterator[bytes]:
-        yield LARGE
-        raise RuntimeError("bad sector")
-
-    with WriteQueue(store) as queue:
-        futures = [queue.pull(f"o{number}", content(), accept) for number in range(9)]
-        for future in futures:
-            with pytest.raises(RuntimeError, match="bad sector"):
-                future.result(30)
-        assert queue.pull("next", [b"x"], accept).result(30).size == 1
-    assert [number for number in range(9) if store.size(f"o{number}") is not None] == []
-    assert store.sweep() == 0
-
-
 def test_a_pace_keeps_the_average() -> None:
     now = 0.0
     slept: list[float] = []

@@ -102,27 +102,6 @@ def test_no_name_appears_before_its_file_is_on_the_disk(
     assert placed == ["a", "b"]
 
 
-def test_the_disk_writes_what_has_come_while_the_rest_comes_and_is_checked(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened: list[tuple[str, object]] = []
-    fsync, advise = os.fsync, os.posix_fadvise
-
-    def sync(descriptor: int) -> None:
-        happened.append(("sync", os.fstat(descriptor).st_size))
-        fsync(descriptor)
-
-    def begin(descriptor: int, start: int, length: int, advice: int) -> None:
-        assert advice == os.POSIX_FADV_DONTNEED
-        happened.append(("begin", (start, length)))
-        advise(descriptor, start, length, advice)
-
-    monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(os, "posix_fadvise", begin)
-    store.put("objects/a", [b"12", b"345"], check=lambda content: happened.append(("check", content.size)))
-    assert happened == [("begin", (0, 2)), ("begin", (2, 3)), ("check", 5), ("sync", 5)]
-
-
 def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
