@@ -23,10 +23,11 @@ _STORED_AS_IS = -1  # the inflated size of a buffer that is not compressed
 
 
 def arrow_file(table: pa.Table) -> bytes:
-    """A table as a file."""
+    """A table as a file, in one batch as a rule: each more has a cost of its own wherever it is read, and manifests
+    that are made of the ones before would get one with each point."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(table)
+        writer.write_table(table.combine_chunks())
     return sink.getvalue().to_pybytes()
 
 

@@ -80,7 +80,8 @@ def of_tables(rows: pa.Table, table_ids: Collection[int]) -> pa.ChunkedArray:
 
 def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
     """A manifest (MANIFEST_SCHEMA) in the schema of object lists, to be compared with one."""
-    batches = manifest.select(MANIFEST_SCHEMA_1.names).replace_schema_metadata(None).to_batches()
+    rows = manifest.select(MANIFEST_SCHEMA_1.names).replace_schema_metadata(None)
+    batches = rows.combine_chunks().to_batches()  # older releases wrote many
     listed = [decode_stats(_with_list_columns(batch, table_id)) for batch in batches]
     return pa.Table.from_batches(listed, LISTED_SCHEMA)
 

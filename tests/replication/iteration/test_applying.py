@@ -7,11 +7,11 @@ import pytest
 
 from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
-from replication.iteration.applying import holds_later_rows, write_table
+from replication.iteration.applying import holds_later_rows, live_objects, write_table
 from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import as_listed, with_checksums
+from replication.mirror.object_rows import LISTED_SCHEMA, as_listed, with_checksums
 from replication.state.history import TablePoint
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.replication.values import a_table
@@ -52,3 +52,19 @@ def test_what_cannot_be_read_may_hold_later_rows(tmp_path: Path) -> None:
 def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: bool, tmp_path: Path) -> None:
     mirror = Mirror(LocalStore(tmp_path))
     assert holds_later_rows(mirror, appendable_table(mirror, committed), LAST, NOW) is later
+
+
+def test_a_manifest_made_of_many_before_is_one_batch(tmp_path: Path) -> None:
+    """Each batch costs whoever reads the manifest: with one for each point before, iterations got slower for ever."""
+    mirror = Mirror(LocalStore(tmp_path))
+    point: TablePoint | None = None
+    for number in range(1, 20):
+        stats = stats_bytes(b"x" * 500, rows=2, blocks=1, object_id=number.to_bytes(18))
+        row = {"stats": stats, "create_physical": number, "create_logical": 0, "is_tombstone": False}
+        added = as_listed(1, pa.Table.from_pylist([row], schema=MANIFEST_SCHEMA_1))
+        added = with_checksums(added, LEDGER_SCHEMA.empty_table())
+        objects = live_objects(mirror, point, added, LISTED_SCHEMA.empty_table())
+        point = write_table(mirror, number, 1, a_table(1, "t"), objects)
+        assert point.ref is not None
+        found = mirror.manifest(point.ref).objects
+        assert (found.num_rows, found.column("stats").num_chunks) == (number, 1)
