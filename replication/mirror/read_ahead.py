@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
-from replication.mirror.mirror import Mirror
+from replication.mirror.mirror import Manifest, Mirror
 from replication.mirror.table_read import TableRead
 
 SHARE_BYTES = 4 << 20  # of object files: what a thread decodes at once, and what is in memory for each of them
@@ -24,14 +24,18 @@ def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
     if len(shares) < 2 or threads < 2:
         yield from read.batches(mirror=mirror)
         return
-    waiting = deque(shares.values())
+    waiting, manifest = deque(shares.values()), mirror.manifest(read.ref)
     ahead: deque[Future[list[pa.RecordBatch]]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
         while waiting or ahead:
             while waiting and len(ahead) <= threads:
                 names = waiting.popleft()
-                ahead.append(pool.submit(lambda names=names: list(read.batches(names, mirror=mirror))))
+                ahead.append(pool.submit(_decoded, read, names, mirror, manifest))
             yield from ahead.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _decoded(read: TableRead, names: list[str], mirror: Mirror, manifest: Manifest) -> list[pa.RecordBatch]:
+    return list(read.batches(names, mirror=mirror, manifest=manifest))

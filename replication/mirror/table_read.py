@@ -18,7 +18,7 @@ from matrixone.objects.types import arrow_schema
 from matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from replication.mirror.errors import BadOption
 from replication.mirror.filters import Filter, FilterTuple, conditions, parse_filters
-from replication.mirror.mirror import Mirror, choose_columns
+from replication.mirror.mirror import Manifest, Mirror, choose_columns
 from replication.mirror.open_store import open_store
 from replication.mirror.points import Point, TableRef, parse_at
 from replication.mirror.reading import as_asked, read_schema
@@ -73,17 +73,22 @@ class TableRead:
         return pa.Table.from_arrays([stats.column("name"), pa.array(numbers.astype(np.int32))], schema=_SHARE)
 
     def batches(
-        self, names: Sequence[str] | pa.Array | None = None, *, mirror: Mirror | None = None
+        self,
+        names: Sequence[str] | pa.Array | None = None,
+        *,
+        mirror: Mirror | None = None,
+        manifest: Manifest | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows, one batch a block at most. Raises what `Mirror.rows` raises.
 
         Parameters
         ----------
         names : data objects, as `shares` gives them; all without.
-        mirror : the mirror where it is open; else it is opened.
+        mirror, manifest : the mirror where it is open, and the table's manifest there; else they are read.
         """
         opened = mirror or Mirror(open_store(self.store_url))
-        batches = opened.rows(opened.manifest(self.ref), self.columns, self.at, filters=self.filters, names=names)
+        found = manifest or opened.manifest(self.ref)
+        batches = opened.rows(found, self.columns, self.at, filters=self.filters, names=names)
         return as_asked(batches, self.columns, self.reading, f"table {self.ref.qualified_name}")
 
 
