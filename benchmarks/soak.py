@@ -3,8 +3,9 @@
 Three processes: `ccpr emulator --living`, `ccpr serve` with an interval of 1 s and points that expire, and
 `ccpr load run`. Their resident memory and the bytes of the state folder are printed every `--sample` seconds. At
 the end the mirror is compared with the record, row by row; it fails if one differs. `make soak` runs an hour. Files
-that no point names any more are kept for ten minutes; the emulator keeps everything in memory. The last line is
-`changes_per_second=…`; `--json` prints one object with all figures and the load of the machine.
+that no point names any more are kept for ten minutes; the emulator merges small objects as a real upstream does, and
+keeps all rows in memory. The last line is `changes_per_second=…`; `--json` prints one object with all figures and the
+load of the machine.
 """
 
 import sys
@@ -84,7 +85,7 @@ def soak(minutes: float, rate: float, sample: float, say: Any) -> dict[str, Any]
         home, record = Path(folder, "home"), Path(folder, "record")
         environment = {**os.environ, "CCPR_HOME": str(home), "SOAK_PASSWORD": "111", "PYTHONPATH": str(ROOT)}
         environment.pop("DAGSTER_HOME", None)
-        with running("emulator", "--living", environment=environment) as (emulator, line):
+        with running("emulator", "--living", "--merge-every", "10", environment=environment) as (emulator, line):
             source = f"mysql://sys#dump:env:SOAK_PASSWORD@{line.split()[-1]}"
             load = ("load", "run", "--from", source, "--record", str(record), "--batch", "25")
             ccpr(environment, *load, "--publish", "--changes", "1")

@@ -13,6 +13,7 @@ from ccpr_cli.output import show_error
 from matrixone.errors import CcprError
 
 if TYPE_CHECKING:
+    from emulator.engine.storage import Storage
     from wire.serving import Served
 
 
@@ -52,6 +53,15 @@ def emulator(
     refuse_flush: Annotated[
         bool, typer.Option("--refuse-flush", help="Refuse mo_ctl, as a server does for a role without the privilege.")
     ] = False,
+    merge_every: Annotated[
+        float,
+        typer.Option(
+            "--merge-every",
+            min=0.0,
+            help="Seconds after which tables of many small objects are merged, and garbage is collected, as a real "
+            "upstream does; 0: never.",
+        ),
+    ] = 0.0,
     strict_publication: Annotated[
         bool,
         typer.Option(
@@ -96,6 +106,8 @@ def emulator(
         server: Served
         if recording is None:
             storage = Storage(flush_after=flush_after)
+            if merge_every:
+                threading.Thread(target=_merge, args=(storage, merge_every, done), daemon=True).start()
             server = SimulatedUpstream(
                 storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls
             )
@@ -123,6 +135,11 @@ def emulator(
     except OSError as error:
         show_error(CannotServe(f"the emulator cannot be served: {error}", subject=f"127.0.0.1:{port}"))
         raise typer.Exit(1) from error
+
+
+def _merge(storage: "Storage", every: float, done: threading.Event) -> None:
+    while not done.wait(every):
+        storage.tidy()
 
 
 def _serve(server: "Served", about: str, done: threading.Event) -> None:

@@ -209,6 +209,24 @@ class Storage(PartitionedTables):
             entry = self.with_objects(database, table, account=account)
             return entry.stored.merge_tombstones(entry.definition, self.clock.next())
 
+    def tidy(self, most: int = 16) -> int:
+        """What a real upstream does by itself, now: tables with more than `most` live objects of a kind are merged, and
+        garbage is collected. Returns how many tables were merged."""
+        merged = 0
+        for entry in list(self.tables):
+            with self.lock:
+                if entry.dropped != ALIVE or entry.partitions:
+                    continue
+                sources, tick = entry.stored.mergeable(), self.clock.last
+                tombstones = sum(one.tombstones is not None and one.live for one in entry.stored.objects)
+                if len(sources) > most:
+                    Merge(self, entry, sources, tick, by_cn=False).commit()
+                if tombstones > most:
+                    entry.stored.merge_tombstones(entry.definition, self.clock.next())
+                merged += max(len(sources), tombstones) > most
+        self.collect()
+        return merged
+
     def collect(self) -> int:
         """Garbage collection: remove deleted objects, and those of dropped tables, that no snapshot protects. Returns
         their number."""

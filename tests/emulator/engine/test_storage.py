@@ -201,6 +201,25 @@ def test_collection_spares_what_a_snapshot_protects(storage: Storage) -> None:
     assert read(storage, storage.now) == truth(storage, storage.now)
 
 
+def test_tables_of_many_small_objects_are_tidied_and_others_left_alone(storage: Storage) -> None:
+    storage.create_table("d", "few", {"id": "int"}, primary_key=["id"])
+    for number in range(20):
+        for name in ("t", "few") if number < 3 else ("t",):
+            with storage.begin() as txn:
+                txn.insert("d", name, {"id": [1000 + number]})
+                txn.delete("d", "t", pc.field("id") == number)
+            storage.flush("d", name)
+    storage.create_snapshot("kept", "database", "d")
+    at, before = storage.now, len(storage.files)
+    assert storage.tidy() == 1
+    assert read(storage, at) == truth(storage, at)
+    storage.drop_snapshot("kept")
+    assert storage.tidy() == 0
+    assert len(storage.files) < before / 2
+    for name in ("t", "few"):
+        assert read(storage, storage.now, name) == truth(storage, storage.now, name)
+
+
 def test_an_account_snapshot_protects_the_account_that_took_it_and_not_the_publisher() -> None:
     """docs/upstream.md 4.3 and D4, the reason why replication takes snapshots of databases."""
     storage = Storage()
