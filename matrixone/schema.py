@@ -13,6 +13,15 @@ COMPOSITE_KEY = "__mo_cpkey_col"
 CLUSTER_KEY_PREFIX = "__mo_cbkey_"
 ROWID = "__mo_rowid"
 INDEX_TABLE_PREFIX = "__mo_index_"
+SYSTEM_DATABASES = (
+    "information_schema",
+    "mo_catalog",
+    "mo_debug",
+    "mo_task",
+    "mysql",
+    "system",
+    "system_metrics",
+)
 
 
 def integer_of(value: object) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import integer_of, text_of
+from matrixone.upstream.account_snapshots import marker_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class SnapshotRef:
         if self.physical is None:
             raise ValueError(f"the time of snapshot {self.name} has not been read")
         return Timestamp(self.physical)
+
+    @property
+    def marker(self) -> str:
+        """The name with which lists are compared: the snapshot's, but for an account's, see `account_snapshots`."""
+        return marker_of(self.name)
 
     @property
     def work(self) -> str:

@@ -8,17 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from matrixone.schema import SYSTEM_DATABASES as SYSTEM_DATABASES
 from wire.server import Cell, ResultColumn, ResultSet, StatementError
 
-SYSTEM_DATABASES: Final = (
-    "information_schema",
-    "mo_catalog",
-    "mo_debug",
-    "mo_task",
-    "mysql",
-    "system",
-    "system_metrics",
-)
 INDEX_COLUMNS: Final = (
     ResultColumn("table_id", 8),
     ResultColumn("name", 15),

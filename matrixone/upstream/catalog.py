@@ -6,7 +6,7 @@ Source: docs/upstream.md 5.4, 5.5 and "Checked on live clusters" (account sys re
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from matrixone.ddl.definition import enum_members
@@ -26,7 +26,7 @@ from matrixone.upstream.errors import (
     UnsupportedTable,
 )
 from matrixone.upstream.partitions import Owners, with_partitions
-from matrixone.upstream.publications import Publication
+from matrixone.upstream.publication import EVERYTHING, Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
 _INDEX_KINDS = frozenset({"i", "fulltext", "metadata", "centroids", "entries", "hnsw_meta", "hnsw_storage"})
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """One database at one snapshot.
+    """One database at one snapshot; or several, see `joined_catalogs`.
 
     Attributes
     ----------
@@ -110,6 +110,42 @@ def table_ids(session: Session, publication: Publication, database: str, at: Tim
     Raises BadAnswer, SnapshotGone."""
     answer = session.read(statements.select_tables(publication.publisher_id, database, at.physical))
     return {text(name, "relname"): integer(number, "rel_id") for name, number in answer.select("relname", "rel_id")}
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """What changes whenever the definition of a table does."""
+
+    id: int
+    name: str
+    version: int
+
+
+def table_versions(session: Session, publication: Publication, database: str, at: Timestamp) -> list[TableVersion]:
+    """Of everything in the database at a time, as `table_ids`."""
+    answer = session.read(statements.select_versions(publication.publisher_id, database, at.physical))
+    return [
+        TableVersion(integer(number, "rel_id"), text(name, "relname"), integer(version, "rel_version"))
+        for number, name, version in answer.select(*statements.VERSION_COLUMNS)
+    ]
+
+
+def joined_catalogs(catalogs: Iterable[Catalog], at: Timestamp) -> Catalog:
+    """The catalogs of several databases at a time as one, in which what is not a table has its full name."""
+    found = list(catalogs)
+
+    def named(pairs: Iterable[tuple[str, str]], database: str) -> list[tuple[str, str]]:
+        return [(f"{database}.{name}", kind) for name, kind in pairs]
+
+    return Catalog(
+        database=EVERYTHING,
+        database_id=0,
+        at=at,
+        tables=tuple(sorted((table for one in found for table in one.tables), key=lambda table: table.id)),
+        partitioned=tuple(f"{one.database}.{name}" for one in found for name in one.partitioned),
+        unreplicated=tuple(pair for one in found for pair in named(one.unreplicated, one.database)),
+        unlisted={number: reason for one in found for number, reason in one.unlisted.items()},
+    )
 
 
 def temporary_tables(session: Session, publication: Publication, database: str, table_rows: Answer) -> frozenset[int]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+EVERYTHING = "*"  # in the place of a database or of tables: all of them
+
 
 @dataclass(frozen=True, slots=True)
 class Publication:

@@ -22,10 +22,9 @@ from matrixone.upstream.errors import (
     TableMissing,
     UnsupportedTable,
 )
-from matrixone.upstream.publication import Publication
+from matrixone.upstream.publication import EVERYTHING, Publication
 from matrixone.upstream.session import Answer, Session, integer, text
 
-EVERYTHING = "*"
 _EVERYBODY, _ALL = "all", "ALL"  # as stored, as written in statements
 _ADMIN_ROLES = {SYS_ACCOUNT: "moadmin"}
 _ADMIN_ROLE = "accountadmin"

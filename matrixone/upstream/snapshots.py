@@ -1,5 +1,6 @@
 """Snapshots taken through a publication: create, read, flush, wait, drop. They are of a whole DATABASE (decision
-database-snapshots); of one TABLE only to list its objects (decision partitioned-tables).
+database-snapshots); of one TABLE only to list its objects (decision partitioned-tables); of an ACCOUNT where several of
+its databases are replicated, which is not taken through the publication (decision account-snapshots).
 
 Source: docs/upstream.md 4, 5.2 and 5.6, "Checked on live clusters".
 """
@@ -14,6 +15,8 @@ from itertools import islice
 from matrixone.errors import Transient
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream import statements
+from matrixone.upstream.account_snapshots import is_of_account, marker_of
+from matrixone.upstream.endpoint import SYS_ACCOUNT
 from matrixone.upstream.errors import (
     BadAnswer,
     DatabaseMissing,
@@ -22,6 +25,7 @@ from matrixone.upstream.errors import (
     ObjectGone,
     PublicationMissing,
     SnapshotExists,
+    SnapshotGone,
     SnapshotOutcomeUnknown,
     StatementFailed,
     StatementUnknown,
@@ -52,24 +56,64 @@ def create_snapshot(
         _log.info("snapshot %s exists already: %s", name, error.text)
 
 
+def create_account_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
+    """Create the snapshot of the publisher's account, and before it the one with whose time lists are compared, of a
+    database. As `create_snapshot`."""
+    create_snapshot(session, marker_of(name), publication, database)
+    try:
+        session.read(statements.create_account_snapshot(name, publication.publisher), also=(SnapshotOutcomeUnknown,))
+    except SnapshotExists as error:
+        _log.info("snapshot %s exists already: %s", name, error.text)
+
+
 def drop_snapshot(session: Session, name: str, publication: Publication) -> None:
-    """Drop the snapshot, if it exists; if the publication is gone and the login is of the account that has the
-    snapshot, without it. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as `create_snapshot` does;
-    PublicationMissing."""
-    statement = statements.drop_snapshot(name, publication.publisher, publication.name)
+    """Drop the snapshot, if it exists, and with an account's its marker; if the publication is gone and the login is of
+    the account that has the snapshot, without it. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
+    `create_snapshot` does; PublicationMissing."""
+    if is_of_account(name):
+        session.read(statements.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
+    statement = statements.drop_snapshot(marker_of(name), publication.publisher, publication.name)
     try:
         session.read(statement, also=(SnapshotOutcomeUnknown,))
     except PublicationMissing:
         # In another account's session IF EXISTS would hide that it is not among that account's snapshots.
         if session.endpoint.account.lower() != publication.publisher.lower():
             raise
-        session.read(statements.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
+        session.read(statements.drop_own_snapshot(marker_of(name)), also=(SnapshotOutcomeUnknown,))
+
+
+def drop_statements(name: str, publication: Publication, *, published: bool = True) -> tuple[str, ...]:
+    """What drops the snapshot by hand; without the publication its account has to do it."""
+    own = (f"{statements.drop_own_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
+    if not published:
+        return (*own, f"{statements.drop_own_snapshot(marker_of(name))}; -- as account {publication.publisher}")
+    return (*own, statements.drop_snapshot(marker_of(name), publication.publisher, publication.name) + ";")
 
 
 def snapshot_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
-    """The time of the snapshot by the upstream's clock. Raises SnapshotGone."""
+    """The time of the snapshot by the upstream's clock. An account's is there as long as its marker is. Raises
+    SnapshotGone; BadAnswer if the marker is later."""
+    marker = _published_timestamp(session, marker_of(name), publication)
+    if not is_of_account(name):
+        return marker
+    rows = session.read(statements.own_snapshot_timestamp(name)).rows
+    if not rows:
+        raise SnapshotGone("account sys has no such snapshot", subject=f"snapshot {name}")
+    at = _timestamp(rows, name)
+    if marker > at:
+        raise BadAnswer(
+            f"it is of {at}, and {marker_of(name)} was made before it, at {marker}", subject=f"snapshot {name}"
+        )
+    return at
+
+
+def _published_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
     answer = session.read(statements.snapshot_timestamp(name, publication.publisher, publication.name))
-    physical = integer(_single(answer.rows, f"timestamp of snapshot {name}"), f"timestamp of snapshot {name}")
+    return _timestamp(answer.rows, name)
+
+
+def _timestamp(rows: list[tuple[bytes | None, ...]], name: str) -> Timestamp:
+    physical = integer(_single(rows, f"timestamp of snapshot {name}"), f"timestamp of snapshot {name}")
     if physical <= 0:
         raise BadAnswer(f"the snapshot's timestamp is {physical}", subject=f"snapshot {name}")
     return Timestamp(physical)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from matrixone.sql.quoting import in_backquotes, quote_string
 from matrixone.upstream.errors import BadWord
+from matrixone.upstream.publication import EVERYTHING
 
 _WORD = re.compile(r"[^\s'\"`]+")
 _TABLE_WORD = re.compile(r"[^\s']+")  # what the server takes as the name of a table
@@ -27,6 +28,7 @@ TABLE_COLUMNS = (
     "partitioned",
     "rel_logical_id",
 )
+VERSION_COLUMNS = ("rel_id", "relname", "rel_version")
 CREATED_COLUMNS = ("rel_id", "rel_createsql")
 EXTRA_COLUMNS = ("rel_id", "extra_info")
 VIEW_COLUMNS = ("relname", "rel_createsql", "viewdef")
@@ -108,6 +110,13 @@ def create_snapshot(snapshot: str, database: str, publisher: str, publication: s
     return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR {scope} {_from(publisher, publication)}"
 
 
+def create_account_snapshot(snapshot: str, account: str) -> str:
+    """Of all databases of an account. Account sys has it, and it protects the account that it names, as one through a
+    publication would not."""
+    name = identifier(stored_word(snapshot, "snapshot"))
+    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR ACCOUNT {identifier(stored_word(account, 'account'))}"
+
+
 def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
     return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))} {_from(publisher, publication)}"
 
@@ -119,6 +128,11 @@ def drop_own_snapshot(snapshot: str) -> str:
 
 def snapshot_timestamp(snapshot: str, publisher: str, publication: str) -> str:
     return f"__++__internal_get_snapshot_ts {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
+def own_snapshot_timestamp(snapshot: str) -> str:
+    """For the account that has the snapshot."""
+    return f"SELECT ts FROM mo_catalog.mo_snapshots WHERE sname = {string(stored_word(snapshot, 'snapshot'))}"
 
 
 def snapshot_flushed(snapshot: str, publisher: str, publication: str) -> str:
@@ -140,8 +154,9 @@ def checkpoint() -> str:
 def databases(publisher: str, publication: str, database: str) -> str:
     """At present, not at a snapshot. The server returns the database's name without looking it up, so this only shows
     whether the login may run internal commands."""
-    scope = database if can_be_word(database) else NOTHING
-    return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} database {scope} {NOTHING}"
+    level = "account" if database == EVERYTHING else "database"
+    scope = database if level == "database" and can_be_word(database) else NOTHING
+    return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} {level} {scope} {NOTHING}"
 
 
 def ddl(snapshot: str, publisher: str, publication: str, database: str | None, table: str | None) -> str:
@@ -180,6 +195,17 @@ def _at(physical: int | None) -> str:
 def select_databases(account_id: int, database: str, physical: int | None = None) -> str:
     where = f"account_id = {account_id:d} AND datname = {string(database)}"
     return f"SELECT {', '.join(DATABASE_COLUMNS)} FROM mo_catalog.mo_database{_at(physical)} WHERE {where}"
+
+
+def select_all_databases(account_id: int, physical: int | None = None) -> str:
+    columns = ", ".join(DATABASE_COLUMNS)
+    return f"SELECT {columns} FROM mo_catalog.mo_database{_at(physical)} WHERE account_id = {account_id:d}"
+
+
+def select_versions(account_id: int, database: str, physical: int) -> str:
+    """The version of each table of the database, which every change of its definition raises."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    return f"SELECT {', '.join(VERSION_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
 
 
 def select_tables(account_id: int, database: str, physical: int | None = None, table: str | None = None) -> str:
@@ -298,7 +324,8 @@ def probe_flush() -> str:
 
 def create_publication(publication: str, database: str, table: str | None, accounts: str) -> str:
     single = "" if table is None else f" TABLE {identifier(table)}"
-    return f"CREATE PUBLICATION {identifier(publication)} DATABASE {identifier(database)}{single} ACCOUNT {accounts}"
+    scope = EVERYTHING if database == EVERYTHING else identifier(database)
+    return f"CREATE PUBLICATION {identifier(publication)} DATABASE {scope}{single} ACCOUNT {accounts}"
 
 
 def publish_tables(publication: str, database: str, tables: Iterable[str]) -> str:

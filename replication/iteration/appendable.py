@@ -6,7 +6,7 @@ taken instead, after the first was flushed: what was flushed since is in the dif
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +30,20 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FullList:
-    """How long the database's full list is, as far as it is known: rows, those of tables out of scope included."""
+    """How long the full list is, as far as it is known without asking.
+
+    Attributes
+    ----------
+    rows : of the database's, those of tables out of scope included.
+    known : how many objects each table had at the last point, by id.
+    """
 
     rows: int = 0
+    known: Mapping[int, int] = field(default_factory=dict)
+
+    def is_long(self, tables: Iterable[int]) -> bool:
+        """Whether it is longer, with these tables, than one that costs nothing."""
+        return max(self.rows, sum(self.known.get(table_id, 0) for table_id in tables)) > SHORT_LIST
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches of a full list, whose length is known at the end."""
@@ -49,34 +60,35 @@ class LaterSnapshot:
 
     Attributes
     ----------
-    take : takes the snapshot, or returns the one that it has taken before.
+    take : takes the snapshot of a database, or returns the one that it has taken before.
     """
 
     session: Session
     subscription: Subscription
-    take: Callable[[], SnapshotRef]
+    take: Callable[[str], SnapshotRef]
 
-    def appendable(self, ref: SnapshotRef, tables: Collection[int], subject: str) -> pa.Table | None:
-        """LISTED_SCHEMA: the appendable objects of some tables that are live at `ref` and were flushed after it. None
-        if that cannot be said: one of the tables went away in between, or the upstream does not answer."""
+    def appendable(self, ref: SnapshotRef, database: str, tables: Collection[int], subject: str) -> pa.Table | None:
+        """LISTED_SCHEMA: the appendable objects of some tables of a database that are live at `ref`, a snapshot of it,
+        and were flushed after it. None if that cannot be said: one of the tables went away in between, or the upstream
+        does not answer."""
         try:
-            return self._listed(ref, tables, subject)
+            return self._listed(ref, database, tables, subject)
         except (UpstreamError, BadObjectList) as error:
             if isinstance(error, Transient):
                 raise
             _logger.info("a full list takes the place of a second snapshot: %s", error)
             return None
 
-    def _listed(self, ref: SnapshotRef, tables: Collection[int], subject: str) -> pa.Table | None:
-        subscription, later = self.subscription, self.take()
+    def _listed(self, ref: SnapshotRef, database: str, tables: Collection[int], subject: str) -> pa.Table | None:
+        subscription, later = self.subscription, self.take(database)
         if later.at <= ref.at:
             return None
-        ids = table_ids(self.session, subscription.publication, subscription.database, later.at)
+        ids = table_ids(self.session, subscription.publication, database, later.at)
         if not set(tables) <= set(ids.values()):
             return None
         limit = list_limit()
         names: Mapping[str, Mapping[str, int | None]] = {
-            subscription.database: {name: number if number in tables else None for name, number in ids.items()}
+            database: {name: number if number in tables else None for name, number in ids.items()}
         }
         batches = object_list(self.session, later.name, subscription.publication, against=ref.name, longest=limit.bytes)
         return live_at(read_list(batches, names, subject, limit.rows, appendable=True), ref.at)

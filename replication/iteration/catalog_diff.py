@@ -9,6 +9,23 @@ from matrixone.schema import Table
 from matrixone.upstream.catalog import Catalog
 from replication.failure import Failure
 from replication.schema.table_changes import TableChange
+from replication.snapshot_ref import SnapshotRef
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseList:
+    """What the list of one of several databases is made of.
+
+    Attributes
+    ----------
+    ref : a snapshot of the database, later than the account's.
+    ids : of everything in it then, by name.
+    is_partitioned : whether a table in it is, so that its tables are listed one by one.
+    """
+
+    ref: SnapshotRef
+    ids: Mapping[str, int]
+    is_partitioned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +42,7 @@ class CatalogDiff:
     relations : views and sequences, with relkind, whose definitions belong to a point; none where the subscription is
         of single tables.
     is_whole : whether the subscription is of the whole database, with all that it has besides tables.
+    lists : if the subscription is to several databases, by their names.
     failures : by id, tables that cannot be replicated as they are; in isolated mode, else the first of them is raised.
     """
 
@@ -35,6 +53,7 @@ class CatalogDiff:
     failures: Mapping[int, Failure] = field(default_factory=dict)
     relations: tuple[tuple[Table, str], ...] = ()
     is_whole: bool = False
+    lists: Mapping[str, DatabaseList] = field(default_factory=dict)
 
     @property
     def relations_digest(self) -> str:

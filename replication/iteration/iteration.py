@@ -11,7 +11,8 @@ mirror's work folder; the Dagster assets, the command line and the service loop 
 
 import logging
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.definitions import read_definitions
-from matrixone.upstream.errors import ConnectionLost, SnapshotGone
+from matrixone.upstream.errors import ConnectionLost, DatabaseMissing, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
@@ -44,6 +45,8 @@ from replication.iteration.building import PointBuilder
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.committing import IterationResult, Last, Outcome, PointCommitter
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
+from replication.iteration.database_lists import DatabaseLists
+from replication.iteration.databases import chosen_databases
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
 from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Resync
@@ -107,7 +110,7 @@ class Iteration:
         self._catalog: CatalogDiff | None = None
         self._listing: Listed | None = None  # of the open snapshot
         self._is_kept = False  # in the mirror's work folder, that is
-        self._later: SnapshotRef | None = None  # likewise
+        self._later: dict[str, SnapshotRef] = {}  # likewise, by database
         self._followed: int | None = None  # the connection on which a snapshot was made after the flush
         self._enter(Step.INIT)
 
@@ -127,13 +130,15 @@ class Iteration:
         """
         self._enter(Step.CATALOG)
         if self._context.open is None:
-            self._context = self._context.opened(self.subscription.uid, self.lsn)
+            self._context = self._opened()
             self._named_here = True
         self._start()
         found = self._read_open_snapshot()
         if found is None:  # gone, or created again by somebody: what we derived from it is void
-            self._context = self._context.abandoned().opened(self.subscription.uid, self.lsn)
-            self._catalog = self._listing = self._later = self._followed = None
+            self._context = self._context.abandoned()
+            self._context = self._opened()
+            self._catalog = self._listing = self._followed = None
+            self._later.clear()
             self._named_here = True
             self._log.remember(self._lease.claim, self._context)
             found = self._read_open_snapshot()
@@ -148,6 +153,10 @@ class Iteration:
         self._log.remember(self._lease.claim, self._context)
         self._sweep(found)
         return found
+
+    def _opened(self) -> Context:
+        subscription = self.subscription
+        return self._context.opened(subscription.uid, self.lsn, of_account=subscription.of_account)
 
     def _probed(self) -> Capabilities:
         """What the upstream can do, asked in every iteration: it may have been upgraded in place since the last one."""
@@ -209,7 +218,7 @@ class Iteration:
         assert ref is not None
         name, publication = ref.name, self.subscription.publication
         if ref.physical is None:
-            snapshots.create_snapshot(self._session, name, publication, self.subscription.database)
+            self._create_open(name)
             physical = snapshots.snapshot_timestamp(self._session, name, publication).physical
             when = taken_at(physical, self._clock(), self._context.current, made_now=self._named_here)
             return replace(ref, physical=physical, taken_at=when)
@@ -219,14 +228,41 @@ class Iteration:
             return None
         return ref if at == ref.at else None
 
+    def _create_open(self, name: str) -> None:
+        publication, database = self.subscription.publication, self.subscription.database
+        if not self.subscription.of_account:
+            snapshots.create_snapshot(self._session, name, publication, database)
+            return
+        first = next(iter(chosen_databases(self._session, self.subscription)))
+        snapshots.create_account_snapshot(self._session, name, publication, first)
+
     def diff_catalog(self) -> CatalogDiff:
         """Read the catalog at the snapshot and compare it with the last point, by table id."""
         self._lease.check()
         if self._catalog is None:
             ref = self.resume()
             self._enter(Step.CATALOG)
-            self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables)
+            self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables, self._take_lists)
         return self._catalog
+
+    def _take_lists(self, databases: Mapping[str, int]) -> dict[str, SnapshotRef]:
+        """A snapshot of each of these databases, later than the account's. They are dropped when the iteration ends."""
+        ref, publication = self.resume(), self.subscription.publication
+        self._context, lists = self._context.with_lists(databases.values())
+        self._log.remember(self._lease.claim, self._context)
+        taken = {}
+        for database, later in zip(databases, lists, strict=True):
+            try:
+                snapshots.create_snapshot(self._session, later.name, publication, database)
+            except DatabaseMissing as error:
+                raise TableChangedMeanwhile("it was dropped meanwhile", subject=f"database {database}") from error
+            at = snapshots.snapshot_timestamp(self._session, later.name, publication)
+            if at <= ref.at:
+                raise ConnectionLost(
+                    f"snapshot {later.name} is of {at}, not later than {ref.name}", subject=f"snapshot {later.name}"
+                )
+            taken[database] = replace(later, physical=at.physical)
+        return taken
 
     # ---- 2
 
@@ -277,23 +313,21 @@ class Iteration:
         return listing
 
     def _list(self, ref: SnapshotRef) -> Listed:
-        catalog, publication = self.diff_catalog(), self.subscription.publication
-        resync = self._options.resync
+        catalog, resync = self.diff_catalog(), self._options.resync
         if resync is not None and resync.table is not None:
             asked = resync.table
             if asked not in {table.qualified_name for table in catalog.tables.values()}:
                 raise TableMissingInMirror(
                     "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
                 )
-        on_demand = self.subscription.settings.flush == "on_demand"
-        stored = [table.id for table in catalog.catalog.tables]
-        snapshots.wait_until_flushed(
+        self._wait_until_flushed(ref, catalog)
+        later = LaterSnapshot(self._session, self.subscription, self._take_later)
+        known = {number: point.ref.objects for number, point in self._last.tables.items() if point.ref is not None}
+        full_list = FullList(self._context.list_rows, known)
+        by_table = TableLists(
             self._session,
-            ref.name,
-            publication,
-            requests=snapshots.flush_requests(self._connect, stored) if on_demand else (),
-            timeout_seconds=self._options.timeouts.flush,
-            sleep=self._options.sleep,
+            self.subscription,
+            lambda table: self._take_after_flush(table.database, table.name),
         )
         listing = Listing(
             self._session,
@@ -303,22 +337,44 @@ class Iteration:
             self._last.behind.keys(),
             self.mirror,
             self._committer.ledger,
-            LaterSnapshot(self._session, self.subscription, self._take_later),
-            FullList(self._context.list_rows),
-            TableLists(self._session, self.subscription, self._take_after_flush),
+            later,
+            full_list,
+            by_table,
+            DatabaseLists(self._session, self.subscription, catalog.lists, later, full_list, by_table)
+            if catalog.lists
+            else None,
             self._options.timeouts.stale_read,
         )
         found = listing.diff(ref, self._context.current, resync)
-        self._context = replace(self._context, list_rows=listing.full_list.rows)  # remembered with the commit
+        self._context = replace(self._context, list_rows=full_list.rows)  # remembered with the commit
         return found
 
-    def _take_later(self) -> SnapshotRef:
-        """A second snapshot of the database, later than the flush of the open one."""
-        if self._later is None:
-            self._later = self._take_after_flush()
-        return self._later
+    def _wait_until_flushed(self, ref: SnapshotRef, catalog: CatalogDiff) -> None:
+        """All rows of the point are in objects then."""
+        stored: dict[str, list[int]] = defaultdict(list)
+        for table in catalog.catalog.tables:
+            stored[table.database].append(table.id)
+        database = self.subscription.database
+        refs = {name: one.ref for name, one in catalog.lists.items()} or {database: ref}
+        for name, its in refs.items():
+            ids = stored[name]
+            on_demand = self.subscription.settings.flush == "on_demand"
+            snapshots.wait_until_flushed(
+                self._session,
+                its.name,
+                self.subscription.publication,
+                requests=snapshots.flush_requests(self._connect, ids) if on_demand else (),
+                timeout_seconds=self._options.timeouts.flush,
+                sleep=self._options.sleep,
+            )
 
-    def _take_after_flush(self, table: str | None = None) -> SnapshotRef:
+    def _take_later(self, database: str) -> SnapshotRef:
+        """A second snapshot of the database, later than the flush of the first one."""
+        if database not in self._later:
+            self._later[database] = self._take_after_flush(database)
+        return self._later[database]
+
+    def _take_after_flush(self, database: str, table: str | None = None) -> SnapshotRef:
         """A snapshot of the database, or of a table of it, later than the flush of the open one. It is dropped when the
         iteration ends.
 
@@ -327,9 +383,9 @@ class Iteration:
         """
         if self._followed is None:
             opened = self._session.opened
-            self._create_passing()
+            self._create_passing(database)
             self._followed = opened
-        later = self._create_passing(table)
+        later = self._create_passing(database, table)
         at = snapshots.snapshot_timestamp(self._session, later.name, self.subscription.publication)
         if self._session.opened != self._followed:  # another connection may be to another node, which lags
             self._followed = None
@@ -337,12 +393,11 @@ class Iteration:
             raise lost("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
         return replace(later, physical=at.physical)
 
-    def _create_passing(self, table: str | None = None) -> SnapshotRef:
+    def _create_passing(self, database: str, table: str | None = None) -> SnapshotRef:
         """Recorded, as to be dropped, before it is made."""
         self._context, ref = self._context.with_passing(self.subscription.uid)
         self._log.remember(self._lease.claim, self._context)
-        publication, database = self.subscription.publication, self.subscription.database
-        snapshots.create_snapshot(self._session, ref.name, publication, database, table)
+        snapshots.create_snapshot(self._session, ref.name, self.subscription.publication, database, table)
         return ref
 
     def plan(self) -> "Plan":
@@ -589,7 +644,7 @@ class Iteration:
         return f"subscription {self.subscription.name}, lsn {self.lsn}"
 
     def _results(self, ref: SnapshotRef) -> StepResults:
-        return StepResults(self.mirror, ref, self._options.resync, self.subscription.patterns)
+        return StepResults(self.mirror, ref, self._options.resync, self.subscription.chosen)
 
     def _enter(self, step: Step) -> None:
         """A step begins; to look again at what an earlier one left is none."""

@@ -15,9 +15,10 @@ from matrixone.upstream.retry import NO_RETRY, STALE_READ_RULES, Policy, with_re
 from matrixone.upstream.session import Session
 from replication.errors import BadObjectList, MirrorDamaged
 from replication.failure import Failure
-from replication.iteration.appendable import SHORT_LIST, FullList, LaterSnapshot
+from replication.iteration.appendable import FullList, LaterSnapshot
 from replication.iteration.applying import known_objects
 from replication.iteration.catalog_diff import CatalogDiff
+from replication.iteration.database_lists import DatabaseLists
 from replication.iteration.object_list import (
     check_known,
     conflicting_objects,
@@ -54,6 +55,7 @@ class Listing:
     later : what a list of the snapshot is compared with instead of a long full list.
     full_list : is told how long the full list is.
     by_table : lists the tables one by one where the upstream cannot list the database.
+    by_database : lists several databases one by one, if the subscription is to several.
     stale_read : see `replication.iteration.options.Timeouts`.
     """
 
@@ -67,6 +69,7 @@ class Listing:
     later: LaterSnapshot
     full_list: FullList
     by_table: TableLists
+    by_database: DatabaseLists | None = None
     stale_read: Policy | None = STALE_READ_RULES
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
@@ -142,15 +145,16 @@ class Listing:
             return read_list(batches, names, subject, limit.rows, appendable=appendable)
 
         def read() -> pa.Table:
-            if catalog.catalog.partitioned:
+            one_by_one = self.by_database or (self.by_table if catalog.catalog.partitioned else None)
+            if one_by_one is not None:
                 asked = [catalog.tables[table_id] for table_id in sorted(tables)]
-                return self.by_table.read(ref, base, asked, catalog.catalog.tables, found.failures)
+                return one_by_one.read(ref, base, asked, catalog.catalog.tables, found.failures)
             if base is None:
                 return read_against(None)
             # A difference omits an appendable object that was created before the base and written after it (decision
             # created-before-its-rows).
             difference = read_against(base.name)
-            appendable = self.later.appendable(ref, tables, subject) if self._is_long(tables) else None
+            appendable = self._appendable(ref, tables, subject)
             if appendable is None:
                 appendable = read_against(None, appendable=True)
             return pa.concat_tables([difference, without_objects(appendable, difference)])
@@ -177,10 +181,11 @@ class Listing:
         )
         return found
 
-    def _is_long(self, tables: set[int]) -> bool:
-        """Whether the full list is longer than one that costs nothing, by what is known of it without asking."""
-        known = (self.before[table_id].ref for table_id in tables & self.before.keys())
-        return max(self.full_list.rows, sum(ref.objects for ref in known if ref is not None)) > SHORT_LIST
+    def _appendable(self, ref: SnapshotRef, tables: set[int], subject: str) -> pa.Table | None:
+        """From a later snapshot instead of a long full list, if it can be said so."""
+        if not self.full_list.is_long(tables):
+            return None
+        return self.later.appendable(ref, self.subscription.database, tables, subject)
 
     def _check_shared(self, found: "_Found", subject: str) -> None:
         """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those

@@ -24,7 +24,6 @@ from replication.mirror.arrow_files import arrow_file
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
 from replication.snapshot_ref import SnapshotRef
-from replication.state.patterns import ALL_TABLES, TablePatterns
 
 _FORMAT = 1
 _ABOUT = "about.json"
@@ -77,10 +76,8 @@ class Listed:
 class StepResults:
     """The results of one open iteration, derived from one snapshot."""
 
-    def __init__(
-        self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None, patterns: TablePatterns = ALL_TABLES
-    ) -> None:
-        self._mirror, self._ref, self._resync, self._patterns = mirror, ref, resync, patterns
+    def __init__(self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None, chosen: tuple[str, ...] = ()) -> None:
+        self._mirror, self._ref, self._resync, self._chosen = mirror, ref, resync, chosen
 
     def listed(self) -> Listed | None:
         """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of
@@ -165,7 +162,7 @@ class StepResults:
     def _is_of(self) -> list[object]:
         asked = "" if self._resync is None else self._resync.table or "*"
         of = [_FORMAT, self._ref.name, self._ref.at.physical, asked]
-        return [*of, list(self._patterns.included), list(self._patterns.excluded)] if self._patterns else of
+        return [*of, *self._chosen] if any(self._chosen) else of
 
 
 def sweep_results(mirror: Mirror, ref: SnapshotRef) -> None:

@@ -14,7 +14,8 @@ from matrixone.upstream.publications import Offer, not_covered, read_offer
 from matrixone.upstream.session import Session
 from replication.errors import ScopeConflict
 from replication.iteration.building import or_fail
-from replication.iteration.catalog_diff import CatalogDiff
+from replication.iteration.catalog_diff import CatalogDiff, DatabaseList
+from replication.iteration.databases import TakeLists, read_databases
 from replication.iteration.listing import TableFailures
 from replication.schema.table_changes import diff_catalogs
 from replication.snapshot_ref import SnapshotRef
@@ -26,17 +27,23 @@ UNPUBLISHED, PARTITIONED, UNLISTED, EXCLUDED = "unpublished", "partitioned", "un
 
 
 def diff_scope(
-    session: Session, subscription: Subscription, ref: SnapshotRef, before: Mapping[int, TablePoint]
+    session: Session, subscription: Subscription, ref: SnapshotRef, before: Mapping[int, TablePoint], take: TakeLists
 ) -> CatalogDiff:
-    """Read the catalog at a snapshot and compare it with the tables of the last point, by id.
+    """Read the catalog at a snapshot and compare it with the tables of the last point, by id. `take`: see
+    `read_databases`.
 
     Columns of types that are not known yet are replicated like others. Raises PartitionedTable for a table that was
     replicated, or is the only one that is asked for, and whose objects cannot be listed; PublicationMissing;
     NotCovered; ScopeConflict if the one table that is asked for was never there, or no table matches the patterns. What
     concerns one of several tables is in isolated mode that table's failure alone.
     """
-    catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
-    scope = _Scope(session, subscription, ref, catalog, before)
+    lists: dict[str, DatabaseList] = {}
+    if subscription.of_account:
+        catalog, lists = read_databases(session, subscription, ref, take)
+    else:
+        catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
+    named = {database: one.ref.name for database, one in lists.items()} or {subscription.database: ref.name}
+    scope = _Scope(session, subscription, ref, catalog, before, named)
     tables = scope.with_indexes(scope.without_unlisted(scope.tables()))
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
     left_out = [(name, UNPUBLISHED) for name in scope.unpublished]
@@ -44,15 +51,16 @@ def diff_scope(
     unreplicated = sorted((*catalog.unreplicated, *left_out))
     unreplicated += [(name, EXCLUDED) for name in sorted(scope.excluded)]  # last: they may be most of the database
     relations = scope.relations() if scope.is_whole else ()
-    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), scope.failures, relations, scope.is_whole)
+    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), scope.failures, relations, scope.is_whole, lists)
 
 
 class _Scope:
-    """Which tables of a catalog are the subscription's: those of its database, of patterns, or its one table, as far as
-    the publication published them at the snapshot, with their index tables.
+    """Which tables of a catalog are the subscription's: those of its databases, of patterns, or its one table, as far
+    as the publication published them at the snapshot, with their index tables.
 
     Attributes
     ----------
+    named : by database, the name of a snapshot that the publication has.
     failures : tables that an ALTER took out of the publication, in isolated mode.
     unpublished : names of other tables that it does not cover.
     unlisted : names of tables that never were replicated, since their objects cannot be listed.
@@ -66,8 +74,9 @@ class _Scope:
         ref: SnapshotRef,
         catalog: Catalog,
         before: Mapping[int, TablePoint],
+        named: Mapping[str, str],
     ) -> None:
-        self._session, self._subscription, self._ref = session, subscription, ref
+        self._session, self._subscription, self._named = session, subscription, named
         self._catalog, self._before = catalog, before
         self._offer = read_offer(session, subscription.publication, ref.at)
         self._index_names = frozenset(table.name for table in catalog.tables if table.kind is Kind.INDEX)
@@ -81,7 +90,7 @@ class _Scope:
     def is_whole(self) -> bool:
         """Whether all of the database is subscribed to and published, not only tables of it."""
         listed = self._offer is not None and self._offer.lists_tables
-        return self._subscription.table is None and not self._subscription.patterns and not listed
+        return self._subscription.level == "database" and not self._subscription.patterns and not listed
 
     def relations(self) -> tuple[tuple[Table, str], ...]:
         kinds = {name: kind for name, kind in self._catalog.unreplicated if kind in (VIEW, SEQUENCE)}
@@ -119,20 +128,23 @@ class _Scope:
         tables that are still there: the patterns, or the tables' names, are not what was meant."""
         ids = {table.id for table in chosen}
         rest = [table for table in self._catalog.tables if table.kind is Kind.TABLE and table.id not in ids]
-        self.excluded = [table.name for table in rest]
+        self.excluded = [self._shown(table) for table in rest]
         if not chosen and (not self._before or any(table.id in self._before for table in rest)):
             name, patterns = self._subscription.name, self._subscription.patterns
             raise ScopeConflict(
-                f"none of the {len(rest)} tables of the database matches: {patterns}",
-                subject=f"database {self._subscription.database}",
+                f"none of the {len(rest)} tables matches: {patterns}",
+                subject=f"database {self._subscription.databases}",
                 remedy=f"`ccpr alter {name} --tables … --exclude-tables …`, then `ccpr resume {name}`.",
             )
+
+    def _shown(self, table: Table) -> str:
+        return table.qualified_name if self._subscription.of_account else table.name
 
     def _hidden_tables(self, table: Table) -> Collection[str]:
         """Names of the index tables of a table that was chosen. Patterns may choose thousands of tables, of which each
         costs a statement: then only if index tables are copied."""
         if not self._subscription.patterns:
-            return index_tables(self._session, self._subscription.publication, table.id, self._ref.name)
+            return index_tables(self._session, self._subscription.publication, table.id, self._named[table.database])
         if not self._subscription.settings.with_indexes:
             return ()
         return [name for _, _, name in self._indexes(table) or () if name]
@@ -150,7 +162,7 @@ class _Scope:
                 text, subject = f"its objects cannot be listed: {unlisted[number]}", f"table {table.qualified_name}"
                 error = PartitionedTable(text, subject=subject)
                 if table.logical_id not in replicated and self._subscription.table is None:
-                    self.unlisted.append(table.name)
+                    self.unlisted.append(self._shown(table))
                     continue
                 action, isolated = partial(_raise, error), self._subscription.settings.isolated
                 or_fail(number, self.failures, (PartitionedTable,), action, isolated=isolated)
@@ -173,7 +185,7 @@ class _Scope:
             last = self._before.get(table.id)
             known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
             if known is None or not all(name in self._index_names for _, _, name in known if name):
-                known = index_rows(self._session, self._subscription.publication, table.id, self._ref.name)
+                known = index_rows(self._session, self._subscription.publication, table.id, self._named[table.database])
             self._asked[table.id] = known
         rows = self._asked[table.id]
         return None if table.partitions and any(hidden for _, _, hidden in rows) else rows

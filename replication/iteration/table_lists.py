@@ -33,13 +33,13 @@ class TableLists:
     """
     Attributes
     ----------
-    take : takes a snapshot of one table, by its name, after the open snapshot was flushed.
+    take : takes a snapshot of one table after the open snapshot was flushed.
     taken : snapshots that were taken, by the table's id. They are dropped when the iteration ends.
     """
 
     session: Session
     subscription: Subscription
-    take: Callable[[str], SnapshotRef]
+    take: Callable[[Table], SnapshotRef]
     taken: dict[int, SnapshotRef] = field(default_factory=dict)
 
     def read(
@@ -84,7 +84,7 @@ class TableLists:
         later = self._later(ref, table)
         names: dict[str, int | None] = {**indexes, table.name: owner}
         # What was deleted after `ref` is in no full list of a later time, but in the difference from `ref`.
-        asked = [base.name] if base is not None else [None, ref.name]
+        asked = [base.marker] if base is not None else [None, ref.marker]
         return cut_at(pa.concat_tables([self._read(later, against, table, names) for against in asked]), ref.at)
 
     def _read(self, later: SnapshotRef, against: str | None, table: Table, names: Mapping[str, int | None]) -> pa.Table:
@@ -99,9 +99,9 @@ class TableLists:
         """A snapshot of the table, which has the same name and id there as at `ref`."""
         if table.id not in self.taken:
             try:
-                later = self.take(table.name)
+                later = self.take(table)
             except TableMissing as error:
-                raise _changed(table) from error
+                raise changed_meanwhile(table.qualified_name) from error
             if later.at <= ref.at:
                 raise ConnectionLost(
                     f"snapshot {later.name} is of {later.at}, not later than {ref.name}",
@@ -112,7 +112,7 @@ class TableLists:
             )
             ids = [integer(number, "rel_id") for (number,) in self.session.read(query).select("rel_id")]
             if ids != [table.id]:
-                raise _changed(table)
+                raise changed_meanwhile(table.qualified_name)
             self.taken[table.id] = later
         return self.taken[table.id]
 
@@ -153,7 +153,7 @@ def _joined(parts: list[pa.Table], table: Table) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _changed(table: Table) -> TableChangedMeanwhile:
+def changed_meanwhile(table: str) -> TableChangedMeanwhile:
     return TableChangedMeanwhile(
-        "it was dropped, renamed or replaced before its objects were listed", subject=f"table {table.qualified_name}"
+        "it was dropped, renamed, altered or replaced before its objects were listed", subject=f"table {table}"
     )

@@ -293,11 +293,11 @@ def _check_row(state: SubscriptionState) -> None:
     if State(row.state) is State.DROPPED or min(row.iteration_lsn, row.watermark, row.fence, row.account_id) < 0:
         raise ValueError("the subscription was dropped, or one of its numbers is negative")
     IterationState(row.iteration_state)
-    if row.sync_level not in ("database", "table") or (row.sync_level == "table") != bool(row.table_name):
-        raise ValueError("sync_level and table_name contradict each other")
-    uid = state.subscription.uid  # parses the settings, too
+    if row.sync_level != state.subscription.level:  # which parses the settings, too
+        raise ValueError("sync_level contradicts db_name or table_name")
+    uid = state.subscription.uid
     context = Context.from_text(row.context)
-    ours = re.compile(rf"xr_{uid}_[0-9]{{1,19}}_[0-9]{{1,19}}(_[0-9a-f]{{6}})?")
+    ours = re.compile(rf"xr_{uid}_[0-9]{{1,19}}_[0-9]{{1,19}}(_[0-9a-f]{{6,24}})?")
     foreign = [name for name in context.recorded() if not ours.fullmatch(name)]
     if foreign:  # recorded snapshots are dropped upstream
         raise ValueError(f"snapshot {foreign[0]!r:.80} is not one of this subscription")

@@ -35,7 +35,7 @@ from replication.spark.java import find_java
 from replication.state.context import Context
 from replication.state.database import place
 from replication.state.log_rows import LogRow
-from replication.state.patterns import ALL_TABLES, TablePatterns
+from replication.state.patterns import ALL_NAMES, NamePatterns
 from replication.state.subscription import Subscription
 
 LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
@@ -82,7 +82,7 @@ class Upstream:
     publisher: str | None = None
     flush_on_demand: bool = True
     known: Capabilities | None = None  # by earlier iterations
-    patterns: TablePatterns = ALL_TABLES
+    patterns: NamePatterns = ALL_NAMES
 
 
 # ---- here

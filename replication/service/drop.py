@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from matrixone.errors import CcprError
-from matrixone.upstream import snapshots, statements
+from matrixone.upstream import snapshots
 from matrixone.upstream.endpoint import format_uri
 from matrixone.upstream.errors import PublicationMissing
+from matrixone.upstream.publication import Publication
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import (
     FollowerInUse,
@@ -97,15 +98,13 @@ def _drop_readable(workspace: Workspace, name: str, *, purge: bool, force: bool)
     workspace.log.clear_dropped(row.task_id, values)
     purged = _purge(workspace, subscription) if purge else ""
     publication = subscription.publication
-    by_hand = _statements(left, publication.publisher, publication.name, published=published)
+    by_hand = _statements(left, publication, published=published)
     return Dropped(name, row.task_id, len(context.to_drop) - len(left), left, reason, by_hand, purged, running)
 
 
-def _statements(left: Iterable[str], publisher: str, publication: str, *, published: bool = True) -> tuple[str, ...]:
-    """What drops these snapshots by hand. Without the publication their account has to do it."""
-    if not published:
-        return tuple(f"{statements.drop_own_snapshot(snapshot)}; -- as account {publisher}" for snapshot in left)
-    return tuple(statements.drop_snapshot(snapshot, publisher, publication) + ";" for snapshot in left)
+def _statements(left: Iterable[str], publication: Publication, *, published: bool = True) -> tuple[str, ...]:
+    """What drops these snapshots by hand."""
+    return tuple(one for name in left for one in snapshots.drop_statements(name, publication, published=published))
 
 
 def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> tuple[LogRow, str | None, bool]:
@@ -227,7 +226,8 @@ def _drop_unreadable(workspace: Workspace, name: str, error: StateUnreadable) ->
         "sync_config": row.sync_config if known else "{}",  # from which a later --purge reads the mirror's place
     }
     workspace.log.clear_dropped(row.task_id, sound)
-    by_hand = _statements(left, row.subscription_account_name, row.publication_name)
+    publication = Publication(row.publication_name, row.subscription_account_name, row.account_id)
+    by_hand = _statements(left, publication)
     return Dropped(name, row.task_id, 0, left, f"its row could not be read: {error.message}", by_hand)
 
 

@@ -35,7 +35,7 @@ from replication.sql.parser import READABLE, Select, Value
 from replication.state.context import Context
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.log_rows import LogRow
-from replication.state.patterns import TablePatterns
+from replication.state.patterns import NamePatterns
 from replication.state.settings import MOST_SESSIONS, Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription, check_subscription_name
@@ -205,8 +205,8 @@ def _source(subscription: Subscription) -> tuple[str, int, str, str]:
     )
 
 
-def _patterns(subscription: Subscription) -> TablePatterns:
-    return subscription.patterns if subscription.table is None else TablePatterns.of_table(subscription.table)
+def _patterns(subscription: Subscription) -> NamePatterns:
+    return subscription.patterns if subscription.table is None else NamePatterns.of_name(subscription.table)
 
 
 # ---- alter, pause, resume

@@ -3,9 +3,11 @@ docs/requirements.md N3, decision snapshot-names-first."""
 
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 from matrixone.schema import integer_of, text_of
+from matrixone.upstream.account_snapshots import account_snapshot, list_snapshot
 from matrixone.upstream.capabilities import Capabilities
 from replication.errors import BAD_ROW_REMEDY, StateUnreadable
 from replication.snapshot_ref import SnapshotRef
@@ -42,9 +44,10 @@ class Context:
     copied_last: tuple[int, int] = (0, 0)
     relations: str = ""
 
-    def opened(self, uid: str, lsn: int) -> "Context":
+    def opened(self, uid: str, lsn: int, *, of_account: bool = False) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
         name = _new_name(uid, lsn, self.attempts)
+        name = account_snapshot(name) if of_account else name
         return replace(self, open=SnapshotRef(name, lsn, self.attempts), attempts=self.attempts + 1)
 
     def with_passing(self, uid: str) -> tuple["Context", SnapshotRef]:
@@ -53,6 +56,15 @@ class Context:
         lsn, attempt = self.open.lsn, self.open.attempt
         passing = SnapshotRef(_new_name(uid, lsn, attempt), lsn, attempt)
         return replace(self, to_drop=(*self.to_drop, passing.name)), passing
+
+    def with_lists(self, database_ids: Iterable[int]) -> tuple["Context", list[SnapshotRef]]:
+        """The snapshots of databases from which the open one's list is made; to be dropped from the start. They have
+        the same names each time, so that a run that takes the iteration up finds them."""
+        assert self.open is not None
+        lsn, attempt = self.open.lsn, self.open.attempt
+        refs = [SnapshotRef(list_snapshot(self.open.name, number), lsn, attempt) for number in database_ids]
+        known = set(self.to_drop)
+        return replace(self, to_drop=(*self.to_drop, *(ref.name for ref in refs if ref.name not in known))), refs
 
     def abandoned(self) -> "Context":
         """Without the open snapshot: it will be dropped, and the next attempt uses a new name."""

@@ -1,4 +1,5 @@
-"""Which tables of a database a subscription is to, by the names that they have (decision tables-by-pattern)."""
+"""Which databases, and which tables of them, a subscription is to, by the names that they have (decisions
+tables-by-pattern, account-snapshots)."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,12 +11,12 @@ _WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
-class TablePatterns:
+class NamePatterns:
     """Patterns as in a shell: `*` is any text, `?` any character, `[…]` one of several. Letter case does not count.
 
     Attributes
     ----------
-    included : a table has to match one of them; none means all tables.
+    included : a name has to match one of them; none means all names.
     excluded : and none of these.
     """
 
@@ -23,14 +24,14 @@ class TablePatterns:
     excluded: tuple[str, ...] = ()
 
     @classmethod
-    def of_table(cls, name: str) -> "TablePatterns":
-        """What a subscription to one table shares with others."""
+    def of_name(cls, name: str) -> "NamePatterns":
+        """The one name, and no other."""
         return cls((escape(name.lower()),))
 
     @classmethod
-    def of(cls, tables: str, exclude_tables: str) -> "TablePatterns":
+    def of(cls, included: str, excluded: str = "") -> "NamePatterns":
         """From the settings: patterns joined by commas. Raises ValueError."""
-        return cls(_patterns(tables), _patterns(exclude_tables))
+        return cls(_patterns(included), _patterns(excluded))
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -40,11 +41,16 @@ class TablePatterns:
         found = [f"tables {', '.join(self.included)}"] if self.included else []
         return " ".join([*found, *([f"without {', '.join(self.excluded)}"] if self.excluded else [])])
 
-    def match(self, table: str) -> bool:
-        return _any(table, self.included or (_EVERYTHING,)) and not _any(table, self.excluded)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of `included` that are names, without a wildcard."""
+        return tuple(pattern for pattern in self.included if _fixed(pattern) == pattern)
 
-    def may_share(self, other: "TablePatterns") -> bool:
-        """Whether a table can match both; in doubt it can."""
+    def match(self, name: str) -> bool:
+        return _any(name, self.included or (_EVERYTHING,)) and not _any(name, self.excluded)
+
+    def may_share(self, other: "NamePatterns") -> bool:
+        """Whether a name can match both; in doubt it can."""
         pairs = product(self.included or (_EVERYTHING,), other.included or (_EVERYTHING,))
         return any(
             _may_meet(mine, theirs) and not _covered(mine, other.excluded) and not _covered(theirs, self.excluded)
@@ -52,7 +58,7 @@ class TablePatterns:
         )
 
 
-ALL_TABLES = TablePatterns()
+ALL_NAMES = NamePatterns()
 
 
 def _patterns(text: str) -> tuple[str, ...]:

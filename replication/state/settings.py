@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, fields
 
 from matrixone.schema import InvalidText, Reading, ZeroDates
-from replication.state.patterns import TablePatterns
+from replication.state.patterns import NamePatterns
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
@@ -63,8 +63,9 @@ class Settings:
         that only ``error`` concerns them.
     objects_from : URL of the upstream's storage, from which objects are read without it; empty to ask the upstream for
         them, see `replication.iteration.storage`.
-    tables, exclude_tables : patterns joined by commas, see `replication.state.patterns`: which tables of the database
-        are replicated.
+    databases : patterns joined by commas, see `replication.state.patterns`: which databases of the account are
+        replicated, if the subscription is to several; empty for all of them.
+    tables, exclude_tables : likewise, which tables of the databases.
     max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
     """
 
@@ -84,6 +85,7 @@ class Settings:
     zero_dates: str = ZeroDates.NULL.value
     max_lag: int = 0
     objects_from: str = ""
+    databases: str = ""
     tables: str = ""
     exclude_tables: str = ""
 
@@ -92,9 +94,14 @@ class Settings:
         return Reading(InvalidText(self.invalid_text), ZeroDates(self.zero_dates))
 
     @property
-    def patterns(self) -> TablePatterns:
+    def patterns(self) -> NamePatterns:
         """Raises ValueError."""
-        return TablePatterns.of(self.tables, self.exclude_tables)
+        return NamePatterns.of(self.tables, self.exclude_tables)
+
+    @property
+    def database_patterns(self) -> NamePatterns:
+        """Raises ValueError."""
+        return NamePatterns.of(self.databases)
 
     @property
     def budget(self) -> Budget:
@@ -116,5 +123,5 @@ class Settings:
             if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(setting.default, bool):
                 raise TypeError(f"{setting.name} in sync_config is {found!r:.40}")
         settings = cls(**value)
-        _ = settings.patterns
+        _ = settings.patterns, settings.database_patterns
         return settings

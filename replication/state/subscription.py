@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from matrixone.schema import Kind, Table
+from matrixone.schema import SYSTEM_DATABASES, Kind, Table
 from matrixone.upstream.capabilities import Capabilities
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
 from matrixone.upstream.errors import BadUri
-from matrixone.upstream.publication import Publication
+from matrixone.upstream.publication import EVERYTHING, Publication
 from replication.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from replication.state.context import Context
 from replication.state.database import stored_time
 from replication.state.log_rows import LogRow
-from replication.state.patterns import TablePatterns
+from replication.state.patterns import NamePatterns
 from replication.state.settings import Settings
 from replication.state.states import IterationState, State
 
@@ -32,6 +32,7 @@ class Subscription:
 
     Attributes
     ----------
+    database : the database; EVERYTHING for several of the account, as far as `settings.databases` has them.
     table : the one table of a table-level subscription, None for the whole database.
     sealed_password : opened by the vault only at the moment of connecting.
     """
@@ -51,14 +52,24 @@ class Subscription:
         return self.task_id.replace("-", "")[:12]
 
     @property
+    def of_account(self) -> bool:
+        """Whether it is to several databases, those of an account."""
+        return self.database == EVERYTHING
+
+    @property
     def level(self) -> str:
-        return "database" if self.table is None else "table"
+        return "account" if self.of_account else "database" if self.table is None else "table"
 
     @property
     def scope(self) -> str:
         if self.table is not None:
             return f"{self.database}.{self.table}"
-        return f"{self.database} ({self.patterns})" if self.patterns else self.database
+        return f"{self.databases} ({self.patterns})" if self.patterns else self.databases
+
+    @property
+    def databases(self) -> str:
+        """Which of the account's, for people: one, patterns, or `*`."""
+        return (self.settings.databases or EVERYTHING) if self.of_account else self.database
 
     @property
     def tables(self) -> str:
@@ -66,8 +77,17 @@ class Subscription:
         return self.table or str(self.patterns) or "*"
 
     @property
-    def patterns(self) -> TablePatterns:
+    def patterns(self) -> NamePatterns:
         return self.settings.patterns
+
+    @property
+    def chosen(self) -> tuple[str, str, str]:
+        """The patterns of databases and tables, as they were given."""
+        return self.settings.databases, self.settings.tables, self.settings.exclude_tables
+
+    def chooses(self, database: str) -> bool:
+        """Whether tables of the account's database are replicated."""
+        return database not in SYSTEM_DATABASES and self.settings.database_patterns.match(database)
 
     def replicates(self, table: Table) -> bool:
         """Whether the table is an ordinary one of the scope, as far as its name is not left to `patterns`."""

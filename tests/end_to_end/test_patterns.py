@@ -18,7 +18,7 @@ from replication.errors import StepMissing
 from replication.iteration.copying import copy_in_process
 from replication.service import subscriptions
 from replication.service.workspace import Workspace
-from replication.state.patterns import TablePatterns
+from replication.state.patterns import NamePatterns
 from tests.end_to_end.replica import command
 from tests.end_to_end.shop import NAME, Shop, shop
 
@@ -52,7 +52,7 @@ class Source:
     def tables(self, name: str = "s") -> set[str]:
         return {info.name.removeprefix("d.") for info in self.mirror(name).tables() if info.kind == "table"}
 
-    def assert_equal(self, patterns: TablePatterns) -> None:
+    def assert_equal(self, patterns: NamePatterns) -> None:
         """The newest point has the tables that match, with the upstream's rows of the present."""
         names = {definition.name for _, definition in self.storage.tables_at(self.storage.now)}
         assert self.tables() == {name for name in names if patterns.match(name)}
@@ -79,7 +79,7 @@ def source(home: Path) -> Iterator[Source]:
 
 
 ORDERS = ("--tables", "order_*,item", "--exclude-tables", "*_TMP")
-PATTERNS = TablePatterns.of("order_*,item", "*_tmp")
+PATTERNS = NamePatterns.of("order_*,item", "*_tmp")
 
 
 def test_tables_that_match_are_replicated_and_what_is_left_out_is_said_once(source: Source) -> None:
@@ -159,10 +159,10 @@ def test_patterns_that_are_altered_void_what_an_open_iteration_has_found(source:
         ("left_scope", "d.item"),
     }
     command("run", "s", "--plan", after["id"])
-    source.assert_equal(TablePatterns.of("o*", "order_1"))
+    source.assert_equal(NamePatterns.of("o*", "order_1"))
     command("alter", "s", "--tables", "", "--exclude-tables", "")
     command("run", "s")
-    source.assert_equal(TablePatterns())
+    source.assert_equal(NamePatterns())
 
 
 def test_what_was_copied_for_other_patterns_makes_no_point(source: Source) -> None:
@@ -178,7 +178,7 @@ def test_what_was_copied_for_other_patterns_makes_no_point(source: Source) -> No
         with workspace.iteration("s") as iteration, pytest.raises(StepMissing):
             iteration.apply()
     command("run", "s")
-    source.assert_equal(TablePatterns.of("other", ""))
+    source.assert_equal(NamePatterns.of("other", ""))
 
 
 def test_patterns_that_match_nothing_are_an_error_and_empty_no_replica(source: Source) -> None:
@@ -191,7 +191,7 @@ def test_patterns_that_match_nothing_are_an_error_and_empty_no_replica(source: S
     command("run", "s")
     command("alter", "s", "--tables", "oder_*")
     assert command("run", "s", code=1)["error"]["code"] == "TABLE_NOT_UPSTREAM"
-    source.assert_equal(TablePatterns.of("order_*", ""))
+    source.assert_equal(NamePatterns.of("order_*", ""))
     command("alter", "s", "--tables", "order_*")
     for name in ("order_1", "order_2", "order_tmp"):
         source.storage.drop_table("d", name)
@@ -200,7 +200,7 @@ def test_patterns_that_match_nothing_are_an_error_and_empty_no_replica(source: S
     source.create("order_9")
     source.insert("order_9", 1)
     command("run", "s")
-    source.assert_equal(TablePatterns.of("order_*", ""))
+    source.assert_equal(NamePatterns.of("order_*", ""))
 
 
 def test_a_publication_of_tables_narrows_what_patterns_choose(source: Source) -> None:
@@ -270,10 +270,10 @@ def test_statements_and_files_have_the_same_settings(source: Source) -> None:
     uri = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{source.emulator.port}"
     command("sql", f"CREATE SUBSCRIPTION s DATABASE d FROM '{uri}' PUBLICATION p WITH (TABLES = 'order_*')")
     command("run", "s")
-    source.assert_equal(TablePatterns.of("order_*", ""))
+    source.assert_equal(NamePatterns.of("order_*", ""))
     command("sql", "ALTER SUBSCRIPTION s SET (EXCLUDE_TABLES = '*_tmp')")
     command("run", "s")
-    source.assert_equal(TablePatterns.of("order_*", "*_tmp"))
+    source.assert_equal(NamePatterns.of("order_*", "*_tmp"))
     file = source.home / "ccpr.yaml"
     command("export-config", "-f", str(file))
     text = file.read_text()

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from replication.state.patterns import TablePatterns
+from replication.state.patterns import NamePatterns
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ from replication.state.patterns import TablePatterns
 def test_names_match_as_in_a_shell_without_regard_to_letter_case(
     tables: str, exclude: str, inside: list[str], outside: list[str]
 ) -> None:
-    patterns = TablePatterns.of(tables, exclude)
+    patterns = NamePatterns.of(tables, exclude)
     assert [name for name in (*inside, *outside) if patterns.match(name)] == inside
 
 
 @pytest.mark.parametrize("text", [",", "a,", "a,,b", " "])
 def test_an_empty_pattern_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is empty"):
-        TablePatterns.of(text, "")
+        NamePatterns.of(text, "")
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,19 @@ def test_an_empty_pattern_is_refused(text: str) -> None:
     ],
 )
 def test_a_database_can_be_divided_among_subscriptions(one: tuple[str, str], other: tuple[str, str]) -> None:
-    first, second = TablePatterns.of(*one), TablePatterns.of(*other)
+    first, second = NamePatterns.of(*one), NamePatterns.of(*other)
     assert not first.may_share(second)
     assert not second.may_share(first)
-    assert first.may_share(TablePatterns())
+    assert first.may_share(NamePatterns())
 
 
 def test_patterns_that_have_a_name_in_common_may_share_it() -> None:
     rng = random.Random(5)
     names = ["".join(name) for count in range(4) for name in product("ab[]*", repeat=count)]
 
-    def drawn() -> TablePatterns:
+    def drawn() -> NamePatterns:
         texts = (",".join("".join(rng.choices("aab*?[]", k=rng.randint(1, 4))) for _ in range(2)) for _ in range(2))
-        return TablePatterns.of(*texts)
+        return NamePatterns.of(*texts)
 
     divided = 0
     for _ in range(2000):
@@ -71,8 +71,8 @@ def test_patterns_that_have_a_name_in_common_may_share_it() -> None:
 
 
 def test_a_table_of_its_own_subscription_is_compared_by_its_name() -> None:
-    table = TablePatterns.of_table("Order*")
-    assert not table.may_share(TablePatterns.of("item_*", ""))
-    assert table.may_share(TablePatterns.of("order*", ""))
-    assert not TablePatterns.of_table("a").may_share(TablePatterns.of_table("b"))
-    assert TablePatterns.of_table("a").may_share(TablePatterns.of_table("A"))
+    table = NamePatterns.of_name("Order*")
+    assert not table.may_share(NamePatterns.of("item_*", ""))
+    assert table.may_share(NamePatterns.of("order*", ""))
+    assert not NamePatterns.of_name("a").may_share(NamePatterns.of_name("b"))
+    assert NamePatterns.of_name("a").may_share(NamePatterns.of_name("A"))

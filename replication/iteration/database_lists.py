@@ -1,0 +1,89 @@
+"""The object lists of several databases at one time (decision account-snapshots).
+
+Each database has a snapshot of its own, later than the account's. Its list is cut at the time of the account's: what
+was created later is left out, and what was deleted later is live. So all databases are of one moment, and what was live
+then stays, since the account's snapshot protects it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from matrixone.schema import Table
+from matrixone.upstream.limits import list_limit
+from matrixone.upstream.objects import object_list
+from matrixone.upstream.session import Session
+from replication.failure import Failure
+from replication.iteration.appendable import FullList, LaterSnapshot
+from replication.iteration.catalog_diff import DatabaseList
+from replication.iteration.object_list import read_list
+from replication.iteration.table_lists import TableLists, changed_meanwhile, cut_at
+from replication.mirror.object_rows import LISTED_SCHEMA, without_objects
+from replication.snapshot_ref import SnapshotRef
+from replication.state.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLists:
+    """
+    Attributes
+    ----------
+    lists : what the list of each database is made of; their snapshots are flushed.
+    later : what a list is compared with instead of a long full list.
+    by_table : lists the tables of a database of which the upstream has no list.
+    """
+
+    session: Session
+    subscription: Subscription
+    lists: Mapping[str, DatabaseList]
+    later: LaterSnapshot
+    full_list: FullList
+    by_table: TableLists
+
+    def read(
+        self,
+        ref: SnapshotRef,
+        base: SnapshotRef | None,
+        tables: Collection[Table],
+        relations: Collection[Table],
+        failures: dict[int, Failure],
+    ) -> pa.Table:
+        """LISTED_SCHEMA: what a list of the account at `ref` would be, against `base` or in full. See
+        `TableLists.read`."""
+        of_database: dict[str, list[Table]] = defaultdict(list)
+        for table in tables:
+            of_database[table.database].append(table)
+        found = [LISTED_SCHEMA.empty_table()]
+        for database, its in sorted(of_database.items()):
+            if self.lists[database].is_partitioned:
+                found.append(self.by_table.read(ref, base, its, relations, failures))
+            else:
+                found.append(cut_at(self._read(ref, base, database, its), ref.at))
+        return pa.concat_tables(found)
+
+    def _read(self, ref: SnapshotRef, base: SnapshotRef | None, database: str, tables: Collection[Table]) -> pa.Table:
+        listed, wanted = self.lists[database], {table.id for table in tables}
+        ids = set(listed.ids.values())
+        for table in tables:
+            if table.id not in ids:
+                raise changed_meanwhile(table.qualified_name)
+        names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
+        subject, publication = f"snapshot {listed.ref.name} of database {database}", self.subscription.publication
+
+        def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
+            limit = list_limit()
+            batches = object_list(self.session, listed.ref.name, publication, against=against, longest=limit.bytes)
+            return read_list(batches, names, subject, limit.rows, appendable=appendable)
+
+        if base is None:  # what was deleted between the two snapshots is in no full list of the later one
+            return pa.concat_tables([read_against(None), read_against(ref.marker)])
+        difference = read_against(base.marker)
+        # A difference omits some appendable objects (decision created-before-its-rows).
+        appendable = None
+        if self.full_list.is_long(wanted):
+            appendable = self.later.appendable(listed.ref, database, wanted, subject)
+        if appendable is None:
+            appendable = read_against(None, appendable=True)
+        return pa.concat_tables([difference, without_objects(appendable, difference)])

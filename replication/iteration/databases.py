@@ -1,0 +1,64 @@
+"""The catalog of several databases of an account at one time (decision account-snapshots)."""
+
+from collections.abc import Callable, Mapping
+
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
+from matrixone.upstream import statements
+from matrixone.upstream.catalog import Catalog, TableVersion, joined_catalogs, read_catalog, table_versions
+from matrixone.upstream.session import Session, integer, text
+from replication.errors import ScopeConflict
+from replication.iteration.catalog_diff import DatabaseList
+from replication.iteration.table_lists import changed_meanwhile
+from replication.snapshot_ref import SnapshotRef
+from replication.state.subscription import Subscription
+
+TakeLists = Callable[[Mapping[str, int]], Mapping[str, SnapshotRef]]
+
+
+def read_databases(
+    session: Session, subscription: Subscription, ref: SnapshotRef, take: TakeLists
+) -> tuple[Catalog, dict[str, DatabaseList]]:
+    """All databases that the subscription chooses, at the account's snapshot, and what their lists are made of.
+
+    The upstream says the DDL text of a table at a snapshot of its own account only, so at the later one of `take`,
+    which takes a snapshot of each of the databases. Raises ScopeConflict if the account has none; TableChangedMeanwhile
+    if a table was altered between the two.
+    """
+    publication, patterns = subscription.publication, subscription.patterns
+    catalogs, lists = [], {}
+    for name, later in take(chosen_databases(session, subscription, ref.at)).items():
+        catalog = read_catalog(session, publication, name, later.name, ref.at)
+        then = {version.id: version for version in table_versions(session, publication, name, ref.at)}
+        versions = table_versions(session, publication, name, later.at)
+        now = {version.id: version for version in versions}
+        for table in catalog.tables:
+            replicated = table.kind is Kind.PARTITION or (table.kind is Kind.TABLE and patterns.match(table.name))
+            if replicated and now.get(table.id) != then.get(table.id):
+                raise changed_meanwhile(table.qualified_name)
+        catalogs.append(catalog)
+        lists[name] = DatabaseList(later, _ids(versions), bool(catalog.partitioned))
+    return joined_catalogs(catalogs, ref.at), lists
+
+
+def chosen_databases(session: Session, subscription: Subscription, at: Timestamp | None = None) -> dict[str, int]:
+    """The account's databases that the subscription chooses, at a time or now, with their ids; in order of name. One
+    that is another account's, to which it subscribes, is none of them. Raises ScopeConflict if there is none."""
+    publication, physical = subscription.publication, None if at is None else at.physical
+    answer = session.read(statements.select_all_databases(publication.publisher_id, physical))
+    found = {}
+    for number, cell, kind in answer.select("dat_id", "datname", "dat_type"):
+        name = text(cell, "datname")
+        if not text(kind or b"", "dat_type") and subscription.chooses(name):
+            found[name] = integer(number, f"dat_id of {name}")
+    if not found:
+        raise ScopeConflict(
+            f"account {publication.publisher} has no database that matches {subscription.databases}",
+            subject=f"subscription {subscription.name}",
+            remedy=f"`ccpr alter {subscription.name} --databases …`, then `ccpr resume {subscription.name}`.",
+        )
+    return dict(sorted(found.items()))
+
+
+def _ids(versions: list[TableVersion]) -> dict[str, int]:
+    return {version.name: version.id for version in versions}
