@@ -11,12 +11,11 @@ mirror's work folder; the Dagster assets, the command line and the service loop 
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +27,7 @@ from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.definitions import read_definitions
-from matrixone.upstream.errors import ConnectionLost, DatabaseMissing, SnapshotGone
+from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
@@ -50,6 +49,7 @@ from replication.iteration.databases import chosen_databases
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
 from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Resync
+from replication.iteration.passing_snapshots import PassingSnapshots
 from replication.iteration.results import Listed, StepResults, sweep_results
 from replication.iteration.scope import diff_scope
 from replication.iteration.steps import Step
@@ -66,6 +66,7 @@ from replication.state.subscription import Subscription
 if TYPE_CHECKING:
     from replication.iteration.plan import Plan
 
+T = TypeVar("T")
 _OBSERVED = 3  # new objects that are looked at until one says what the upstream can do
 _logger = logging.getLogger(__name__)
 
@@ -110,8 +111,6 @@ class Iteration:
         self._catalog: CatalogDiff | None = None
         self._listing: Listed | None = None  # of the open snapshot
         self._is_kept = False  # in the mirror's work folder, that is
-        self._later: dict[str, SnapshotRef] = {}  # likewise, by database
-        self._followed: int | None = None  # the connection on which a snapshot was made after the flush
         self._enter(Step.INIT)
 
     @property
@@ -137,8 +136,8 @@ class Iteration:
         if found is None:  # gone, or created again by somebody: what we derived from it is void
             self._context = self._context.abandoned()
             self._context = self._opened()
-            self._catalog = self._listing = self._followed = None
-            self._later.clear()
+            self._catalog = self._listing = None
+            self.__dict__.pop("_passing", None)
             self._named_here = True
             self._log.remember(self._lease.claim, self._context)
             found = self._read_open_snapshot()
@@ -242,27 +241,14 @@ class Iteration:
         if self._catalog is None:
             ref = self.resume()
             self._enter(Step.CATALOG)
-            self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables, self._take_lists)
+            self._catalog = diff_scope(
+                self._session,
+                self.subscription,
+                ref,
+                self._last.tables,
+                partial(self._passing.of_databases, ref),
+            )
         return self._catalog
-
-    def _take_lists(self, databases: Mapping[str, int]) -> dict[str, SnapshotRef]:
-        """A snapshot of each of these databases, later than the account's. They are dropped when the iteration ends."""
-        ref, publication = self.resume(), self.subscription.publication
-        self._context, lists = self._context.with_lists(databases.values())
-        self._log.remember(self._lease.claim, self._context)
-        taken = {}
-        for database, later in zip(databases, lists, strict=True):
-            try:
-                snapshots.create_snapshot(self._session, later.name, publication, database)
-            except DatabaseMissing as error:
-                raise TableChangedMeanwhile("it was dropped meanwhile", subject=f"database {database}") from error
-            at = snapshots.snapshot_timestamp(self._session, later.name, publication)
-            if at <= ref.at:
-                raise ConnectionLost(
-                    f"snapshot {later.name} is of {at}, not later than {ref.name}", subject=f"snapshot {later.name}"
-                )
-            taken[database] = replace(later, physical=at.physical)
-        return taken
 
     # ---- 2
 
@@ -320,14 +306,13 @@ class Iteration:
                 raise TableMissingInMirror(
                     "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
                 )
-        self._wait_until_flushed(ref, catalog)
-        later = LaterSnapshot(self._session, self.subscription, self._take_later)
+        passing = self._passing
+        passing.wait_until_flushed(ref, catalog)
+        later = LaterSnapshot(self._session, self.subscription, passing.later)
         known = {number: point.ref.objects for number, point in self._last.tables.items() if point.ref is not None}
         full_list = FullList(self._context.list_rows, known)
         by_table = TableLists(
-            self._session,
-            self.subscription,
-            lambda table: self._take_after_flush(table.database, table.name),
+            self._session, self.subscription, lambda table: passing.after_flush(table.database, table.name)
         )
         listing = Listing(
             self._session,
@@ -348,57 +333,6 @@ class Iteration:
         found = listing.diff(ref, self._context.current, resync)
         self._context = replace(self._context, list_rows=full_list.rows)  # remembered with the commit
         return found
-
-    def _wait_until_flushed(self, ref: SnapshotRef, catalog: CatalogDiff) -> None:
-        """All rows of the point are in objects then."""
-        stored: dict[str, list[int]] = defaultdict(list)
-        for table in catalog.catalog.tables:
-            stored[table.database].append(table.id)
-        database = self.subscription.database
-        refs = {name: one.ref for name, one in catalog.lists.items()} or {database: ref}
-        for name, its in refs.items():
-            ids = stored[name]
-            on_demand = self.subscription.settings.flush == "on_demand"
-            snapshots.wait_until_flushed(
-                self._session,
-                its.name,
-                self.subscription.publication,
-                requests=snapshots.flush_requests(self._connect, ids) if on_demand else (),
-                timeout_seconds=self._options.timeouts.flush,
-                sleep=self._options.sleep,
-            )
-
-    def _take_later(self, database: str) -> SnapshotRef:
-        """A second snapshot of the database, later than the flush of the first one."""
-        if database not in self._later:
-            self._later[database] = self._take_after_flush(database)
-        return self._later[database]
-
-    def _take_after_flush(self, database: str, table: str | None = None) -> SnapshotRef:
-        """A snapshot of the database, or of a table of it, later than the flush of the open one. It is dropped when the
-        iteration ends.
-
-        A session's transaction may begin before what the session has seen of others, but never before its own last
-        commit. So a snapshot is created only to be committed after the flush, and those after it are later than that.
-        """
-        if self._followed is None:
-            opened = self._session.opened
-            self._create_passing(database)
-            self._followed = opened
-        later = self._create_passing(database, table)
-        at = snapshots.snapshot_timestamp(self._session, later.name, self.subscription.publication)
-        if self._session.opened != self._followed:  # another connection may be to another node, which lags
-            self._followed = None
-            lost = SnapshotGone if table is None else ConnectionLost  # a full list takes its place; it is taken again
-            raise lost("the connection was lost between two snapshots", subject=f"snapshot {later.name}")
-        return replace(later, physical=at.physical)
-
-    def _create_passing(self, database: str, table: str | None = None) -> SnapshotRef:
-        """Recorded, as to be dropped, before it is made."""
-        self._context, ref = self._context.with_passing(self.subscription.uid)
-        self._log.remember(self._lease.claim, self._context)
-        snapshots.create_snapshot(self._session, ref.name, self.subscription.publication, database, table)
-        return ref
 
     def plan(self) -> "Plan":
         """What this iteration is about to do. Nothing is copied, and the iteration stays open."""
@@ -629,6 +563,15 @@ class Iteration:
     @cached_property
     def _session(self) -> Session:
         return self._connect() if self._kept_session is None else self._kept_session()
+
+    @cached_property
+    def _passing(self) -> PassingSnapshots:
+        return PassingSnapshots(self._session, self._connect, self.subscription, self._options, self._record)
+
+    def _record(self, change: Callable[[Context], tuple[Context, T]]) -> T:
+        self._context, found = change(self._context)
+        self._log.remember(self._lease.claim, self._context)
+        return found
 
     @cached_property
     def _last(self) -> Last:
