@@ -28,7 +28,7 @@ from replication.errors import (
     MirrorForeign,
     MirrorMissing,
 )
-from replication.iteration import listing
+from replication.iteration import appendable
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration
 from replication.iteration.options import IterationOptions
@@ -85,7 +85,7 @@ class Disasters(RuleBasedStateMachine):
         full list."""
         self.history = History(seed, create_at="prepare" if seed % 2 else "commit")
         if seed % 4 in (1, 2):
-            self.cleared.enter_context(patch.object(listing, "SHORT_LIST", -1))
+            self.cleared.enter_context(patch.object(appendable, "SHORT_LIST", -1))
         self.emulator = SimulatedUpstream(self.history.storage)
         self.emulator.start()
         publisher = (self.history.account, self.history.storage.accounts[self.history.account])

@@ -21,7 +21,7 @@ from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.retry import Retry
 from replication.errors import ScopeConflict, TableChangedMeanwhile
-from replication.iteration import listing
+from replication.iteration import appendable
 from replication.iteration.copying import copy_in_process
 from replication.iteration.iteration import Iteration, Outcome
 from replication.iteration.options import IterationOptions, Timeouts
@@ -272,7 +272,7 @@ def replicate(
         ):
             replica = Replica(history, emulator, workspace)
             if seed % 5 in _SECOND_SNAPSHOT:
-                stack.enter_context(mock.patch.object(listing, "SHORT_LIST", -1))
+                stack.enter_context(mock.patch.object(appendable, "SHORT_LIST", -1))
             if seed % 5 == _GOES_ON:
                 stack.enter_context(replica.going_on())
             points: list[Outcome] = []

@@ -53,7 +53,7 @@ class Shop:
 def second_snapshot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """How the appendable objects are found, however few there are."""
     if request.param == "second snapshot":
-        monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", -1)
+        monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
     return request.param == "second snapshot"
 
 
@@ -171,7 +171,7 @@ def test_an_iteration_in_which_nothing_was_written_is_idle(shop: Shop) -> None:
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Do something upstream between an iteration's snapshot, which is flushed, and its second one."""
-    monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", -1)
+    monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
     take = Iteration._take_later
 
     def patch(action: Callable[[], object]) -> None:
@@ -237,7 +237,7 @@ def test_a_list_that_was_long_is_not_read_again(late: Shop, monkeypatch: pytest.
     late.iterate()
     context = Context.from_text(late.workspace.log.row(NAME).context)
     assert context.list_rows == 2, "one object of the other table, and the appendable one"
-    monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", 1)
+    monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", 1)
     late.insert(3).commit()
     full = lists(late, monkeypatch)
     assert late.iterate().point
@@ -280,7 +280,7 @@ def test_tables_that_swap_their_names_in_between_keep_their_objects(late: Shop, 
 def test_an_upstream_that_takes_no_second_snapshot_is_asked_for_the_full_list(
     late: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", -1)
+    monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
     refused = StatementFailed("no", subject="snapshot", number=20101, text="no")
     monkeypatch.setattr(Iteration, "_take_later", mock.Mock(side_effect=refused))
     full = lists(late, monkeypatch)
@@ -289,7 +289,7 @@ def test_an_upstream_that_takes_no_second_snapshot_is_asked_for_the_full_list(
 
 
 def test_a_second_snapshot_that_a_kill_left_is_dropped(late: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", -1)
+    monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
     with monkeypatch.context() as patch:
         killed = mock.Mock(side_effect=KeyboardInterrupt)
         patch.setattr("replication.iteration.appendable.table_ids", killed)
@@ -303,7 +303,7 @@ def test_a_second_snapshot_that_a_kill_left_is_dropped(late: Shop, monkeypatch: 
 def test_after_a_lost_connection_the_second_snapshot_may_be_too_early(
     late: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replication.iteration.listing.SHORT_LIST", -1)
+    monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
     create = snapshots.create_snapshot
 
     def lost(session: Session, name: str, publication: Publication, database: str, table: str | None = None) -> None:
