@@ -23,8 +23,9 @@ from matrixone.upstream.retry import Retry
 from replication.errors import ScopeConflict, TableChangedMeanwhile
 from replication.iteration import appendable
 from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Iteration, Outcome
+from replication.iteration.iteration import Outcome
 from replication.iteration.options import IterationOptions, Timeouts
+from replication.iteration.passing_snapshots import PassingSnapshots
 from replication.mirror.points import Point
 from replication.service import subscriptions
 from replication.service.workspace import Workspace
@@ -160,15 +161,15 @@ class Replica:
     def going_on(self) -> Iterator[None]:
         """Meanwhile the upstream goes on between the flush of an iteration's snapshot and its second snapshot, or those
         of its tables."""
-        take, rng = Iteration._take_after_flush, random.Random(self.history.seed + 4)
+        take, rng = PassingSnapshots.after_flush, random.Random(self.history.seed + 4)
 
-        def take_after_flush(iteration: Iteration, table: str | None = None) -> SnapshotRef:
+        def take_after_flush(passing: PassingSnapshots, database: str, table: str | None = None) -> SnapshotRef:
             self.history.done.append(f"  before a second snapshot of {table or 'the database'}:")
             for _ in range(rng.randint(0, 4 if table is None else 1)):
                 self.history.step()
-            return take(iteration, table)
+            return take(passing, database, table)
 
-        with mock.patch.object(Iteration, "_take_after_flush", take_after_flush):
+        with mock.patch.object(PassingSnapshots, "after_flush", take_after_flush):
             yield
 
     def _without_table(self) -> None:

@@ -18,7 +18,8 @@ from matrixone.upstream import snapshots
 from matrixone.upstream.errors import StatementFailed
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
-from replication.iteration.iteration import Iteration, Outcome
+from replication.iteration.iteration import Outcome
+from replication.iteration.passing_snapshots import PassingSnapshots
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
@@ -172,15 +173,15 @@ def test_an_iteration_in_which_nothing_was_written_is_idle(shop: Shop) -> None:
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Do something upstream between an iteration's snapshot, which is flushed, and its second one."""
     monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
-    take = Iteration._take_later
+    take = PassingSnapshots.later
 
     def patch(action: Callable[[], object]) -> None:
-        def take_later(iteration: Iteration) -> SnapshotRef:
-            if iteration._later is None:
+        def take_later(passing: PassingSnapshots, database: str) -> SnapshotRef:
+            if not passing._later:
                 action()
-            return take(iteration)
+            return take(passing, database)
 
-        monkeypatch.setattr(Iteration, "_take_later", take_later)
+        monkeypatch.setattr(PassingSnapshots, "later", take_later)
 
     return patch
 
@@ -282,7 +283,7 @@ def test_an_upstream_that_takes_no_second_snapshot_is_asked_for_the_full_list(
 ) -> None:
     monkeypatch.setattr("replication.iteration.appendable.SHORT_LIST", -1)
     refused = StatementFailed("no", subject="snapshot", number=20101, text="no")
-    monkeypatch.setattr(Iteration, "_take_later", mock.Mock(side_effect=refused))
+    monkeypatch.setattr(PassingSnapshots, "later", mock.Mock(side_effect=refused))
     full = lists(late, monkeypatch)
     assert late.iterate().point
     assert full == [False, True]
