@@ -21,9 +21,9 @@ from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.committing import IterationResult, Last
 from replication.iteration.copying import CopyReport
 from replication.iteration.findings import is_measured
-from replication.iteration.listing import TableFailures
 from replication.iteration.results import Listed
 from replication.iteration.steps import Step
+from replication.iteration.table_lists import TableFailures
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from replication.mirror.points import LaggingTable

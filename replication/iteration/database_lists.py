@@ -15,11 +15,10 @@ from matrixone.schema import Table
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.session import Session
-from replication.failure import Failure
 from replication.iteration.appendable import FullList, LaterSnapshot
 from replication.iteration.catalog_diff import DatabaseList
 from replication.iteration.object_list import read_list
-from replication.iteration.table_lists import TableLists, changed_meanwhile, cut_at
+from replication.iteration.table_lists import TableFailures, TableLists, cut_at, note_changed
 from replication.mirror.object_rows import LISTED_SCHEMA, without_objects
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
@@ -48,7 +47,7 @@ class DatabaseLists:
         base: SnapshotRef | None,
         tables: Collection[Table],
         relations: Collection[Table],
-        failures: dict[int, Failure],
+        failures: TableFailures,
     ) -> pa.Table:
         """LISTED_SCHEMA: what a list of the account at `ref` would be, against `base` or in full. See
         `TableLists.read`."""
@@ -60,15 +59,22 @@ class DatabaseLists:
             if self.lists[database].is_partitioned:
                 found.append(self.by_table.read(ref, base, its, relations, failures))
             else:
-                found.append(cut_at(self._read(ref, base, database, its), ref.at))
+                found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
         return pa.concat_tables(found)
 
-    def _read(self, ref: SnapshotRef, base: SnapshotRef | None, database: str, tables: Collection[Table]) -> pa.Table:
-        listed, wanted = self.lists[database], {table.id for table in tables}
-        ids = set(listed.ids.values())
+    def _read(
+        self,
+        ref: SnapshotRef,
+        base: SnapshotRef | None,
+        database: str,
+        tables: Collection[Table],
+        failures: TableFailures,
+    ) -> pa.Table:
+        listed = self.lists[database]
+        wanted = {table.id for table in tables} & set(listed.ids.values())
         for table in tables:
-            if table.id not in ids:
-                raise changed_meanwhile(table.qualified_name)
+            if table.id not in wanted:
+                note_changed(table, failures, isolated=self.subscription.settings.isolated)
         names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
         subject, publication = f"snapshot {listed.ref.name} of database {database}", self.subscription.publication
 

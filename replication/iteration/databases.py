@@ -9,7 +9,7 @@ from matrixone.upstream.catalog import Catalog, TableVersion, joined_catalogs, r
 from matrixone.upstream.session import Session, integer, text
 from replication.errors import ScopeConflict
 from replication.iteration.catalog_diff import DatabaseList
-from replication.iteration.table_lists import changed_meanwhile
+from replication.iteration.table_lists import TableFailures, note_changed
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
@@ -18,27 +18,30 @@ TakeLists = Callable[[Mapping[str, int]], Mapping[str, SnapshotRef]]
 
 def read_databases(
     session: Session, subscription: Subscription, ref: SnapshotRef, take: TakeLists
-) -> tuple[Catalog, dict[str, DatabaseList]]:
-    """All databases that the subscription chooses, at the account's snapshot, and what their lists are made of.
+) -> tuple[Catalog, dict[str, DatabaseList], TableFailures]:
+    """All databases that the subscription chooses, at the account's snapshot, what their lists are made of, and tables
+    that were altered before the list's snapshot.
 
     The upstream says the DDL text of a table at a snapshot of its own account only, so at the later one of `take`,
     which takes a snapshot of each of the databases. Raises ScopeConflict if the account has none; TableChangedMeanwhile
-    if a table was altered between the two.
+    if a table was altered between the two, unless that is the failure of this table alone.
     """
     publication, patterns = subscription.publication, subscription.patterns
-    catalogs, lists = [], {}
+    catalogs: list[Catalog] = []
+    lists: dict[str, DatabaseList] = {}
+    failures: TableFailures = {}
     for name, later in take(chosen_databases(session, subscription, ref.at)).items():
         catalog = read_catalog(session, publication, name, later.name, ref.at)
         then = {version.id: version for version in table_versions(session, publication, name, ref.at)}
         versions = table_versions(session, publication, name, later.at)
         now = {version.id: version for version in versions}
         for table in catalog.tables:
-            replicated = table.kind is Kind.PARTITION or (table.kind is Kind.TABLE and patterns.match(table.name))
-            if replicated and now.get(table.id) != then.get(table.id):
-                raise changed_meanwhile(table.qualified_name)
+            ids = (table.id, *(part.id for part in table.partitions))
+            if table.kind is Kind.TABLE and patterns.match(table.name) and any(now.get(n) != then.get(n) for n in ids):
+                note_changed(table, failures, isolated=subscription.settings.isolated)
         catalogs.append(catalog)
         lists[name] = DatabaseList(later, _ids(versions), bool(catalog.partitioned))
-    return joined_catalogs(catalogs, ref.at), lists
+    return joined_catalogs(catalogs, ref.at), lists, failures
 
 
 def chosen_databases(session: Session, subscription: Subscription, at: Timestamp | None = None) -> dict[str, int]:

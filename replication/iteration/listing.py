@@ -29,7 +29,7 @@ from replication.iteration.object_list import (
 )
 from replication.iteration.options import Resync
 from replication.iteration.results import Listed
-from replication.iteration.table_lists import TableLists
+from replication.iteration.table_lists import TableFailures, TableLists
 from replication.maintenance.verify import unsound_objects
 from replication.mirror.mirror import Mirror
 from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
@@ -38,8 +38,6 @@ from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
 from replication.state.ledger import Ledger
 from replication.state.subscription import Subscription
-
-TableFailures = dict[int, Failure]  # by table id
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from replication.errors import ScopeConflict
 from replication.iteration.building import or_fail
 from replication.iteration.catalog_diff import CatalogDiff, DatabaseList
 from replication.iteration.databases import TakeLists, read_databases
-from replication.iteration.listing import TableFailures
+from replication.iteration.table_lists import TableFailures
 from replication.schema.table_changes import diff_catalogs
 from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
@@ -38,12 +38,13 @@ def diff_scope(
     concerns one of several tables is in isolated mode that table's failure alone.
     """
     lists: dict[str, DatabaseList] = {}
+    altered: TableFailures = {}
     if subscription.of_account:
-        catalog, lists = read_databases(session, subscription, ref, take)
+        catalog, lists, altered = read_databases(session, subscription, ref, take)
     else:
         catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
     named = {database: one.ref.name for database, one in lists.items()} or {subscription.database: ref.name}
-    scope = _Scope(session, subscription, ref, catalog, before, named)
+    scope = _Scope(session, subscription, ref, catalog, before, named, altered)
     tables = scope.with_indexes(scope.without_unlisted(scope.tables()))
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
     left_out = [(name, UNPUBLISHED) for name in scope.unpublished]
@@ -51,7 +52,8 @@ def diff_scope(
     unreplicated = sorted((*catalog.unreplicated, *left_out))
     unreplicated += [(name, EXCLUDED) for name in sorted(scope.excluded)]  # last: they may be most of the database
     relations = scope.relations() if scope.is_whole else ()
-    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), scope.failures, relations, scope.is_whole, lists)
+    failures = {number: failure for number, failure in scope.failures.items() if number in tables}
+    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), failures, relations, scope.is_whole, lists)
 
 
 class _Scope:
@@ -61,7 +63,8 @@ class _Scope:
     Attributes
     ----------
     named : by database, the name of a snapshot that the publication has.
-    failures : tables that an ALTER took out of the publication, in isolated mode.
+    failures : in isolated mode, tables that an ALTER took out of the publication, and those that were altered while
+        the catalog was read.
     unpublished : names of other tables that it does not cover.
     unlisted : names of tables that never were replicated, since their objects cannot be listed.
     excluded : names of tables that the patterns leave out.
@@ -75,13 +78,14 @@ class _Scope:
         catalog: Catalog,
         before: Mapping[int, TablePoint],
         named: Mapping[str, str],
+        altered: TableFailures,
     ) -> None:
         self._session, self._subscription, self._named = session, subscription, named
         self._catalog, self._before = catalog, before
         self._offer = read_offer(session, subscription.publication, ref.at)
         self._index_names = frozenset(table.name for table in catalog.tables if table.kind is Kind.INDEX)
         self._asked: dict[int, tuple[tuple[str, str, str], ...]] = {}
-        self.failures: TableFailures = {}
+        self.failures = dict(altered)
         self.unpublished: list[str] = []
         self.unlisted: list[str] = []
         self.excluded: list[str] = []

@@ -27,6 +27,8 @@ from replication.mirror.object_rows import LISTED_SCHEMA, rows_without
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
+TableFailures = dict[int, Failure]  # by table id
+
 
 @dataclass(frozen=True, slots=True)
 class TableLists:
@@ -48,7 +50,7 @@ class TableLists:
         base: SnapshotRef | None,
         tables: Collection[Table],
         relations: Collection[Table],
-        failures: dict[int, Failure],
+        failures: TableFailures,
     ) -> pa.Table:
         """LISTED_SCHEMA, as a list of the database at `ref` would be, against `base` or in full: rows of these tables
         and their index tables, those of a partition under the id of its table.
@@ -101,7 +103,7 @@ class TableLists:
             try:
                 later = self.take(table)
             except TableMissing as error:
-                raise changed_meanwhile(table.qualified_name) from error
+                raise _changed(table) from error
             if later.at <= ref.at:
                 raise ConnectionLost(
                     f"snapshot {later.name} is of {later.at}, not later than {ref.name}",
@@ -112,7 +114,7 @@ class TableLists:
             )
             ids = [integer(number, "rel_id") for (number,) in self.session.read(query).select("rel_id")]
             if ids != [table.id]:
-                raise changed_meanwhile(table.qualified_name)
+                raise _changed(table)
             self.taken[table.id] = later
         return self.taken[table.id]
 
@@ -153,7 +155,16 @@ def _joined(parts: list[pa.Table], table: Table) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def changed_meanwhile(table: str) -> TableChangedMeanwhile:
+def note_changed(table: Table, failures: TableFailures, *, isolated: bool) -> None:
+    """A table changed between the snapshot and a later one: in isolated mode that is its failure."""
+    error = _changed(table)
+    if not isolated:
+        raise error
+    failures[table.id] = Failure.of(error)
+
+
+def _changed(table: Table) -> TableChangedMeanwhile:
     return TableChangedMeanwhile(
-        "it was dropped, renamed, altered or replaced before its objects were listed", subject=f"table {table}"
+        "it was dropped, renamed, altered or replaced before its objects were listed",
+        subject=f"table {table.qualified_name}",
     )
