@@ -3,7 +3,8 @@ table to be written. For benchmarks of the service; run by itself it measures no
 
     python benchmarks/shared/simulated.py --databases 3      prints its port, and serves until its standard input ends
 
-Each database `d0`, `d1` … has a table `t (n int primary key, v varchar(20))` and is published as `p0`, `p1` …
+Each database `d0`, `d1` … has a table `t (n int primary key, v varchar(20))`, with `--tables` more like it without rows,
+`t1`, `t2` …, and is published as `p0`, `p1` … The whole account is published as `everything`.
 """
 
 import sys
@@ -52,9 +53,9 @@ class SlowFlush(EngineBacking):
 
 
 @contextmanager
-def upstream(databases: int) -> Iterator[int]:
+def upstream(databases: int, tables: int = 1) -> Iterator[int]:
     """The port of one that runs until the end of the block."""
-    command = [sys.executable, __file__, "--databases", str(databases)]
+    command = [sys.executable, __file__, "--databases", str(databases), "--tables", str(tables)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -66,11 +67,14 @@ def upstream(databases: int) -> Iterator[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--databases", type=int, default=1)
+    parser.add_argument("--tables", type=int, default=1, help="of each database")
     options = parser.parse_args()
     storage = Storage(flush_after=60.0)
+    storage.create_publication("everything", "*")
     for number in range(options.databases):
         storage.create_database(f"d{number}")
-        storage.create_table(f"d{number}", "t", {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
+        for table in ("t", *(f"t{other}" for other in range(1, options.tables))):
+            storage.create_table(f"d{number}", table, {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
         storage.create_publication(f"p{number}", f"d{number}")
         with storage.begin() as transaction:
             transaction.insert(f"d{number}", "t", {"n": [0], "v": ["first"]})

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from matrixone.upstream import snapshots as upstream
+from matrixone.upstream.account_snapshots import marker_of
 from matrixone.upstream.errors import NotPermitted, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import SnapshotsHidden, SubscriptionMissing
@@ -56,7 +57,7 @@ def list_snapshots(workspace: Workspace, name: str) -> tuple[list[UpstreamSnapsh
         # Read after the list, since a name is recorded before it is created: what is not recorded now was lost before.
         recorded = Context.from_text(row_of(workspace, name).context).recorded()
         found = [UpstreamSnapshot(one, role, _exists(session, subscription, one)) for one, role in recorded.items()]
-    lost = sorted((there or set()) - recorded.keys())
+    lost = sorted((there or set()) - recorded.keys() - set(map(marker_of, recorded)))
     return found + [UpstreamSnapshot(one, LOST, exists=True) for one in lost], there is not None
 
 
