@@ -27,7 +27,7 @@ from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.definitions import read_definitions
-from matrixone.upstream.errors import SnapshotGone
+from matrixone.upstream.errors import DatabaseMissing, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
@@ -233,7 +233,10 @@ class Iteration:
             snapshots.create_snapshot(self._session, name, publication, database)
             return
         first = next(iter(chosen_databases(self._session, self.subscription)))
-        snapshots.create_account_snapshot(self._session, name, publication, first)
+        try:
+            snapshots.create_account_snapshot(self._session, name, publication, first)
+        except DatabaseMissing as error:
+            raise TableChangedMeanwhile("it was dropped meanwhile", subject=f"database {first}") from error
 
     def diff_catalog(self) -> CatalogDiff:
         """Read the catalog at the snapshot and compare it with the last point, by table id."""
