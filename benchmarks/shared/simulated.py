@@ -3,8 +3,8 @@ table to be written. For benchmarks of the service; run by itself it measures no
 
     python benchmarks/shared/simulated.py --databases 3      prints its port, and serves until its standard input ends
 
-Each database `d0`, `d1` … has a table `t (n int primary key, v varchar(20))`, with `--tables` more like it without rows,
-`t1`, `t2` …, and is published as `p0`, `p1` … The whole account is published as `everything`.
+Each database `d0`, `d1` … has a table `t (n int primary key, v varchar(20))`, with `--tables` more like it without
+rows, `t1`, `t2` …, and is published as `p0`, `p1` … The whole account is published as `everything`.
 """
 
 import sys
