@@ -35,7 +35,7 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session, integer, text
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two checks whether a snapshot is flushed
-CHECKPOINT_FROM_TABLES = 1_000  # tables in a database; from here on one statement instead of one for each table
+CHECKPOINT_FROM_TABLES = 1_000  # tables to be flushed; from here on one statement instead of one for each table
 FlushRequest = Callable[[], bool]
 _log = logging.getLogger(__name__)
 
@@ -143,16 +143,22 @@ def _single(rows: list[tuple[bytes | None, ...]], what: str) -> bytes | None:
     return rows[0][0]
 
 
-def flush_requests(connect: Callable[[], Session], table_ids: Collection[int]) -> tuple[FlushRequest, ...]:
+def flush_requests(
+    connect: Callable[[], Session], table_ids: Collection[int], *, tables: int = 0
+) -> tuple[FlushRequest, ...]:
     """The requests that flush these tables, to be made one after the other until they are flushed: see
-    `wait_until_flushed`.
+    `wait_until_flushed`. They are some of `tables`, which all are to be flushed.
 
     A statement for each table costs 1 ms and a round trip even if there is nothing to write: with 10,000 tables of
     which one has changed that would be most of an iteration. A checkpoint is one statement and does the same for the
     whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
     """
     by_table = partial(flush_tables, connect, table_ids)
-    return (partial(flush_everything, connect), by_table) if len(table_ids) >= CHECKPOINT_FROM_TABLES else (by_table,)
+    return (
+        (partial(flush_everything, connect), by_table)
+        if max(tables, len(table_ids)) >= CHECKPOINT_FROM_TABLES
+        else (by_table,)
+    )
 
 
 def flush_everything(connect: Callable[[], Session]) -> bool:

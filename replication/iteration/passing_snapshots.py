@@ -61,6 +61,7 @@ class PassingSnapshots:
         stored: dict[str, list[int]] = defaultdict(list)
         for table in catalog.catalog.tables:
             stored[table.database].append(table.id)
+        tables = sum(map(len, stored.values()))
         listed = {database: one.ref for database, one in catalog.lists.items()}
         on_demand = self.subscription.settings.flush == "on_demand"
         for database, one in (listed or {self.subscription.database: ref}).items():
@@ -68,7 +69,7 @@ class PassingSnapshots:
                 self.session,
                 one.name,
                 self.subscription.publication,
-                requests=snapshots.flush_requests(self.connect, stored[database]) if on_demand else (),
+                requests=snapshots.flush_requests(self.connect, stored[database], tables=tables) if on_demand else (),
                 timeout_seconds=self.options.timeouts.flush,
                 sleep=self.options.sleep,
             )
