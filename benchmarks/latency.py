@@ -146,7 +146,7 @@ def main() -> None:
     options = parser.parse_args()
     say: Callable[[str], None] = (lambda line: None) if options.json else (lambda line: print(line, flush=True))
     found: dict[str, object] = {"serve_load": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # a run may still be ending
         home = Path(scratch) / "serve"
         with upstream(1) as port:
             subscribe(home, port, 1)

@@ -151,9 +151,12 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
                     table_id: stuck_failure(registered[table_id].table, reason)
                     for table_id, reason in destination.stuck().items()
                 }
-                kept = {**stuck, **catalog.failures}
-                tables = [table for table_id, table in catalog.tables.items() if table_id not in kept]
-                found[target.name] = plan_target(_rules(target), registered, tables, kept=kept)
+                rules = _rules(target)
+                wanted = {number: table for number, table in catalog.tables.items() if rules.takes(table.database)}
+                failed = {number: failure for number, failure in catalog.failures.items() if number in wanted}
+                kept = {**stuck, **failed}
+                tables = [table for table_id, table in wanted.items() if table_id not in kept]
+                found[target.name] = plan_target(rules, registered, tables, kept=kept)
         except CcprError as error:
             found[target.name] = Failure.of(error)
     return found
@@ -170,6 +173,7 @@ def _rules(target: Target) -> "TargetRules":
         target.as_text,
         target.task_id,
         target.duplicate_keys,
+        target.source_database,
     )
 
 

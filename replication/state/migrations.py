@@ -15,7 +15,7 @@ from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
 from replication.state.tables import METADATA, create_tables, followers, mo_ccpr_log, points, targets, versions
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -207,6 +207,15 @@ def _to_4(connection: sa.Connection) -> None:
     _add(connection, _ADDED_4)
 
 
+# ---- 5: targets of one of several databases
+
+_ADDED_5: tuple[sa.Column, ...] = (targets.c.source_database,)
+
+
+def _to_5(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_5)
+
+
 def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
     """A table that does not exist is created later, with these columns."""
     present = set(sa.inspect(connection).get_table_names())
@@ -216,4 +225,4 @@ def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {added}")
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5}

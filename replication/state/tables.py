@@ -182,6 +182,7 @@ targets = sa.Table(
     sa.Column("last_failed_at", UTC_TIME),
     sa.Column("failure", LONG_TEXT),  # JSON
     sa.Column("duplicate_keys", sa.String(16)),  # what to do with two rows of one key; null = error
+    sa.Column("source_database", LONG_TEXT),  # of several that are subscribed to; null = the only one
 )
 objects = sa.Table(
     "ccpr_objects",

@@ -92,6 +92,7 @@ class Target:
     Attributes
     ----------
     uri : without password.
+    source_database : of a subscription to several databases the one whose tables are synced; else empty.
     duplicate_keys : what happens to a table of which two visible rows have one key.
     as_text : columns that are stored as long text whatever their type, `table.column`.
     lsn, snapshot_ts : the point it is at; None before the first.
@@ -115,6 +116,7 @@ class Target:
     behind: tuple[LaggingTargetTable, ...] = ()
     failing: Failing | None = None
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
+    source_database: str = ""
 
 
 class TargetRecords:
@@ -154,6 +156,7 @@ class TargetRecords:
             "created_at": stored_time(target.created_at),
             "behind": "[]",
             "duplicate_keys": target.duplicate_keys.value,
+            "source_database": target.source_database or None,
             "attempts": 0,
         }
         try:
@@ -288,4 +291,5 @@ def _target(row: Mapping) -> Target:
             behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
             failing=failing,
             duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
+            source_database=text_of(row["source_database"] or ""),
         )

@@ -55,6 +55,7 @@ class TargetRules:
     Attributes
     ----------
     database : the target's, for all tables.
+    source_database : the only one whose tables are synced; empty if there is no other.
     as_text : columns kept as long text, `table.column` by their names upstream.
     task_id : the subscription's, for the names of shadow tables.
     duplicate_keys : what happens to a table of which two rows have one key.
@@ -66,6 +67,11 @@ class TargetRules:
     as_text: tuple[str, ...] = ()
     task_id: str = ""
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
+    source_database: str = ""
+
+    def takes(self, database: str) -> bool:
+        """Whether the tables of this database upstream are synced."""
+        return self.source_database in ("", database)
 
     def columns_as_text(self, table: str) -> list[str]:
         return columns_as_text(self.as_text, table)

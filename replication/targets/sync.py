@@ -125,9 +125,12 @@ class TargetSync:
         self._oldest = point.lsn if oldest is None else oldest
         self.location = Location(point.lsn, point.at.physical)
         self._tables = {
-            table_id: table for table_id, table in history.tables(point.lsn).items() if table.table.kind is Kind.TABLE
+            table_id: table
+            for table_id, table in history.tables(point.lsn).items()
+            if table.table.kind is Kind.TABLE and rules.takes(table.table.database)
         }
-        self._behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
+        behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
+        self._behind = {table_id: table for table_id, table in behind.items() if rules.takes(table.database)}
         self._older: dict[int, dict[int, TablePoint]] = {}
         self._done: list[SyncedTable] = []
         self._refused: dict[str, tuple[str, ...]] = {}
