@@ -124,7 +124,7 @@ def _time(storage: Storage, tick: int) -> str:
 
 def _database_row(storage: Storage, entry: DatabaseEntry) -> tuple[Cell, ...]:
     created, account = _time(storage, entry.created), storage.accounts[entry.account]
-    return entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, account, ""
+    return entry.id, entry.name, "def", f"create database `{entry.name}`", 0, 1, created, account, entry.kind
 
 
 def _ddl_row(entry: TableEntry, definition: Definition) -> tuple[Cell, ...]:

@@ -15,17 +15,19 @@ from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
 
 INDEX_COLUMN, INDEX_KEY_COLUMN = "__mo_index_idx_col", "__mo_index_pri_col"
 TABLE, INDEX, VIEW, SEQUENCE, PARTITION = "r", "i", "v", "S", "partition"  # relkind
+SUBSCRIPTION = "subscription"  # dat_type
 
 
 @dataclass(slots=True, eq=False)
 class DatabaseEntry:
-    """`created` and `dropped` are ticks; `dropped` is `ALIVE` while the database exists."""
+    """`created` and `dropped` are ticks; `dropped` is `ALIVE` while the database exists. `kind` is `dat_type`."""
 
     id: int
     account: str
     name: str
     created: int
     dropped: int = ALIVE
+    kind: str = ""
 
     def exists_at(self, tick: int) -> bool:
         return self.created <= tick < self.dropped

@@ -133,13 +133,14 @@ class Tables:
             self.accounts[name] = max(self.accounts.values()) + 1
             return self.accounts[name]
 
-    def create_database(self, name: str, *, account: str = SYS) -> DatabaseEntry:
+    def create_database(self, name: str, *, account: str = SYS, kind: str = "") -> DatabaseEntry:
+        """`kind` SUBSCRIPTION: the tables are those of another account's publication, and not in this one's catalog."""
         with self.lock:
             if account not in self.accounts:
                 raise internal(f"there is no tenant {account}")
             if name in SYSTEM_DATABASES or any(entry.name == name for entry in self._databases(account)):
                 raise StatementError(1007, f"database {name} already exists")
-            entry = DatabaseEntry(self._new_id(), account, name, self.clock.next())
+            entry = DatabaseEntry(self._new_id(), account, name, self.clock.next(), kind=kind)
             self.databases.append(entry)
             return entry
 

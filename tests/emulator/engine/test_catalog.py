@@ -1,8 +1,12 @@
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from emulator.engine.entries import SUBSCRIPTION
+from emulator.engine.partitioning import Part, Partitioning
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import EngineBacking
 from matrixone.upstream.column_types import decode_type
@@ -81,3 +85,57 @@ def test_of_the_publications_those_that_are_asked_for_are_shown_or_all() -> None
     backing = EngineBacking(storage)
     assert [found.name for _, found in backing.publications()] == ["pub_a", "pub_b"]
     assert [found.name for _, found in backing.publications(["PUB_B", "another"])] == ["pub_b"]
+
+
+IN_PLACE: dict[str, Callable[[Storage], object]] = {
+    "rename": lambda storage: storage.rename_table("d", "t", "t2"),
+    "comment": lambda storage: storage.comment_table("d", "t", "new"),
+    "add column": lambda storage: storage.add_column("d", "t", "x", "int", in_place=True),
+    "drop column": lambda storage: storage.drop_column("d", "t", "v", in_place=True),
+    "rename column": lambda storage: storage.rename_column("d", "t", "v", "w"),
+    "widen column": lambda storage: storage.modify_column("d", "t", "v", "varchar(20)"),
+    "create index": lambda storage: storage.create_index("d", "t", "i", ["v"]),
+    "drop index": lambda storage: storage.drop_index("d", "t", "known"),
+    "default": lambda storage: storage.redefine("d", "t", lambda old: replace(old, attributes={})),
+    "add partition": lambda storage: storage.add_partitions("d", "p", [Part("b", (20,))]),
+    "truncate partition": lambda storage: storage.truncate_partitions("d", "p", ["a"]),
+}
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_each_change_in_place_raises_the_version_of_its_table_alone(change: str) -> None:
+    storage = Storage()
+    storage.create_database("d")
+    columns = {"id": "int", "v": "varchar(9)", "k": "varchar(9)"}
+    storage.create_table("d", "t", columns, primary_key=["id"], indexes={"known": ["k"]})
+    storage.create_table("d", "p", {"n": "int"}, partitioning=Partitioning("range", "n", (Part("a", (10,)),)))
+    before = _versions(storage)
+    IN_PLACE[change](storage)
+    after = _versions(storage)
+    found = storage.table("d", "p" if "partition" in change else "t2" if change == "rename" else "t")
+    assert after[found.id] > before[found.id]
+    parts = {part.id for part in found.partitions.values()}
+    others = before.keys() & after.keys() - parts - {found.id}
+    assert others
+    assert all(after[number] == before[number] for number in others)
+    with storage.begin() as transaction:
+        transaction.insert("d", "p", {"n": [1]})
+    storage.flush("d", "p")
+    assert _versions(storage) == after
+
+
+def _versions(storage: Storage) -> dict[int, int]:
+    """By id."""
+    rows = EngineBacking(storage).catalog("sys").mo_tables
+    return {row[rows.position("rel_id")]: row[rows.position("rel_version")] for row in rows.rows}
+
+
+def test_a_database_from_a_publication_is_said_to_be_a_subscription() -> None:
+    storage = Storage()
+    storage.create_database("own")
+    storage.create_database("theirs", kind=SUBSCRIPTION)
+    rows = EngineBacking(storage).catalog("sys").mo_database
+    assert [(row[1], row[rows.position("dat_type")]) for row in rows.rows] == [
+        (b"own", b""),
+        (b"theirs", b"subscription"),
+    ]
