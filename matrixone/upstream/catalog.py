@@ -119,14 +119,20 @@ class TableVersion:
     id: int
     name: str
     version: int
+    is_partitioned: bool
 
 
 def table_versions(session: Session, publication: Publication, database: str, at: Timestamp) -> list[TableVersion]:
     """Of everything in the database at a time, as `table_ids`."""
     answer = session.read(statements.select_versions(publication.publisher_id, database, at.physical))
     return [
-        TableVersion(integer(number, "rel_id"), text(name, "relname"), integer(version, "rel_version"))
-        for number, name, version in answer.select(*statements.VERSION_COLUMNS)
+        TableVersion(
+            integer(number, "rel_id"),
+            text(name, "relname"),
+            integer(version, "rel_version"),
+            _flag(partitioned, f"partitioned of {name!r}"),
+        )
+        for number, name, version, partitioned in answer.select(*statements.VERSION_COLUMNS)
     ]
 
 

@@ -96,15 +96,20 @@ def snapshot_timestamp(session: Session, name: str, publication: Publication) ->
     marker = _published_timestamp(session, marker_of(name), publication)
     if not is_of_account(name):
         return marker
-    rows = session.read(statements.own_snapshot_timestamp(name)).rows
-    if not rows:
-        raise SnapshotGone("account sys has no such snapshot", subject=f"snapshot {name}")
-    at = _timestamp(rows, name)
+    at = account_snapshot_timestamp(session, name)
     if marker > at:
         raise BadAnswer(
             f"it is of {at}, and {marker_of(name)} was made before it, at {marker}", subject=f"snapshot {name}"
         )
     return at
+
+
+def account_snapshot_timestamp(session: Session, name: str) -> Timestamp:
+    """The time of an account's snapshot. Raises SnapshotGone."""
+    rows = session.read(statements.own_snapshot_timestamp(name)).rows
+    if not rows:
+        raise SnapshotGone("account sys has no such snapshot", subject=f"snapshot {name}")
+    return _timestamp(rows, name)
 
 
 def _published_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:

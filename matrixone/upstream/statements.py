@@ -28,7 +28,7 @@ TABLE_COLUMNS = (
     "partitioned",
     "rel_logical_id",
 )
-VERSION_COLUMNS = ("rel_id", "relname", "rel_version")
+VERSION_COLUMNS = ("rel_id", "relname", "rel_version", "partitioned")
 CREATED_COLUMNS = ("rel_id", "rel_createsql")
 EXTRA_COLUMNS = ("rel_id", "extra_info")
 VIEW_COLUMNS = ("relname", "rel_createsql", "viewdef")

@@ -20,7 +20,7 @@ class DatabaseList:
     ----------
     ref : a snapshot of the database, later than the account's.
     ids : of everything in it then, by name.
-    is_partitioned : whether a table in it is, so that its tables are listed one by one.
+    is_partitioned : whether a table in it was then, so that its tables are listed one by one.
     """
 
     ref: SnapshotRef

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from matrixone.schema import Table
+from matrixone.upstream import snapshots
+from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.session import Session
@@ -50,7 +52,7 @@ class DatabaseLists:
         failures: TableFailures,
     ) -> pa.Table:
         """LISTED_SCHEMA: what a list of the account at `ref` would be, against `base` or in full. See
-        `TableLists.read`."""
+        `TableLists.read`. Raises SnapshotGone if one of the two is gone: what it protected may be in no list."""
         of_database: dict[str, list[Table]] = defaultdict(list)
         for table in tables:
             of_database[table.database].append(table)
@@ -60,6 +62,9 @@ class DatabaseLists:
                 found.append(self.by_table.read(ref, base, its, relations, failures))
             else:
                 found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
+        for one in (ref, base):  # after the lists, which name only the snapshots beside them
+            if one is not None and snapshots.account_snapshot_timestamp(self.session, one.name) != one.at:
+                raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
         return pa.concat_tables(found)
 
     def _read(

@@ -40,7 +40,7 @@ def read_databases(
             if table.kind is Kind.TABLE and patterns.match(table.name) and any(now.get(n) != then.get(n) for n in ids):
                 note_changed(table, failures, isolated=subscription.settings.isolated)
         catalogs.append(catalog)
-        lists[name] = DatabaseList(later, _ids(versions), bool(catalog.partitioned))
+        lists[name] = DatabaseList(later, _ids(versions), any(version.is_partitioned for version in versions))
     return joined_catalogs(catalogs, ref.at), lists, failures
 
 

@@ -1,7 +1,6 @@
 """The snapshots that an iteration takes beside its own, to list what its own shows. They are dropped when it ends, and
 each name is recorded before its snapshot is made (decision snapshot-names-first)."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -58,18 +57,15 @@ class PassingSnapshots:
 
     def wait_until_flushed(self, ref: SnapshotRef, catalog: CatalogDiff) -> None:
         """Until all rows of the open snapshot, and of those of its databases, are in objects."""
-        stored: dict[str, list[int]] = defaultdict(list)
-        for table in catalog.catalog.tables:
-            stored[table.database].append(table.id)
-        tables = sum(map(len, stored.values()))
-        listed = {database: one.ref for database, one in catalog.lists.items()}
-        on_demand = self.subscription.settings.flush == "on_demand"
-        for database, one in (listed or {self.subscription.database: ref}).items():
+        whole = {ref.name: [table.id for table in catalog.catalog.tables]}
+        waited = {one.ref.name: list(one.ids.values()) for one in catalog.lists.values()} or whole
+        tables, on_demand = sum(map(len, waited.values())), self.subscription.settings.flush == "on_demand"
+        for name, ids in waited.items():
             snapshots.wait_until_flushed(
                 self.session,
-                one.name,
+                name,
                 self.subscription.publication,
-                requests=snapshots.flush_requests(self.connect, stored[database], tables=tables) if on_demand else (),
+                requests=snapshots.flush_requests(self.connect, ids, tables=tables) if on_demand else (),
                 timeout_seconds=self.options.timeouts.flush,
                 sleep=self.options.sleep,
             )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
 from matrixone.upstream import statements
-from matrixone.upstream.errors import ConnectionLost, TableMissing
+from matrixone.upstream.errors import ConnectionLost, DatabaseMissing, TableMissing
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.session import Session, integer
@@ -102,7 +102,7 @@ class TableLists:
         if table.id not in self.taken:
             try:
                 later = self.take(table)
-            except TableMissing as error:
+            except (TableMissing, DatabaseMissing) as error:
                 raise _changed(table) from error
             if later.at <= ref.at:
                 raise ConnectionLost(

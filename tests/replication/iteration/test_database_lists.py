@@ -9,18 +9,23 @@ from typing import Any
 
 import pytest
 
+from emulator.engine.entries import SUBSCRIPTION
+from emulator.engine.partitioning import by_hash
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.schema import Kind
 from matrixone.upstream.account_snapshots import is_of_account, marker_of
-from replication.errors import ScopeConflict, TableChangedMeanwhile
+from matrixone.upstream.errors import SnapshotGone
+from replication.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile
 from replication.iteration.iteration import Outcome
+from replication.iteration.options import Timeouts
 from replication.iteration.passing_snapshots import PassingSnapshots
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
 from replication.state.settings import Settings
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
+from tests.support.meanwhile import once_before
 
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 CHOSEN = ("shop_a", "shop_b")
@@ -58,6 +63,19 @@ class Account:
         for full in sorted(shown):
             rows = self.storage.rows_at(*wanted[full], outcome.at, account=self.name)
             assert read_mirror(self.workspace, point, full).sort_by("id") == rows.sort_by("id"), full
+
+    def create_partitioned(self, database: str) -> None:
+        by = by_hash("id", 2)
+        self.storage.create_table(database, "p", COLUMNS, primary_key=["id"], partitioning=by, account=self.name)
+
+    def lose(self, role: str) -> None:
+        """Somebody drops a snapshot of ours, and what it protected is merged and collected."""
+        self.storage.drop_snapshot(getattr(self.context(), role).name)
+        for number, database in enumerate(CHOSEN, 40):
+            self.insert(database, number)
+            self.storage.flush(database, "t", account=self.name)
+            assert self.storage.merge(database, "t", account=self.name)
+        assert self.storage.collect()
 
     def context(self) -> Context:
         return Context.from_text(self.workspace.log.row(NAME).context)
@@ -163,6 +181,15 @@ ALTERATIONS: dict[str, Callable[[Account], Any]] = {
     "rename": lambda it: it.storage.rename_table("shop_b", "t", "u", account=it.name),
     "truncate": lambda it: it.storage.truncate("shop_b", "t", account=it.name),
     "drop": lambda it: it.storage.drop_table("shop_b", "t", account=it.name),
+    "rename and back": lambda it: (
+        it.storage.rename_table("shop_b", "t", "u", account=it.name),
+        it.storage.rename_table("shop_b", "u", "t", account=it.name),
+    ),
+    "another database": lambda it: (
+        it.storage.drop_database("shop_b", account=it.name),
+        it.storage.create_database("shop_b", account=it.name),
+        it.storage.create_table("shop_b", "t", COLUMNS, primary_key=["id"], account=it.name),
+    ),
     "rename a column": lambda it: it.storage.rename_column("shop_b", "t", "v", "w", account=it.name),
 }
 
@@ -199,6 +226,60 @@ def test_a_database_that_is_dropped_meanwhile_is_an_error_of_that_attempt(
     with pytest.raises(TableChangedMeanwhile, match="database shop_b"):
         account.iterate()
     assert account.iterate().tables == 1
+
+
+def test_a_database_that_is_dropped_before_a_snapshot_of_its_table_is_an_error_of_that_attempt(
+    account: Account,
+) -> None:
+    account.create_partitioned("shop_b")
+    with (
+        once_before("object_list", lambda: account.storage.drop_database("shop_b", account=account.name)),
+        pytest.raises(TableChangedMeanwhile, match="shop_b"),
+    ):
+        account.iterate()
+    assert account.iterate().tables == 1
+
+
+def test_a_table_that_is_created_meanwhile_is_flushed_too(account: Account, meanwhile: Callable[..., None]) -> None:
+    def create() -> None:
+        account.storage.create_table("shop_b", "u", COLUMNS, primary_key=["id"], account=account.name)
+        account.insert("shop_b", 1, table="u")
+
+    meanwhile(create)
+    assert iterate(account.workspace, timeouts=Timeouts(flush=0.0)).tables == 2
+    assert account.iterate().tables == 3
+
+
+def test_a_partitioned_table_that_is_created_meanwhile_is_no_hindrance(
+    account: Account, meanwhile: Callable[..., None]
+) -> None:
+    meanwhile(lambda: account.create_partitioned("shop_b"))
+    assert account.iterate().tables == 2
+    assert account.iterate().tables == 3
+
+
+def test_without_the_last_points_snapshot_its_marker_says_nothing(account: Account) -> None:
+    """The marker is there, and what only the account's snapshot protected is in no list against it."""
+    account.iterate()
+    account.lose("current")
+    with pytest.raises(BaseSnapshotLost):
+        account.iterate()
+    account.compare(iterate(account.workspace, allow_resync=True))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_open_snapshot_that_is_lost_before_the_list_is_taken_again(account: Account, is_first: bool) -> None:
+    if not is_first:
+        account.iterate()
+        account.insert("shop_b", 30)
+    with once_before("object_list", lambda: account.lose("open")), pytest.raises(SnapshotGone):
+        account.iterate()
+    assert account.iterate().point
+
+
+def test_a_database_that_another_account_publishes_is_none_of_them(account: Account) -> None:
+    account.storage.create_database("shop_c", account=account.name, kind=SUBSCRIPTION)
+    assert account.iterate().tables == 2
 
 
 def test_no_database_that_matches_is_an_error(account: Account) -> None:
