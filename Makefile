@@ -70,6 +70,9 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others; CREATE_AT=commit or prepare (as MatrixOne 4.2) for one kind
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(if $(CREATE_AT),CREATE_AT=$(CREATE_AT)) $(BIN)/python -m pytest -q tests/histories
 
+several-histories: $(INSTALLED) ## random histories of several databases of an account, with events between the statements; N=300 SEED=1
+	SEVERAL_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_several.py
+
 relay-histories: $(INSTALLED) ## random histories through a relay: the mirror of a mirror is that mirror; N=300 SEED=1
 	RELAY_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/relay/test_histories.py
 
@@ -110,4 +113,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories relay-histories disasters histories-database test-cluster target-kills relay-kills reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories relay-histories disasters histories-database test-cluster target-kills relay-kills reference docs docs-serve rooms kill-matrix sample-objects clean

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from emulator.engine.definitions import BadDefinition
 from emulator.engine.storage import SYS
-from tests.histories.values import DATABASE, KEYS, TYPES
+from tests.histories.values import KEYS, TYPES
 from wire.server import StatementError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def modify_column(history: "History") -> None:
     if not found[1].column(column).nullable:
         wanted += " not null"
     try:
-        history.storage.modify_column(DATABASE, name, column, wanted, account=history.account)
+        history.storage.modify_column(history.database, name, column, wanted, account=history.account)
     except (BadDefinition, StatementError) as error:  # for example a text that is now too long
         history.note(f"modify {name}.{column} {text} to {wanted}: {error}")
         return
@@ -49,7 +49,9 @@ def create_index(history: "History") -> None:
     if found and (found[1].primary_key or history.rng.random() < 0.3) and not found[1].indexes:
         columns = history.rng.choice((["n"], [*found[1].primary_key, "n"]))
         unique = len(columns) > 1 and history.rng.random() < 0.5
-        history.storage.create_index(DATABASE, found[1].name, "added", columns, unique=unique, account=history.account)
+        history.storage.create_index(
+            history.database, found[1].name, "added", columns, unique=unique, account=history.account
+        )
         history.note(f"create index on {found[1].name} {columns} {unique=}")
 
 
@@ -57,7 +59,7 @@ def drop_index(history: "History") -> None:
     found = history.table()
     if found and found[1].indexes:
         name = history.rng.choice(found[1].indexes).name
-        history.storage.drop_index(DATABASE, found[1].name, name, account=history.account)
+        history.storage.drop_index(history.database, found[1].name, name, account=history.account)
         history.note(f"drop index {name} of {found[1].name}")
 
 
@@ -73,7 +75,7 @@ def hold(history: "History") -> None:
     found = history.table()
     if level == "table" and not found:
         return
-    database = DATABASE if level in ("database", "table") else ""
+    database = history.database if level in ("database", "table") else ""
     table = found[1].name if found and level == "table" else ""
     name = f"held{history.names}"
     history.storage.create_snapshot(

@@ -68,6 +68,20 @@ class Circumstances:
         return cls(account, *(rng.random() < chance for chance in chances))
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a history is replicated for the time being.
+
+    Attributes
+    ----------
+    excluded : last characters of the names of tables that are not.
+    databases : the databases that are; None for all.
+    """
+
+    excluded: str = ""
+    databases: frozenset[str] | None = None
+
+
 PLAIN = Circumstances(SYS, one_table=False, with_indexes=False, isolated=False, faults=False, large=False)
 
 
@@ -98,7 +112,8 @@ class History:
             abort_column=self.create_at == "prepare" and self.seed % _WITH_ABORT_COLUMN == 1,
             wkb=self.create_at == "prepare",
         )
-        self.makers: dict[str, dict[str, Maker]] = {}  # by table, by column
+        self.database = DATABASE  # of the next event
+        self.known_makers: dict[str, dict[str, dict[str, Maker]]] = {}  # by database, by table, by column
         self.names = 0
         self.open: list[Transaction] = []
         self.merges: list[Merge] = []
@@ -107,15 +122,36 @@ class History:
         if self.account != SYS:
             self.storage.create_account(self.account)
             self._create_namesake()
-        self.storage.create_database(DATABASE, account=self.account)
-        for _ in range(self.rng.randint(1, 3)):
-            self._create()
+        self._create_all()
+        self.scope = self._tables()[0][1].name if self.circumstances.one_table else None
+        self.choice = Choice()
+        self.storage.create_publication("p", self.subscribed, account=self.account)
+        self.steps = self._weighted_steps()
+
+    @property
+    def subscribed(self) -> str:
+        """What is subscribed to: the database."""
+        return DATABASE
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether some tables of the database are partitioned."""
+        return self.circumstances.partitioned
+
+    @property
+    def makers(self) -> dict[str, dict[str, Maker]]:
+        """By table of the database, by column."""
+        return self.known_makers.setdefault(self.database, {})
+
+    def _create_all(self) -> None:
+        self._create_database()
         if self.circumstances.large:
             self._create_large()
-        self.scope = self._tables()[0][1].name if self.circumstances.one_table else None
-        self.excluded = ""  # last characters of the names of tables that are not replicated
-        self.storage.create_publication("p", DATABASE, account=self.account)
-        self.steps = self._weighted_steps()
+
+    def _create_database(self) -> None:
+        self.storage.create_database(self.database, account=self.account)
+        for _ in range(self.rng.randint(1, 3)):
+            self._create()
 
     def step(self) -> None:
         weights = [weight for weight, _ in self.steps]
@@ -164,10 +200,13 @@ class History:
     # ---- tables
 
     def _tables(self) -> list[tuple[TableEntry, Definition]]:
-        return self.storage.tables_at(self.storage.now, account=self.account)
+        found = self.storage.tables_at(self.storage.now, account=self.account)
+        return [(entry, definition) for entry, definition in found if definition.database == self.database]
 
-    def replicates(self, name: str, excluded: str) -> bool:
-        return self.scope in (None, name) and name[-1] not in excluded
+    def replicates(self, definition: Definition, choice: Choice) -> bool:
+        chosen = choice.databases is None or definition.database in choice.databases
+        name = definition.name
+        return chosen and self.scope in (None, name) and name[-1] not in choice.excluded
 
     def table(self) -> tuple[TableEntry, Definition] | None:
         tables = self._tables()
@@ -176,7 +215,7 @@ class History:
     def _new_name(self) -> str:
         self.names += 1
         name = self.rng.choice(("t{}", "T{}", "tab le{}", "tä{}", "t`{}")).format(self.names)
-        if self.circumstances.partitioned:
+        if self.has_partitions:
             return name.lower()  # a single table is listed by its name
         return name.lower().replace("`", "") if self.plain_names else name
 
@@ -213,7 +252,7 @@ class History:
                 (n == low, n < low, (n >= low) & (n < low + 15), n.isin([rng.randint(0, 100) for _ in range(8)]), None)
             )
             if kind == "delete":
-                self.note(f"delete {name}: {transaction.delete(DATABASE, name, where)}")
+                self.note(f"delete {name}: {transaction.delete(self.database, name, where)}")
                 return
             columns = [
                 c for c in definition.user_columns if (c.name in definition.primary_key) == (kind == "update key")
@@ -221,7 +260,7 @@ class History:
             if columns:
                 column = rng.choice(columns)
                 value = self.makers[name][column.name](rng)
-                count = transaction.update(DATABASE, name, {column.name: value}, where)
+                count = transaction.update(self.database, name, {column.name: value}, where)
                 self.note(f"{kind} {name}.{column.name}: {count}")
         except (DuplicateEntry, NoPartition) as error:
             self.note(f"{kind} {name}: {error.text}")
@@ -235,7 +274,7 @@ class History:
             if keys
             else [index.columns for index in definition.indexes if index.unique]
         )
-        seen = transaction.rows(DATABASE, definition.name).to_pydict()
+        seen = transaction.rows(self.database, definition.name).to_pydict()
         known = [set(zip(*(seen[name] for name in names), strict=True)) for names in unique]
         kept = []
         for number in range(count):
@@ -247,7 +286,7 @@ class History:
             kept.append(number)
         if kept:
             transaction.insert(
-                DATABASE, definition.name, {name: [values[n] for n in kept] for name, values in rows.items()}
+                self.database, definition.name, {name: [values[n] for n in kept] for name, values in rows.items()}
             )
             self.note(f"insert {definition.name}: {len(kept)}")
 
@@ -294,19 +333,21 @@ class History:
 
     def _flush(self) -> None:
         if found := self.table():
-            self.note(f"flush {found[1].name}: {self.storage.flush(DATABASE, found[1].name, account=self.account)}")
+            self.note(
+                f"flush {found[1].name}: {self.storage.flush(self.database, found[1].name, account=self.account)}"
+            )
 
     def _merge(self) -> None:
         if found := self.table():
             by_cn, newest = self.rng.random() < 0.5, self.rng.choice((None, 2))
             name = partitions.stored_name(self, found)
-            done = self.storage.merge(DATABASE, name, by_cn=by_cn, newest=newest, account=self.account)
+            done = self.storage.merge(self.database, name, by_cn=by_cn, newest=newest, account=self.account)
             self.note(f"merge {found[1].name} {by_cn=} {newest=}: {done}")
 
     def _start_merge(self) -> None:
         found = self.table()
         merge = found and self.storage.start_merge(
-            DATABASE, partitions.stored_name(self, found), by_cn=self.rng.random() < 0.5, account=self.account
+            self.database, partitions.stored_name(self, found), by_cn=self.rng.random() < 0.5, account=self.account
         )
         if found and merge:
             self.merges.append(merge)
@@ -324,7 +365,7 @@ class History:
     def _merge_tombstones(self) -> None:
         if found := self.table():
             name = partitions.stored_name(self, found)
-            done = self.storage.merge_tombstones(DATABASE, name, account=self.account)
+            done = self.storage.merge_tombstones(self.database, name, account=self.account)
             self.note(f"merge tombstones of {found[1].name}: {done}")
 
     def _collect(self) -> None:
@@ -355,7 +396,7 @@ class History:
         rng.shuffle(items)
         partitioning = None if indexes or unique else partitions.drawn(self)
         self.storage.create_table(
-            DATABASE,
+            self.database,
             name,
             dict(items),
             primary_key=keys,
@@ -372,18 +413,20 @@ class History:
 
     def _create_namesake(self) -> None:
         """The same names in another account, whose rows the replica must never show."""
-        self.storage.create_database(DATABASE)
+        self.storage.create_database(self.database)
         for name in ("t1", "T1", "t2"):
-            self.storage.create_table(DATABASE, name, {"n": "int"})
+            self.storage.create_table(self.database, name, {"n": "int"})
             with self.storage.begin() as transaction:
-                transaction.insert(DATABASE, name, {"n": [-1]})
-            self.storage.flush(DATABASE, name)
+                transaction.insert(self.database, name, {"n": [-1]})
+            self.storage.flush(self.database, name)
 
     def _create_large(self) -> None:
         rng = self.rng
         columns = {"n": "int not null", "id": "bigint", "c": rng.choice(list(TYPES))}
         keyed = rng.random() < 0.7
-        self.storage.create_table(DATABASE, "large", columns, primary_key=["id"] if keyed else [], account=self.account)
+        self.storage.create_table(
+            self.database, "large", columns, primary_key=["id"] if keyed else [], account=self.account
+        )
         self.makers["large"] = {
             "n": lambda rng: rng.randint(0, 100),
             "id": lambda rng: rng.getrandbits(50),
@@ -396,18 +439,18 @@ class History:
 
     def _drop(self) -> None:
         if found := self.table():
-            self.storage.drop_table(DATABASE, found[1].name, account=self.account)
+            self.storage.drop_table(self.database, found[1].name, account=self.account)
             self.note(f"drop {found[1].name}")
 
     def _drop_and_create(self) -> None:
         if found := self.table():
-            self.storage.drop_table(DATABASE, found[1].name, account=self.account)
+            self.storage.drop_table(self.database, found[1].name, account=self.account)
             self.note(f"drop {found[1].name}")
             self._create(found[1].name)
 
     def _truncate(self) -> None:
         if found := self.table():
-            self.storage.truncate(DATABASE, found[1].name, account=self.account)
+            self.storage.truncate(self.database, found[1].name, account=self.account)
             self.note(f"truncate {found[1].name}")
 
     def _rename(self) -> None:
@@ -415,7 +458,7 @@ class History:
             self._renamed(found[1].name, self._new_name())
 
     def _renamed(self, old: str, new: str) -> None:
-        self.storage.rename_table(DATABASE, old, new, account=self.account)
+        self.storage.rename_table(self.database, old, new, account=self.account)
         self.makers[new] = self.makers.pop(old)
         self.note(f"rename {old} to {new}")
 
@@ -431,7 +474,7 @@ class History:
     def _add_column(self) -> None:
         if found := self.table():
             name, kind, in_place = f"a{len(self.done)}", self.rng.choice(list(TYPES)), self.rng.random() < 0.5
-            self.storage.add_column(DATABASE, found[1].name, name, kind, in_place=in_place, account=self.account)
+            self.storage.add_column(self.database, found[1].name, name, kind, in_place=in_place, account=self.account)
             self.makers[found[1].name][name] = TYPES[kind]
             self.note(f"add {found[1].name}.{name} {kind} {in_place=}")
 
@@ -450,7 +493,7 @@ class History:
         column = found and self.free_column(found[1])
         if found and column:
             in_place = self.rng.random() < 0.5
-            self.storage.drop_column(DATABASE, found[1].name, column, in_place=in_place, account=self.account)
+            self.storage.drop_column(self.database, found[1].name, column, in_place=in_place, account=self.account)
             self.note(f"drop {found[1].name}.{column} {in_place=}")
 
     def _rename_column(self) -> None:
@@ -458,7 +501,7 @@ class History:
         column = found and self.free_column(found[1])
         if found and column:
             name = f"r{len(self.done)}"
-            self.storage.rename_column(DATABASE, found[1].name, column, name, account=self.account)
+            self.storage.rename_column(self.database, found[1].name, column, name, account=self.account)
             makers = self.makers[found[1].name]
             makers[name] = makers[column]
             self.note(f"rename {found[1].name}.{column} to {name}")
@@ -467,11 +510,11 @@ class History:
         found = self.table()
         if found and not found[1].indexes and found[1].partitioning is None:
             name = self._new_name()
-            self.storage.clone_table(DATABASE, found[1].name, name, account=self.account)
+            self.storage.clone_table(self.database, found[1].name, name, account=self.account)
             self.makers[name] = dict(self.makers[found[1].name])
             self.note(f"clone {found[1].name} as {name}")
 
     def _comment(self) -> None:
         if found := self.table():
-            self.storage.comment_table(DATABASE, found[1].name, f"comment {len(self.done)}", account=self.account)
+            self.storage.comment_table(self.database, found[1].name, f"comment {len(self.done)}", account=self.account)
             self.note(f"comment {found[1].name}")

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from emulator.engine.definitions import Definition
 from emulator.engine.entries import TableEntry
 from emulator.engine.partitioning import Part, Partitioning, by_hash
-from tests.histories.values import DATABASE
 
 if TYPE_CHECKING:
     from tests.histories.history import History
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 def drawn(history: "History") -> Partitioning | None:
     """How a new table is partitioned; None for most."""
     rng = history.rng
-    if not history.circumstances.partitioned or rng.random() < 0.4:
+    if not history.has_partitions or rng.random() < 0.4:
         return None
     return rng.choice(
         (
@@ -44,7 +43,7 @@ def add(history: "History") -> None:
     else:
         values = tuple(set(range(101)) - {value for part in old.parts for value in part.values})
     added = Part(f"p{len(history.done)}", values)
-    history.storage.add_partitions(DATABASE, name, [added], account=history.account)
+    history.storage.add_partitions(history.database, name, [added], account=history.account)
     history.note(f"add partition {added.name} to {name}")
 
 
@@ -52,7 +51,7 @@ def drop(history: "History") -> None:
     found = _partitioned(history)
     if found is not None and found[1].method != "hash" and len(found[1].parts) > 1:
         part = history.rng.choice(found[1].parts).name
-        history.storage.drop_partitions(DATABASE, found[0], [part], account=history.account)
+        history.storage.drop_partitions(history.database, found[0], [part], account=history.account)
         history.note(f"drop partition {part} of {found[0]}")
 
 
@@ -60,7 +59,7 @@ def truncate(history: "History") -> None:
     found = _partitioned(history)
     if found is not None:
         names = [history.rng.choice(found[1].parts).name] if history.rng.random() < 0.7 else []
-        history.storage.truncate_partitions(DATABASE, found[0], names, account=history.account)
+        history.storage.truncate_partitions(history.database, found[0], names, account=history.account)
         history.note(f"truncate partition {names or 'all'} of {found[0]}")
 
 

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
@@ -32,7 +32,7 @@ from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
-from tests.histories.history import DATABASE, Circumstances, History
+from tests.histories.history import Choice, Circumstances, History
 from wire.faults import (
     Crash,
     CutAnswer,
@@ -115,19 +115,23 @@ class Replica:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.history.seed + 3)
         self.fault: Fault | None = None
-        self.excluded: dict[int, str] = {}  # by lsn, see `History.excluded`
+        self.choices: dict[int, Choice] = {}  # by lsn
 
     def alter(self) -> None:
         """Perhaps other patterns."""
         history, rng = self.history, random.Random(self.history.seed + len(self.history.done))
         if history.circumstances.patterns and history.scope is None and rng.random() < 0.5:
-            history.excluded = excluded = rng.choice(("13579", "02468", "0123", ""))
-            patterns = {
-                "tables": rng.choice(("", "t*,large", "T?*,L*")),
-                "exclude_tables": excluded and f"y*,*[{excluded}]",
-            }
-            subscriptions.alter(self.workspace, NAME, subscriptions.SettingsChange(settings=patterns))
-            history.note(f"  altered: {patterns}")
+            self._alter(rng)
+
+    def _alter(self, rng: random.Random) -> None:
+        excluded = rng.choice(("13579", "02468", "0123", ""))
+        self.history.choice = replace(self.history.choice, excluded=excluded)
+        patterns = {
+            "tables": rng.choice(("", "t*,large", "T?*,L*")),
+            "exclude_tables": excluded and f"y*,*[{excluded}]",
+        }
+        subscriptions.alter(self.workspace, NAME, subscriptions.SettingsChange(settings=patterns))
+        self.history.note(f"  altered: {patterns}")
 
     def iterate(self) -> Outcome | None:
         """Run the next iteration, and once more without faults if a fault struck it; returns the outcome. None if the
@@ -173,11 +177,9 @@ class Replica:
             yield
 
     def _without_table(self) -> None:
-        names = {
-            definition.name
-            for _, definition in self.history.storage.tables_at(self.history.storage.now, account=self.history.account)
-        }
-        assert not any(self.history.replicates(name, self.history.excluded) for name in names)
+        history = self.history
+        tables = history.storage.tables_at(history.storage.now, account=history.account)
+        assert not any(history.replicates(definition, history.choice) for _, definition in tables)
 
     def _strike(self) -> None:
         rng, storage, account = self.rng, self.history.storage, self.history.account
@@ -220,26 +222,26 @@ class Replica:
         """The mirror at a point has the tables and rows that the upstream had at its time, and no others."""
         history = self.history
         storage, account = history.storage, history.account
-        excluded = self.excluded.setdefault(lsn, history.excluded)
+        choice = self.choices.setdefault(lsn, history.choice)
         point = self.workspace.mirror(NAME).point(lsn)
         late = {entry.qualified_name for entry in point.behind.values()}
         assert history.circumstances.isolated or not late
         there = [
             (entry, definition)
             for entry, definition in storage.tables_at(at, account=account)
-            if history.replicates(definition.name, excluded)
+            if history.replicates(definition, choice)
         ]
-        names = {definition.name for _, definition in there}
+        names = {f"{definition.database}.{definition.name}" for _, definition in there}
         shown = {ref.qualified_name for ref in point.tables.values() if ref.kind is Kind.TABLE}
-        indexes = {index.table for _, definition in there for index in definition.indexes}
-        assert shown | late - {f"{DATABASE}.{name}" for name in indexes} == {f"{DATABASE}.{name}" for name in names}
+        indexes = {f"{definition.database}.{index.table}" for _, definition in there for index in definition.indexes}
+        assert shown | late - indexes == names
         if history.circumstances.with_indexes:
             shown |= {ref.qualified_name for ref in point.tables.values() if ref.kind is Kind.INDEX}
-            assert shown | late == {f"{DATABASE}.{name}" for name in names | indexes}
+            assert shown | late == names | indexes
         for name in sorted(shown - late):
             found, expected = (
                 read(self.workspace, point, name),
-                storage.rows_at(DATABASE, name.removeprefix(f"{DATABASE}."), at, account=account),
+                storage.rows_at(*name.split(".", 1), at, account=account),
             )
             assert found.schema == expected.schema, name
             surplus, missing = Counter(rows(found)), Counter(rows(expected))
@@ -257,21 +259,35 @@ def replicate(
     In two of five histories a second snapshot takes the place of the full list, however short that is; in one of these
     the upstream goes on in between.
     """
-    circumstances = Circumstances.of(seed)
-    history = History(seed, circumstances, create_at)
+    play(History(seed, Circumstances.of(seed), create_at), folder, reads)
+
+
+def play(
+    history: History,
+    folder: Path,
+    reads: Iterable[ReadTable] = (read_mirror,),
+    *,
+    replica_of: type[Replica] = Replica,
+    databases: str = "",
+) -> None:
+    """`replicate` for a history that was made. `databases`: see `Settings`."""
+    circumstances, seed = history.circumstances, history.seed
     settings = Settings(
-        with_indexes=circumstances.with_indexes, consistency="isolated" if circumstances.isolated else "together"
+        with_indexes=circumstances.with_indexes,
+        consistency="isolated" if circumstances.isolated else "together",
+        databases=databases,
     )
     publisher = (history.account, history.storage.accounts[history.account])
+    whole, table = history.subscribed, history.scope
     try:
         with (
             SimulatedUpstream(history.storage) as emulator,
             closing(
-                subscribed(emulator.port, folder, DATABASE, table=history.scope, publisher=publisher, settings=settings)
+                subscribed(emulator.port, folder, whole, table=table, publisher=publisher, settings=settings)
             ) as workspace,
             ExitStack() as stack,
         ):
-            replica = Replica(history, emulator, workspace)
+            replica = replica_of(history, emulator, workspace)
             if seed % 5 in _SECOND_SNAPSHOT:
                 stack.enter_context(mock.patch.object(appendable, "SHORT_LIST", -1))
             if seed % 5 == _GOES_ON:
@@ -295,7 +311,8 @@ def replicate(
                 for outcome in points:
                     replica.assert_equal(outcome.lsn, outcome.at, read)
     except Exception as error:
-        error.add_note("\n  ".join((f"history of seed {seed}, create_at={create_at}, {circumstances}:", *history.done)))
+        story = (f"history of seed {seed}, create_at={history.create_at}, {circumstances}:", *history.done)
+        error.add_note("\n  ".join(story))
         raise
 
 
