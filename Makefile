@@ -73,6 +73,9 @@ histories: $(INSTALLED) ## random histories of an upstream, replicated and compa
 several-histories: $(INSTALLED) ## random histories of several databases of an account, with events between the statements; N=300 SEED=1
 	SEVERAL_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_several.py
 
+several-kills: $(INSTALLED) ## kill -9 of an iteration over several databases before each statement, commit and file
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/histories/test_several_kills.py
+
 relay-histories: $(INSTALLED) ## random histories through a relay: the mirror of a mirror is that mirror; N=300 SEED=1
 	RELAY_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/relay/test_histories.py
 
@@ -113,4 +116,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories relay-histories disasters histories-database test-cluster target-kills relay-kills reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database test-cluster target-kills relay-kills reference docs docs-serve rooms kill-matrix sample-objects clean

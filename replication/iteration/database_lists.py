@@ -79,7 +79,7 @@ class DatabaseLists:
         wanted = {table.id for table in tables} & set(listed.ids.values())
         for table in tables:
             if table.id not in wanted:
-                note_changed(table, failures, isolated=self.subscription.settings.isolated)
+                note_changed(table, failures, self.subscription.settings)
         names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
         subject, publication = f"snapshot {listed.ref.name} of database {database}", self.subscription.publication
 

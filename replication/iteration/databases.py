@@ -38,7 +38,7 @@ def read_databases(
         for table in catalog.tables:
             ids = (table.id, *(part.id for part in table.partitions))
             if table.kind is Kind.TABLE and patterns.match(table.name) and any(now.get(n) != then.get(n) for n in ids):
-                note_changed(table, failures, isolated=subscription.settings.isolated)
+                note_changed(table, failures, subscription.settings)
         catalogs.append(catalog)
         lists[name] = DatabaseList(later, _ids(versions), any(version.is_partitioned for version in versions))
     return joined_catalogs(catalogs, ref.at), lists, failures

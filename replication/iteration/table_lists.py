@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
 from matrixone.upstream import statements
@@ -25,6 +26,7 @@ from replication.iteration.appendable import not_after
 from replication.iteration.object_list import read_list
 from replication.mirror.object_rows import LISTED_SCHEMA, rows_without
 from replication.snapshot_ref import SnapshotRef
+from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 
 TableFailures = dict[int, Failure]  # by table id
@@ -74,10 +76,7 @@ class TableLists:
             try:
                 found.append(_joined([self._listed(ref, base, one, table.id, names) for one in listed], table))
             except (TableChangedMeanwhile, BadObjectList) as error:
-                settings = self.subscription.settings
-                if not settings.isolated or settings.with_indexes:  # its index tables would be of another time
-                    raise
-                failures[table.id] = Failure.of(error)
+                _note(error, table, failures, self.subscription.settings)
         return rows_without(pa.concat_tables([LISTED_SCHEMA.empty_table(), *found]), failures)
 
     def _listed(
@@ -155,10 +154,14 @@ def _joined(parts: list[pa.Table], table: Table) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def note_changed(table: Table, failures: TableFailures, *, isolated: bool) -> None:
-    """A table changed between the snapshot and a later one: in isolated mode that is its failure."""
-    error = _changed(table)
-    if not isolated:
+def note_changed(table: Table, failures: TableFailures, settings: Settings) -> None:
+    """A table changed between the snapshot and a later one: in isolated mode that is its failure alone, unless index
+    tables are copied."""
+    _note(_changed(table), table, failures, settings)
+
+
+def _note(error: CcprError, table: Table, failures: TableFailures, settings: Settings) -> None:
+    if not settings.isolated or settings.with_indexes:  # its index tables would be of another time
         raise error
     failures[table.id] = Failure.of(error)
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
 
 import pyarrow as pa
@@ -111,6 +112,7 @@ class Replica:
     history: History
     emulator: SimulatedUpstream
     workspace: Workspace
+    kinds: ClassVar[tuple[str, ...]] = KINDS  # of statements, for faults
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.history.seed + 3)
@@ -184,7 +186,7 @@ class Replica:
     def _strike(self) -> None:
         rng, storage, account = self.rng, self.history.storage, self.history.account
         held = [name for (owner, name) in storage.snapshots if owner == account]
-        kind = rng.choice(KINDS)
+        kind = rng.choice(self.kinds)
         self.fault = fault = rng.choice(
             (
                 CutObject(rng.choice((0, 100, 2000))),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from emulator.engine.entries import SUBSCRIPTION
 from emulator.engine.stored_table import ALIVE
@@ -172,6 +173,8 @@ class SeveralHistory(History):
 class SeveralReplica(Replica):
     """A replica of a history of several databases."""
 
+    kinds: ClassVar[tuple[str, ...]] = (*Replica.kinds, "select_mo_snapshots")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         assert isinstance(self.history, SeveralHistory)
@@ -186,10 +189,13 @@ class SeveralReplica(Replica):
         self.history.note(f"  altered: databases {pattern}")
 
     def iterate(self) -> Outcome | None:
+        with self._striking(self.rng.choice((0, 0, 1, 2, 4, 8))):
+            return self.iterate_in_peace()
+
+    def iterate_in_peace(self) -> Outcome | None:
+        """As `iterate`, and nothing happens in between but faults."""
         self.started = self.history.storage.clock.last
-        most = self.rng.choice((0, 0, 1, 2, 4, 8))
-        with self._striking(most):
-            outcome = super().iterate()
+        outcome = super().iterate()
         if outcome is not None and not self.history.circumstances.faults:
             self._assert_nothing_left()
         return outcome
