@@ -70,6 +70,10 @@ def alter(
         str | None,
         typer.Option(help="The upstream's storage, to read objects straight from it; '' asks the upstream for them."),
     ] = None,
+    databases: Annotated[
+        str | None,
+        typer.Option(help="Of a subscription to several databases: those that match one of these patterns; '*': all."),
+    ] = None,
     tables: Annotated[
         str | None, typer.Option(help="Only tables that match one of these patterns from now on; '' for all.")
     ] = None,
@@ -99,6 +103,7 @@ def alter(
         "invalid_text": invalid_text,
         "zero_dates": zero_dates,
         "objects_from": objects_from,
+        "databases": databases,
         "tables": tables,
         "exclude_tables": exclude_tables,
         "max_lag": None if max_lag is None else seconds_option(max_lag, "--max-lag"),

@@ -1,7 +1,7 @@
 """`ccpr doctor`: check this machine and the upstream before anything is copied."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +11,7 @@ import typer
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, handle_errors, out, show_json
+from ccpr_cli.scope import Account, Scope
 
 if TYPE_CHECKING:
     from replication.service.doctor import Check
@@ -26,7 +27,10 @@ def doctor(
     source: Annotated[
         str | None, typer.Option("--from", help="An upstream without a subscription; as in `subscribe`.")
     ] = None,
-    database: Annotated[str | None, typer.Option(help="With --from: the database to replicate.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="With --from: the database to replicate, or several as in `subscribe`.")
+    ] = None,
+    account: Account = None,
     table: Annotated[str | None, typer.Option(help="With --from: only this table.")] = None,
     publication: Annotated[
         str | None, typer.Option(help="With --from: the publication; if not given, it is looked up.")
@@ -49,6 +53,7 @@ def doctor(
     )
     from replication.service.storage_check import check_storage
     from replication.service.workspace import Workspace
+    from replication.state.settings import Settings
 
     if name is not None and source is not None:
         raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
@@ -70,9 +75,17 @@ def doctor(
             _show([] if recorded is None else [recorded], checks, as_json=as_json)
         elif source is not None:
             endpoint, password = read_login(source, password_file)
-            upstream = Upstream(
-                endpoint, partial(connect_once, endpoint, password), database, table, publication, publisher
-            )
+            upstream = Upstream(endpoint, partial(connect_once, endpoint, password))
+            scope = Scope.of(database, account, publisher)
+            if scope is not None:
+                upstream = replace(
+                    upstream,
+                    database=scope.database,
+                    table=table,
+                    publication=publication,
+                    publisher=scope.publisher,
+                    settings=Settings(databases=scope.databases),
+                )
             _show(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
     failed = sum(check.result.value == "failed" for check in checks)
     if as_json:

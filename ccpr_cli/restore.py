@@ -1,6 +1,6 @@
 """`ccpr restore`: a kept point as a database of any MatrixOne."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
 from matrixone.sql.quoting import printable
+from replication.errors import SeveralDatabases, TableMissingInMirror
 
 if TYPE_CHECKING:
     from matrixone.ddl.script import Script
@@ -33,6 +34,9 @@ def restore(
     into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the MatrixOne.")] = "",
     at: Annotated[
         str | None, typer.Option("--at", help="The point: its lsn or a time; the newest if not given.")
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="Which database, where the mirror has several; restore them one by one.")
     ] = None,
     as_: Annotated[
         str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
@@ -88,14 +92,16 @@ def restore(
             opened = Mirror(open_store(mirror))
             identity = opened.identity()
             known = opened.point(point)
-            database = next((ref.database for ref in known.tables.values()), "")
-            source = Source(identity.subscription if identity else "mirror", opened, database, known.lsn, tables)
+            chosen = _database(known, database, None)
+            source = Source(identity.subscription if identity else "mirror", opened, chosen, known.lsn, tables)
         else:
             row = workspace.log.row(name or "")
             subscription = Subscription.from_row(row)
             opened = workspace.mirror(subscription.name)
-            pins = Pins(workspace.log.engine, row.task_id)
-            source = Source(subscription.name, opened, subscription.database, opened.point(point).lsn, tables, pins)
+            pins, known = Pins(workspace.log.engine, row.task_id), opened.point(point)
+            chosen = _database(known, database, None if subscription.of_account else subscription.database)
+            source = Source(subscription.name, opened, chosen, known.lsn, tables, pins)
+        source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
         script = None
         if with_definitions is not None:
             script = _script(opened, opened.point(source.at), as_ or source.database)
@@ -131,6 +137,25 @@ def restore(
     )
     if script is not None:
         _show_script(script, with_definitions, as_json=False)
+
+
+def _database(point: "Point", wanted: str | None, own: str | None) -> str:
+    """The one that is wanted, the subscription's own, or the only one of the point. Raises SeveralDatabases,
+    TableMissingInMirror."""
+    found = sorted({ref.database for ref in point.tables.values()})
+    if wanted is not None and wanted not in (*found, own):
+        raise TableMissingInMirror(
+            f"point {point.lsn} has no table of it",
+            subject=f"database {wanted}",
+            remedy=f"It has those of: {', '.join(found[:20]) or 'none'}. Letter case counts.",
+        )
+    if wanted is None and own is None and len(found) > 1:
+        raise SeveralDatabases(
+            f"they are restored one by one, and there are {len(found)}",
+            subject=f"point {point.lsn}",
+            remedy=f"Name one with --database: {', '.join(found[:20])}.",
+        )
+    return wanted or own or next(iter(found), "")
 
 
 def _script(mirror: "Mirror", point: "Point", database: str) -> "Script":

@@ -41,7 +41,8 @@ def resync(
         opened.enter_context(handle_errors(as_json=as_json))
         workspace = opened.enter_context(Workspace())
         if table is not None:
-            table = full_name(table, (), Subscription.from_row(workspace.log.row(name)).database)
+            subscription = Subscription.from_row(workspace.log.row(name))
+            table = full_name(table, (), None if subscription.of_account else subscription.database)
         options = IterationOptions(resync=Resync(table), progress=display.callbacks)
         iteration = opened.enter_context(open_iteration(workspace, name, options))
         iteration.take_snapshot()

@@ -245,7 +245,7 @@ def _describe(row: "LogRow", meter: "LagMeter", workspace: "Workspace") -> dict[
         "upstream": subscription.endpoint.masked(),
         "publication": subscription.publication.name,
         "publisher": subscription.publication.publisher,
-        "database": subscription.database,
+        "database": subscription.databases,
         "tables": subscription.tables,
         "sync_interval": subscription.settings.sync_interval,
         "state": state_word(read, work, held=held),

@@ -52,4 +52,6 @@ def snapshots(
     if any(entry.role == LOST for entry in found):
         out.print(f"drop the lost ones with: ccpr snapshots {name} --lost", markup=False)
     if not sees_lost:
-        out.print("lost ones are not listed: only the publisher's account can see them", markup=False)
+        out.print(
+            "there may be lost ones that are not listed: only the account of the publisher can see all", markup=False
+        )

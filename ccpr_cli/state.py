@@ -91,7 +91,7 @@ def import_(
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         found = read_state(_read(file))
-        check_settings(found.subscription.settings, found.subscription.table)
+        check_settings(found.subscription.settings, found.subscription.database, found.subscription.table)
         wanted = name or found.row.subscription_name
         check_subscription_name(wanted)
         found = _with_mirror(workspace, found, wanted)

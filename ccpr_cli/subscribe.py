@@ -8,6 +8,7 @@ import typer
 from ccpr_cli.arguments import AsJson
 from ccpr_cli.logins import read_login, seconds_option
 from ccpr_cli.output import err, handle_errors, out, show_json
+from ccpr_cli.scope import Account, Database, Scope
 from replication.state.settings import MOST_SESSIONS, SENSOR_SECONDS, Settings
 
 _DEFAULT = Settings()
@@ -33,7 +34,8 @@ def subscribe(
             "--from", help="The upstream: 'mysql://account#user[:password]@host:port'; password may be env:NAME."
         ),
     ],
-    database: Annotated[str, typer.Option(help="The database to replicate.")],
+    database: Database = None,
+    account: Account = None,
     publication: Annotated[
         str | None, typer.Option(help="The publication upstream; if not given, the one that covers the database.")
     ] = None,
@@ -100,10 +102,14 @@ def subscribe(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Subscribe to a published MatrixOne database (or one table of it, or those that match)."""
+    """Subscribe to a published MatrixOne database (or one table of it, or those that match), or to several databases of
+    an account, which have their points together."""
     from replication.service.subscriptions import Wanted, create
     from replication.service.workspace import Workspace
 
+    scope = Scope.of(database, account, publisher)
+    if scope is None:
+        raise typer.BadParameter("name a database, or an account with --account", param_hint="--database")
     settings = Settings(
         sync_interval=interval,
         retain=retain,
@@ -121,12 +127,14 @@ def subscribe(
         zero_dates=zero_dates,
         max_lag=seconds_option(max_lag, "--max-lag"),
         objects_from=objects_from,
+        databases=scope.databases,
         tables=tables,
         exclude_tables=exclude_tables,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)
-        wanted = Wanted(name, endpoint, password, database, table, publication, publisher, settings, allow_overlap)
+        place = (scope.database, table, publication, scope.publisher)
+        wanted = Wanted(name, endpoint, password, *place, settings, allow_overlap)
         subscription = create(workspace, wanted)
     if as_json:
         chosen = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}

@@ -1,5 +1,5 @@
-"""All subscriptions of a state folder as publications of account sys. See `wire.backing.Backing`. Each follower has a
-publication of its own besides, which is shown to whoever knows its name.
+"""All subscriptions of a state folder as publications of account sys, except those to several databases. See
+`wire.backing.Backing`. Each follower has a publication of its own besides, which is shown to whoever knows its name.
 
 A statement that names a publication is answered by its mirror alone (`published`). The catalog tables are read without
 naming one: there the point of exactly that time decides, so that two subscriptions to databases of one name are kept
@@ -16,6 +16,7 @@ from threading import Lock
 import sqlalchemy as sa
 
 from matrixone.errors import CcprError
+from matrixone.upstream.publication import EVERYTHING
 from relay.publication import ACCOUNT, FlushedByNature, MirrorPublication
 from replication.service.workspace import Workspace
 from replication.state.database import fetch, repeatable, transaction
@@ -98,7 +99,7 @@ class StateFolder(FlushedByNature):
         followers, bad = all_followers(self._workspace.log.engine)
         for error in bad:
             _log.warning("a follower is not served: %s", error)
-        live = [row for row in rows if State(row.state) is not State.DROPPED]
+        live = [row for row in rows if State(row.state) is not State.DROPPED and row.db_name != EVERYTHING]
         found: dict[str, list[MirrorPublication]] = {}
         known: dict[str, _Known] = {}
         followed: dict[str, MirrorPublication] = {}

@@ -20,7 +20,7 @@ from matrixone.upstream.session import Session, text
 from relay.downstream import Downstream, Task, TaskState
 from relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
 from relay.server import DEFAULT_ADDRESS, Listen
-from replication.errors import FollowerExists
+from replication.errors import FollowerExists, SeveralDatabases
 from replication.iteration.options import DEFAULT_OPTIONS, Timeouts
 from replication.service.workspace import Workspace
 from replication.state.followers import (
@@ -87,8 +87,8 @@ def follow(workspace: Workspace, name: str, follower_name: str, place: Place) ->
     """Check both sides, and let the other cluster follow. Typed again, it goes on where it was; a follower that has
     stopped is resumed.
 
-    Raises SubscriptionMissing, BadName, FollowUnfit, FollowerExists, DownstreamUnfit, DownstreamHasDatabase,
-    DownstreamRefused, RelayAddress, and errors of the session.
+    Raises SubscriptionMissing, BadName, SeveralDatabases, FollowUnfit, FollowerExists, DownstreamUnfit,
+    DownstreamHasDatabase, DownstreamRefused, RelayAddress, and errors of the session.
     """
     check_subscription_name(follower_name)
     row = workspace.log.row(name)
@@ -193,8 +193,10 @@ def open_downstream(workspace: Workspace, follower: Follower, timeouts: Timeouts
 
 
 def _check_subscription(workspace: Workspace, subscription: Subscription, database: str) -> None:
-    """Raises FollowUnfit."""
+    """Raises SeveralDatabases, FollowUnfit."""
     subject = f"subscription {subscription.name}"
+    if subscription.of_account:
+        raise SeveralDatabases("the relay serves single databases", subject=subject)
     if not subscription.settings.with_indexes:
         raise FollowUnfit(
             "its mirror does not have the tables of indexes, which a MatrixOne needs",

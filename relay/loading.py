@@ -49,6 +49,7 @@ class Source:
     ----------
     name : of the subscription, or of the mirror.
     database : as it is called in the mirror.
+    several : whether the mirror has other databases, too.
     pins : where the point is pinned; of a mirror alone in memory.
     """
 
@@ -58,6 +59,11 @@ class Source:
     at: int | None = None
     tables: tuple[str, ...] = ()
     pins: PinStore = field(default_factory=PinsInMemory)
+    several: bool = False
+
+    def has(self, database: str, table: str) -> bool:
+        """Whether the table is part of it."""
+        return (not self.several or database == self.database) and (not self.tables or table in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ def load(
             "it is another machine, and the relay listens on loopback", subject=session.endpoint.masked()
         )
     point = source.mirror.point(source.at)
-    late = [one.qualified_name for one in point.behind.values() if not source.tables or one.name in source.tables]
+    late = [one.qualified_name for one in point.behind.values() if source.has(one.database, one.name)]
     if late:
         raise PointNotReached(
             f"it does not show {', '.join(sorted(late))}, which are behind",
@@ -139,7 +145,7 @@ def load(
             at=point.lsn,
             served_as=database,
             writable=True,
-            only=source.tables or None,
+            only=source.has,
         )
         state = published.shown()
         missing = set(source.tables) - {table.name for table in state.tables.values()}
@@ -232,7 +238,8 @@ def publication_name(source: Source, lsn: int, database: str) -> str:
     """The same for the same copy, so that an interrupted one is known by it."""
     identity = source.mirror.identity()
     whose = source.mirror.store.url if identity is None else identity.task_id
-    text = "\0".join((whose, str(lsn), database, *sorted(source.tables)))
+    of = (source.database,) if source.several else ()
+    text = "\0".join((whose, str(lsn), database, *of, *sorted(source.tables)))
     return f"ccpr_restore_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 

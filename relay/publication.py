@@ -67,7 +67,7 @@ class MirrorPublication(FlushedByNature):
     at : the only point that is served; None = always the newest.
     served_as : the database's name here; None = its own.
     writable : texts without the mark of a replica.
-    only : names of the tables that are served, with their index tables; None = all.
+    only : whether a table of a database is served, with its index tables; None = all are.
     clock : seconds since 1970.
     """
 
@@ -85,7 +85,7 @@ class MirrorPublication(FlushedByNature):
         at: int | None = None,
         served_as: str | None = None,
         writable: bool = False,
-        only: Sequence[str] | None = None,
+        only: Callable[[str, str], bool] | None = None,
         offered_as: str | None = None,
     ) -> None:
         self._name, self.mirror, self.database, self.table, self.pins = name, mirror, database, table, pins
@@ -161,14 +161,8 @@ class MirrorPublication(FlushedByNature):
         """With the tables that are served."""
         if self._only is None:
             return state
-        chosen = {
-            table_id
-            for table_id, table in state.tables.items()
-            if table.name in self._only
-            or (
-                state.parents.get(table_id) in state.tables and state.tables[state.parents[table_id]].name in self._only
-            )
-        }
+        asked = {table_id for table_id, table in state.tables.items() if self._only(table.database, table.name)}
+        chosen = {table_id for table_id in state.tables if table_id in asked or state.parents.get(table_id) in asked}
         tables = {table_id: table for table_id, table in state.tables.items() if table_id in chosen}
         return State(state.point, tables, {child: of for child, of in state.parents.items() if child in chosen})
 

@@ -97,6 +97,17 @@ class BadSetting(Terminal):
     default_remedy = "See docs/reference/sql.md for the settings and their values."
 
 
+class SeveralDatabases(Terminal):
+    """It works with one database, and the subscription is to several of an account."""
+
+    code = "SEVERAL_DATABASES"
+    about = "subscription"
+    default_remedy = (
+        "Subscribe to the database on its own, with the same --from: `ccpr subscribe NAME --database DATABASE "
+        "--allow-overlap`. It has its own mirror and its own points."
+    )
+
+
 class SqlSyntax(Terminal):
     """The statement is not one of docs/reference/sql.md. The error shows the place, without passwords."""
 

@@ -126,7 +126,7 @@ def page() -> str:
 def _setting(setting: Any) -> tuple[str, ...]:
     """A row for a field of Settings, with what `ccpr subscribe --help` says of it."""
     name = setting.name.removeprefix("sync_")
-    option = _parameters("subscribe")[name]
+    option = _parameters("subscribe")["database" if name == "databases" else name]
     default = str(setting.default).upper() if isinstance(setting.default, bool) else str(setting.default)
     changeable = "yes" if name in _parameters("alter") else "no"
     return code(setting.name), code(option.opts[0]), " ".join(option.help.split()), code(default), changeable

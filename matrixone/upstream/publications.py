@@ -152,7 +152,8 @@ def check_admission(
     All statements only read. One that the server cannot answer is no reason to stop: the later statements report their
     own errors. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing, UnsupportedTable.
     """
-    if session.endpoint.account.lower() == SYS_ACCOUNT:  # others do not see the databases of the publisher
+    seen = session.endpoint.account.lower() == SYS_ACCOUNT  # others do not see the databases of the publisher
+    if seen and database != EVERYTHING:
         _check_database(session, publication, database)  # first: no advice about the publication of what is not there
     _check_offer(session, publication, database, table, listed=listed)
     _check_internal_commands(session, publication, database)
@@ -167,7 +168,7 @@ def _no_sys_login(
     """Only account sys may run internal commands (docs/upstream.md 1). The login's account is assumed to be the
     publisher."""
     endpoint = session.endpoint
-    owner, publication = publisher or endpoint.account, name or f"pub_{database}"
+    owner, publication = publisher or endpoint.account, name or _new_name(database)
     run = statements.create_publication(publication, database, table, _everybody_or_sys(owner))
     if name is not None:
         run = f"{statements.admit_account(name, SYS_ACCOUNT)} (unless it admits {SYS_ACCOUNT} already)"
@@ -205,16 +206,18 @@ def _several(offers: list[Offer], database: str, table: str | None) -> Publicati
 def _none(
     session: Session, database: str, table: str | None, publisher: str | None
 ) -> PublicationMissing | DatabaseMissing:
-    owners = _owners(session, database)
+    """Raises AccountMissing."""
+    owners = None if database == EVERYTHING else _owners(session, database)
     if owners == []:
         return DatabaseMissing(f"no account has a database {database}", subject=f"database {database}")
     if publisher is not None:
+        account_id(session, publisher)
         if owners and publisher.lower() not in map(str.lower, owners):
             return DatabaseMissing(f"account {publisher} has no database {database}", subject=f"database {database}")
         owners = [publisher]
     runs = [
-        _run_as(owner, statements.create_publication(f"pub_{database}", database, table, _everybody_or_sys(owner)))
-        for owner in owners or ["<the database's account>"]
+        _run_as(owner, statements.create_publication(_new_name(database), database, table, _everybody_or_sys(owner)))
+        for owner in owners or ["<the databases' account>" if database == EVERYTHING else "<the database's account>"]
     ]
     return PublicationMissing(
         "no publication covers it", subject=_scope(database, table), remedy=" Or: ".join(runs[:10])
@@ -235,7 +238,13 @@ def _owners(session: Session, database: str) -> list[str] | None:
     return sorted(names[number] for number in numbers if number in names)
 
 
+def _new_name(database: str) -> str:
+    return "pub_all" if database == EVERYTHING else f"pub_{database}"
+
+
 def _scope(database: str, table: str | None) -> str:
+    if database == EVERYTHING:
+        return "all databases of the account"
     return f"database {database}" if table is None else f"table {database}.{table}"
 
 
@@ -340,7 +349,8 @@ def _not_covered(offer: Offer, database: str, table: str | None, audience: str) 
     if table is not None and offer.database.lower() == database.lower():
         change = statements.publish_tables(publication.name, database, [*filter(None, offer.tables.split(",")), table])
     else:
-        change = statements.create_publication(f"{publication.name}_{database}", database, table, audience)
+        name = f"{publication.name}_{'all' if database == EVERYTHING else database}"
+        change = statements.create_publication(name, database, table, audience)
     remedy = _as_admin(publication, change)
     if table is None and offer.tables and offer.names(database):
         remedy += (

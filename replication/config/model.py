@@ -136,7 +136,12 @@ class Subscription(Policy):
     """What is replicated, from where, and how. Settings that stand here win over those of the policy."""
 
     upstream: str = Field(description="A name of `upstreams`.")
-    database: Annotated[str, Field(min_length=1)] = Field(description="The database to replicate.")
+    database: Annotated[str, Field(min_length=1)] | None = Field(default=None, description="The database to replicate.")
+    databases: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="In its place several of an account, which have points together: names and patterns joined by "
+        "commas, 'shop_*,crm'; '*' for all.",
+    )
     table: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Only this table of the database."
     )

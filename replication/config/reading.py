@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from matrixone.errors import CcprError
 from matrixone.upstream.endpoint import Endpoint, parse_uri
+from matrixone.upstream.publication import EVERYTHING
 from replication.config import document
 from replication.config.document import Document, Problem, read_document
 from replication.config.environment import is_reference, with_variables
@@ -181,6 +182,9 @@ class _Resolver:
         followers = [
             self._follower((*path, "followers", below), below, follower) for below, follower in one.followers.items()
         ]
+        if (one.database is None) == (one.databases is None):
+            there = "neither `database` nor `databases`" if one.database is None else "both `database` and `databases`"
+            self._problem(path, f"it has {there}")
         login = self._named(path, "upstream", one.upstream, logins)
         settings = self._settings(path, name, one)
         if login is None:
@@ -188,7 +192,7 @@ class _Resolver:
         return WantedSubscription(
             name,
             *login,
-            one.database,
+            one.database or EVERYTHING,
             one.table,
             one.publication,
             one.publisher,
@@ -203,7 +207,7 @@ class _Resolver:
         policy = self._named(path, "policy", one.policy, self._file.policies) or Policy()
         objective = self._named(path, "objective", one.objective, self._file.objectives)
         mirror = self._named(path, "mirror", one.mirror, self._file.mirrors)
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = {"databases": one.databases or ""}
         for key in Policy.model_fields:
             said = getattr(one, key) if getattr(one, key) is not None else getattr(policy, key)
             if said is not None:

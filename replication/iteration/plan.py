@@ -115,7 +115,7 @@ def make_plan(
         objects=objects,
         bytes=size,
         tables=tuple(_tables(subscription, listed, names, catalog)),
-        changes=tuple(_change(change, names, filled) for change in catalog.changes),
+        changes=tuple(_change(change, subscription, names, filled) for change in catalog.changes),
         resync=listed.base_lost,
         failures={names[table_id]: failure for table_id, failure in listed.failures.items()},
         unreplicated=catalog.unreplicated,
@@ -138,9 +138,11 @@ def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
     return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
 
 
-def _change(change: TableChange, names: dict[int, str], filled: Collection[int]) -> PlannedChange:
+def _change(
+    change: TableChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]
+) -> PlannedChange:
     """`filled`: ids of tables of which rows come."""
-    kind = _kind(change, names, filled)
+    kind = _kind(change, subscription, names, filled)
     before = (
         change.before.qualified_name
         if change.before and change.before.qualified_name != change.table.qualified_name
@@ -152,10 +154,11 @@ def _change(change: TableChange, names: dict[int, str], filled: Collection[int])
     )
 
 
-def _kind(change: TableChange, names: dict[int, str], filled: Collection[int]) -> str:
+def _kind(change: TableChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]) -> str:
     """A table with a new id has been truncated, or rewritten by an ALTER. If its definition is the same, or no rows
     come with the new one, rows may be lost, and it counts as truncated."""
-    if change.kind is ChangeKind.DROPPED and change.table.id in names:
+    left_out = subscription.of_account and not subscription.chooses(change.table.database)
+    if change.kind is ChangeKind.DROPPED and (left_out or change.table.id in names):
         return _LEFT_SCOPE
     if change.kind is not ChangeKind.REPLACED or change.before is None or change.after is None:
         return change.kind.value

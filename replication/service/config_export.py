@@ -75,7 +75,8 @@ def export_config(workspace: Workspace) -> Exported:
                 "uri": _escaped(format_uri(one.endpoint)),
                 "password": _variable(variables, f"UPSTREAM_{name}_PASSWORD"),
             }
-        entry: dict[str, Any] = {"upstream": upstreams[login], "database": _escaped(one.database)}
+        scope = {"databases" if one.of_account else "database": _escaped(one.databases)}
+        entry: dict[str, Any] = {"upstream": upstreams[login], **scope}
         if one.table is not None:
             entry["table"] = _escaped(one.table)
         entry |= {"publication": _escaped(one.publication.name), "publisher": _escaped(one.publication.publisher)}

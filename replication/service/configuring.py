@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from matrixone.errors import CcprError
 from matrixone.upstream.endpoint import Endpoint, parse_uri
+from matrixone.upstream.publication import EVERYTHING
 from replication.config.document import Path, Problem
 from replication.config.errors import ConfigConflict
 from replication.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
@@ -172,9 +173,13 @@ class _Comparison:
     def subscription(self, one: WantedSubscription) -> Iterator[Action]:
         path: Path = ("subscriptions", one.name)
         one = self._checked(path, one)
+        for key, below in (("targets", one.targets), ("followers", one.followers)):
+            if below and one.database == EVERYTHING:
+                self.problems.append(Problem((*path, key), f"a subscription to several databases has no {key}"))
         row = self._rows.get(one.name)
         if row is None:
-            about = f"{one.database}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
+            databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
+            about = f"{databases}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
             yield Action(Verb.CREATE, one.name, about=about, do=partial(_create, one=one))
             known: dict[str, Target] = {}
             followed: dict[str, Follower] = {}
@@ -238,7 +243,7 @@ class _Comparison:
     def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
         """With places as they are stored."""
         try:
-            subscriptions.check_settings(one.settings, one.table)
+            subscriptions.check_settings(one.settings, one.database, one.table)
             return replace(one, settings=subscriptions.canonical(one.settings))
         except CcprError as error:
             self.problems.append(Problem(path, f"{error.message} ({error.subject})"))

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, check_interface, probe
 from matrixone.upstream.endpoint import SYS_ACCOUNT, Endpoint
 from matrixone.upstream.errors import NotPermitted
-from matrixone.upstream.inspection import current_role, read_clock, read_tables, server_version
+from matrixone.upstream.inspection import DatabaseTables, current_role, read_clock, read_tables, server_version
 from matrixone.upstream.publications import Publication, check_admission, choose_publication
 from matrixone.upstream.retry import NO_RETRY
 from matrixone.upstream.session import Session
@@ -30,12 +30,13 @@ from replication.iteration.lag import SHOWN_SKEW_SECONDS, clock_skew
 from replication.mirror.layout import HEAD
 from replication.mirror.local_store import LocalStore
 from replication.service.file_systems import network_file_system
+from replication.service.subscriptions import check_databases
 from replication.service.workspace import Workspace
 from replication.spark.java import find_java
 from replication.state.context import Context
 from replication.state.database import place
 from replication.state.log_rows import LogRow
-from replication.state.patterns import ALL_NAMES, NamePatterns
+from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 
 LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
@@ -72,7 +73,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What to check upstream. Without `database` only the login; without `publication` it is looked up."""
+    """What to check upstream. Without `database` only the login; without `publication` it is looked up. `database` and
+    `settings` are as in `Subscription`."""
 
     endpoint: Endpoint
     connect: Callable[[], Session]
@@ -80,9 +82,8 @@ class Upstream:
     table: str | None = None
     publication: str | None = None
     publisher: str | None = None
-    flush_on_demand: bool = True
     known: Capabilities | None = None  # by earlier iterations
-    patterns: NamePatterns = ALL_NAMES
+    settings: Settings = field(default_factory=Settings)
 
 
 # ---- here
@@ -237,10 +238,9 @@ def upstream_of(workspace: Workspace, row: LogRow) -> Upstream:
             subscription.endpoint, workspace.vault.open(subscription.sealed_password, subscription.endpoint)
         )
 
-    publication, on_demand = subscription.publication, subscription.settings.flush == "on_demand"
-    scope = (subscription.database, subscription.table)
+    publication, scope = subscription.publication, (subscription.database, subscription.table)
     names = (publication.name, publication.publisher)
-    return Upstream(subscription.endpoint, connect, *scope, *names, on_demand, known, subscription.patterns)
+    return Upstream(subscription.endpoint, connect, *scope, *names, known, subscription.settings)
 
 
 def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[Check]:
@@ -342,7 +342,6 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
     if upstream.database is None:
         yield Check("upstream", "publication", Verdict.SKIPPED, "no --database was given")
         return
-    scope = upstream.database if upstream.table is None else f"{upstream.database}.{upstream.table}"
     try:
         publication = choose_publication(
             session, upstream.database, upstream.table, upstream.publication, upstream.publisher
@@ -354,19 +353,42 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
         yield _failed("upstream", "publication", error)
         yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be read without the publication")
         return
-    found = f"{publication.publisher}.{publication.name} covers {scope} and admits the login"
+    wanted = Subscription(
+        "", "", upstream.endpoint, "", publication, upstream.database, upstream.table, upstream.settings
+    )
+    found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login"
     yield Check("upstream", "publication", Verdict.OK, found)
-    yield from _tables(session, upstream, publication, upstream.database)
+    if wanted.of_account:
+        databases = check_databases(session, wanted)
+        yield Check("upstream", "databases", Verdict.OK, f"{len(databases)}: {_first_names(databases)}")
+        yield from _tables(upstream, wanted, _read_databases(session, publication, databases))
+    else:
+        yield from _tables(upstream, wanted, read_tables(session, publication, upstream.database))
 
 
-def _tables(session: Session, upstream: Upstream, publication: Publication, database: str) -> Iterator[Check]:
-    found = read_tables(session, publication, database)
+def _read_databases(session: Session, publication: Publication, databases: Sequence[str]) -> DatabaseTables | None:
+    """The relations of several databases; what is not a table with its full name."""
+    found = {name: read_tables(session, publication, name) for name in databases}
+    known = {name: one for name, one in found.items() if one is not None}
+    if len(known) < len(found):
+        return None
+    return DatabaseTables(
+        ids=tuple(number for one in known.values() for number in one.ids),
+        names=tuple(table for one in known.values() for table in one.names),
+        partitioned=tuple(f"{name}.{table}" for name, one in known.items() for table in one.partitioned),
+        unreplicated=tuple(
+            (f"{name}.{table}", kind) for name, one in known.items() for table, kind in one.unreplicated
+        ),
+    )
+
+
+def _tables(upstream: Upstream, wanted: Subscription, found: DatabaseTables | None) -> Iterator[Check]:
     if found is None:
         yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
         return
     text = f"{len(found.ids)} tables"
-    if upstream.patterns:
-        text += f", {sum(map(upstream.patterns.match, found.names))} of them match: {upstream.patterns}"
+    if wanted.patterns:
+        text += f", {sum(map(wanted.patterns.match, found.names))} of them match: {wanted.patterns}"
     if found.partitioned:
         text += f", partitioned: {_first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
@@ -379,7 +401,7 @@ def _tables(session: Session, upstream: Upstream, publication: Publication, data
 
 
 def _flush(upstream: Upstream, table_ids: Sequence[int]) -> Check:
-    if not upstream.flush_on_demand:
+    if upstream.settings.flush != "on_demand":
         return Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
     if not table_ids:
         return Check("upstream", "flush on demand", Verdict.SKIPPED, "there is no table to try it on")

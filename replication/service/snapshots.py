@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from matrixone.upstream import snapshots as upstream
-from matrixone.upstream.account_snapshots import marker_of
+from matrixone.upstream.account_snapshots import is_of_account, marker_of
 from matrixone.upstream.errors import NotPermitted, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import SnapshotsHidden, SubscriptionMissing
@@ -53,12 +53,13 @@ def list_snapshots(workspace: Workspace, name: str) -> tuple[list[UpstreamSnapsh
         return [], True
     subscription = Subscription.from_row(row)
     with workspace.connect(subscription) as session:
-        there = _names_upstream(session, subscription)
+        there, complete = _names_upstream(session, subscription)
         # Read after the list, since a name is recorded before it is created: what is not recorded now was lost before.
         recorded = Context.from_text(row_of(workspace, name).context).recorded()
         found = [UpstreamSnapshot(one, role, _exists(session, subscription, one)) for one, role in recorded.items()]
-    lost = sorted((there or set()) - recorded.keys() - set(map(marker_of, recorded)))
-    return found + [UpstreamSnapshot(one, LOST, exists=True) for one in lost], there is not None
+    known = there | recorded.keys()  # with an account's snapshot its marker is dropped
+    lost = sorted(there - recorded.keys() - {marker_of(one) for one in known if is_of_account(one)})
+    return found + [UpstreamSnapshot(one, LOST, exists=True) for one in lost], complete
 
 
 def drop_lost_snapshots(workspace: Workspace, name: str) -> list[str]:
@@ -72,27 +73,28 @@ def drop_lost_snapshots(workspace: Workspace, name: str) -> list[str]:
     if row.state != State.DROPPED:
         workspace.mirror(name)
     found, visible = list_snapshots(workspace, name)
-    if not visible:
+    lost = [entry.name for entry in found if entry.role == LOST]
+    if not visible and not lost:
         publisher = subscription.publication.publisher
         raise SnapshotsHidden(f"only account {publisher} can list its snapshots", subject=f"subscription {name}")
-    lost = [entry.name for entry in found if entry.role == LOST]
     with workspace.connect(subscription) as session:
         for one in lost:
             upstream.drop_snapshot(session, one, subscription.publication)
     return lost
 
 
-def _names_upstream(session: Session, subscription: Subscription) -> set[str] | None:
-    """None if the login cannot see them. Each account has a list of its own, and a publication's snapshots are in the
-    publisher's."""
-    if session.endpoint.account.lower() != subscription.publication.publisher.lower():
-        return None
+def _names_upstream(session: Session, subscription: Subscription) -> tuple[set[str], bool]:
+    """Those that the login can see, and whether it can see all. Each account has a list of its own: a publication's
+    snapshots are in the publisher's, those of an account as a whole in that of account sys."""
+    own = session.endpoint.account.lower() == subscription.publication.publisher.lower()
+    if not own and not subscription.of_account:
+        return set(), False
     try:
         names = upstream.own_snapshots(session, f"xr_{subscription.uid}_")
     except NotPermitted:
-        return None
+        return set(), False
     ours = re.compile(rf"xr_{re.escape(subscription.uid)}_[0-9]+_[0-9]+(_[0-9a-f]+)?")
-    return {name for name in names if ours.fullmatch(name)}
+    return {name for name in names if ours.fullmatch(name)}, own
 
 
 def _exists(session: Session, subscription: Subscription, name: str) -> bool:

@@ -14,15 +14,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from matrixone.schema import InvalidText, ZeroDates
+from matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import check_interface, probe
 from matrixone.upstream.endpoint import Endpoint, format_uri, parse_uri
-from matrixone.upstream.errors import BadUri, SnapshotGone
+from matrixone.upstream.errors import BadUri, DatabaseMissing, SnapshotGone
+from matrixone.upstream.publication import EVERYTHING
 from matrixone.upstream.publications import Publication, check_admission, choose_publication
 from matrixone.upstream.session import Session
 from replication.errors import (
     BadSetting,
+    ScopeConflict,
     ScopeOverlap,
     StateUnreadable,
     SubscriptionExists,
@@ -65,6 +67,7 @@ class Wanted:
 
     Attributes
     ----------
+    database : EVERYTHING for several of an account, those of `settings.databases`.
     table : None for the whole database.
     publication, publisher : None if they are to be looked up upstream.
     allow_overlap : create it even if another subscription has some of the tables.
@@ -97,10 +100,10 @@ class SettingsChange:
 
 def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap,
-    UpstreamTooOld, and what `choose_publication` and `check_admission` raise.
+    UpstreamTooOld, DatabaseMissing, and what `choose_publication` and `check_admission` raise.
     """
     check_subscription_name(wanted.name)
-    check_settings(wanted.settings, wanted.table)
+    check_settings(wanted.settings, wanted.database, wanted.table)
     rows, bad = workspace.log.all_rows()
     if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
         raise SubscriptionExists("there is a subscription with that name", subject=f"subscription {wanted.name}")
@@ -113,16 +116,18 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
         publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
         check_admission(session, publication, wanted.database, wanted.table, listed=wanted.publication is not None)
         capabilities = probe(session)
-    subscription = Subscription.new(
-        wanted.name,
-        wanted.endpoint,
-        wanted.password,
-        workspace.vault,
-        publication,
-        wanted.database,
-        wanted.table,
-        settings,
-    )
+        subscription = Subscription.new(
+            wanted.name,
+            wanted.endpoint,
+            wanted.password,
+            workspace.vault,
+            publication,
+            wanted.database,
+            wanted.table,
+            settings,
+        )
+        if subscription.of_account:
+            check_databases(session, subscription)
 
     def check(others: list[LogRow]) -> None:
         check_place(workspace, wanted.name, settings, others)
@@ -133,9 +138,9 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     return subscription
 
 
-def check_settings(settings: Settings, table: str | None = None) -> None:
-    """Check that values are in their ranges; `Settings` itself checks their types. `table`: the only one that is
-    subscribed to. Raises BadSetting, BadName for a URL."""
+def check_settings(settings: Settings, database: str, table: str | None) -> None:
+    """Check that values are in their ranges, and go with what is subscribed to; `Settings` itself checks their types.
+    Raises BadSetting, BadName for a URL."""
     values = asdict(settings)
     for name, (least, most) in _RANGES.items():
         if not (math.isfinite(values[name]) and least <= values[name] <= most):
@@ -144,28 +149,53 @@ def check_settings(settings: Settings, table: str | None = None) -> None:
         if values[name] not in choices:
             raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
     try:
-        patterns = settings.patterns
+        patterns, databases = settings.patterns, settings.database_patterns
     except ValueError as error:
-        raise BadSetting(str(error), subject="tables or exclude_tables") from error
+        raise BadSetting(str(error), subject="databases, tables or exclude_tables") from error
     if table is not None and patterns:
         raise BadSetting(
             "a subscription to one table has no patterns",
             subject="tables and exclude_tables",
             remedy="Leave out the table, or the patterns.",
         )
+    if database == EVERYTHING:
+        _check_several(settings, table)
+    elif databases:
+        raise BadSetting(
+            "a subscription to one database stays that",
+            subject="databases",
+            remedy="Create another subscription, to several: `ccpr subscribe NAME --database 'PATTERN,…'`.",
+        )
     canonical(settings)
 
 
+def _check_several(settings: Settings, table: str | None) -> None:
+    """What only a subscription to one database can have. Raises BadSetting."""
+    if table is not None:
+        raise BadSetting(
+            "one table is of one database, and several are named",
+            subject="table",
+            remedy=f"Name its database: --database DATABASE --table {table}; or choose from all: --tables {table}.",
+        )
+    if settings.with_indexes:
+        raise BadSetting(
+            "index tables are copied with one database only",
+            subject="with_indexes",
+            remedy="Leave it out; or subscribe to each database on its own.",
+        )
+
+
 def canonical(settings: Settings) -> Settings:
-    """With absolute URLs, which can be opened from any working directory. Raises BadName."""
-    urls = {}
+    """With absolute URLs, which can be opened from any working directory, and one text for all databases. Raises
+    BadName."""
+    values = {"databases": ""} if settings.databases.strip() == EVERYTHING else {}
     if settings.mirror:
-        urls["mirror"] = open_store(settings.mirror).url
+        values["mirror"] = open_store(settings.mirror).url
     if settings.objects_from:
         from replication.iteration.storage import open_storage
 
-        urls["objects_from"] = open_storage(settings.objects_from).url
-    return replace(settings, **urls) if urls else settings
+        values["objects_from"] = open_storage(settings.objects_from).url
+    return replace(settings, **values) if values else settings
 
 
 def _check_storage(settings: Settings) -> None:
@@ -174,6 +204,28 @@ def _check_storage(settings: Settings) -> None:
         from replication.iteration.storage import open_storage
 
         open_storage(settings.objects_from).check()
+
+
+def check_databases(session: Session, subscription: Subscription) -> list[str]:
+    """The databases of a subscription to several: all that are named, and any that patterns match. Raises
+    DatabaseMissing."""
+    from replication.iteration.databases import chosen_databases
+
+    account, names = subscription.publication.publisher, subscription.settings.database_patterns.names
+    system = [name for name in names if name in SYSTEM_DATABASES]
+    if system:
+        raise DatabaseMissing("databases of the system are not replicated", subject=f"database {', '.join(system)}")
+    try:
+        found = list(chosen_databases(session, subscription))
+    except ScopeConflict as error:
+        raise DatabaseMissing(error.message, subject=f"database {subscription.databases}") from error
+    there = {name.lower() for name in found}
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise DatabaseMissing(
+            f"account {account} has no database {', '.join(missing)}", subject=f"database {subscription.databases}"
+        )
+    return found
 
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
@@ -190,23 +242,24 @@ def overlapping(subscription: Subscription, others: Iterable[Subscription]) -> S
     for other in others:
         if other.task_id == subscription.task_id or _source(other) != _source(subscription):
             continue
-        if _patterns(subscription).may_share(_patterns(other)):
+        if all(mine.may_share(theirs) for mine, theirs in zip(_scope(subscription), _scope(other), strict=True)):
             return other
     return None
 
 
-def _source(subscription: Subscription) -> tuple[str, int, str, str]:
+def _source(subscription: Subscription) -> tuple[str, int, str]:
     endpoint = subscription.endpoint
+    return endpoint.host.lower(), endpoint.port, subscription.publication.publisher.lower()
+
+
+def _scope(subscription: Subscription) -> tuple[NamePatterns, NamePatterns]:
+    """Which databases, and which tables of them."""
     return (
-        endpoint.host.lower(),
-        endpoint.port,
-        subscription.publication.publisher.lower(),
-        subscription.database.lower(),
+        subscription.settings.database_patterns
+        if subscription.of_account
+        else NamePatterns.of_name(subscription.database),
+        subscription.patterns if subscription.table is None else NamePatterns.of_name(subscription.table),
     )
-
-
-def _patterns(subscription: Subscription) -> NamePatterns:
-    return subscription.patterns if subscription.table is None else NamePatterns.of_name(subscription.table)
 
 
 # ---- alter, pause, resume
@@ -225,11 +278,11 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
                 "it cannot be changed after creation", subject=setting, remedy="Create another subscription with it."
             )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
-    check_settings(after.settings, after.table)
+    check_settings(after.settings, after.database, after.table)
     after = replace(after, settings=canonical(after.settings))
     if after.settings.objects_from != before.settings.objects_from:
         _check_storage(after.settings)
-    if after.patterns != before.patterns:
+    if after.chosen != before.chosen:
         disjoint = [row for row in workspace.log.rows() if overlapping(before, readable_subscriptions([row])) is None]
         _check_overlap(after, disjoint)
     reroute = change.endpoint is not None or change.publication is not None
@@ -342,7 +395,7 @@ def _shown(row: LogRow) -> dict[str, Any]:
     cells = (
         subscription.name,
         subscription.endpoint.masked(),
-        subscription.database,
+        subscription.databases,
         subscription.tables,
         subscription.settings.sync_interval,
         int(State(row.state)),

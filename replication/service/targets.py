@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from replication.errors import BadSetting, TargetExists, TargetInUse
+from replication.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
 from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
-from replication.state.subscription import check_subscription_name
+from replication.state.subscription import Subscription, check_subscription_name
 from replication.state.targets import Target, TargetRecords, TargetState, known_definitions
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.base import TableState
@@ -69,10 +69,16 @@ def add(
 ) -> Target:
     """Connect, make the registry there, then write one row. Nothing is synced yet.
 
-    Raises SubscriptionMissing, BadName, BadSetting, TargetExists, and what `DatabaseTarget.open` raises.
+    Raises SubscriptionMissing, BadName, BadSetting, SeveralDatabases, TargetExists, and what `DatabaseTarget.open`
+    raises.
     """
     check_subscription_name(target_name)
-    records = records_of(workspace, name)
+    row = workspace.log.row(name)
+    if Subscription.from_row(row).of_account:
+        raise SeveralDatabases(
+            "a target is one database, in which tables have their names upstream", subject=f"subscription {name}"
+        )
+    records = TargetRecords(workspace.log.engine, row.task_id)
     _check_columns(records, as_text)
     for other in records.all():
         known = address_of(other)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from matrixone.sql.lexer import Kind, Token
+from matrixone.upstream.publication import EVERYTHING
 from replication.errors import SqlSyntax
 from replication.sql.tokens import scan, syntax_error
 from replication.state.migrations import VIEW, VIEW_COLUMNS
@@ -66,6 +67,7 @@ class CreateSubscription:
     """
     Attributes
     ----------
+    database : EVERYTHING for several of an account, those of the setting `databases`.
     table : None for the whole database.
     uri : as written; holds the password, or `env:NAME` in its place.
     publication, publisher : None where they are to be looked up.
@@ -254,17 +256,22 @@ class _Parser:
 
     def _create(self) -> CreateSubscription:
         name = self._subscription()
-        self.words("DATABASE")
-        database = self.name("the database's name")
-        table = self.name("the table's name") if self.word("TABLE") else None
+        publication = publisher = table = None
+        if self.word("ACCOUNT"):
+            database = EVERYTHING
+            publisher = None if self._token.is_word("FROM") else self.name("FROM, or the account's name")
+        else:
+            self.words("DATABASE")
+            database = self.name("the database's name")
+            table = self.name("the table's name") if self.word("TABLE") else None
         self.words("FROM")
         uri = self.string("the upstream's URI")
-        publication = publisher = None
         settings = _Given(self)
         while True:
             if publication is None and self.word("PUBLICATION"):
                 publication = self.name("the publication's name")
-                publisher = self.name("the publisher's account") if self.word("OF") else None
+                if publisher is None and self.word("OF"):
+                    publisher = self.name("the publisher's account")
             elif "sync_interval" not in settings.values and self._at_setting("SYNC_INTERVAL"):
                 settings.read(("sync_interval",))
             elif not settings.listed and self.word("WITH"):

@@ -64,7 +64,8 @@ class Subscription:
     def scope(self) -> str:
         if self.table is not None:
             return f"{self.database}.{self.table}"
-        return f"{self.databases} ({self.patterns})" if self.patterns else self.databases
+        place = f"{self.databases} of account {self.publication.publisher}" if self.of_account else self.database
+        return f"{place} ({self.patterns})" if self.patterns else place
 
     @property
     def databases(self) -> str:

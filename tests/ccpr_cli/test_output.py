@@ -18,6 +18,7 @@ from ccpr_cli.subscribe import report_interval
 from ccpr_cli.tables import full_name
 from matrixone.sql.quoting import printable
 from replication.copy_meter import seconds_text
+from replication.errors import TableMissingInMirror
 from replication.state.settings import SENSOR_SECONDS
 
 
@@ -126,7 +127,9 @@ def test_the_database_of_a_table_may_be_left_out_where_it_is_clear(typed: str, f
 
 
 def test_without_a_database_a_name_in_two_is_not_clear() -> None:
-    assert full_name("b", ["shop.b", "old.b"]) == "b"
+    with pytest.raises(TableMissingInMirror) as raised:
+        full_name("b", ["shop.b", "old.b", "shop.c"])
+    assert raised.value.remedy == "Say: old.b, shop.b."
 
 
 def test_an_interval_that_the_sensor_cannot_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,6 +222,7 @@ OTHERS = {
     "subscriptions.targets.password",
     "subscriptions.targets",
     "subscriptions.allow_overlap",
+    "subscriptions.databases",  # in test_several_databases.py
     # In tests/relay/test_configuration_file.py.
     "subscriptions.followers",
     *(f"subscriptions.followers.{name}" for name in Follower.model_fields),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from matrixone.upstream.publication import EVERYTHING
 from replication.config.document import MOST_BYTES, read_document
 from replication.config.errors import ConfigInvalid
 from replication.config.model import PARTS, schema
@@ -62,6 +63,11 @@ def test_names_are_what_they_name_and_a_subscriptions_own_setting_wins() -> None
     assert "cret" not in repr(wanted)
 
 
+def test_several_databases_are_patterns() -> None:
+    (one,) = read(FILE.replace("database: shop", "databases: 'shop_*,crm'")).subscriptions
+    assert (one.database, one.settings.databases) == (EVERYTHING, "shop_*,crm")
+
+
 def test_a_password_may_be_named_as_commands_name_it() -> None:
     wanted = read(FILE.replace("upstream: main", "upstream: commands"))
     assert wanted.subscriptions[0].password == ENVIRONMENT["PW"]
@@ -72,7 +78,9 @@ def test_a_password_may_be_named_as_commands_name_it() -> None:
     [
         ("database: shop", "databse: shop", 13, "there is no such key; did you mean database"),
         ("database: shop", "database: 12", 13, "put it in quotes"),
-        ("    database: shop\n", "", 11, "`database` is missing"),
+        ("    database: shop\n", "", 11, "it has neither `database` nor `databases`"),
+        ("database: shop", "database: shop\n    databases: shop", 11, "it has both `database` and `databases`"),
+        ("database: shop", "databases: ''", 13, "at least 1 character"),
         ("upstream: main", "upstream: mian", 12, "`upstreams` has no 'mian'; did you mean main?"),
         ("policy: often", "policy: offen", 14, "`policies` has no 'offen'; did you mean often?"),
         ("objective: fresh", "objective: flesh", 16, "`objectives` has no"),

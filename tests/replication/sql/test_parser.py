@@ -44,6 +44,11 @@ URI = "mysql://acc#user:pw@host:6001"
             CreateSubscription("my-sub", "db1", "a b", URI, "p", "acc", (Setting("sync_interval", 5),)),
         ),
         (
+            f"CREATE SUBSCRIPTION s ACCOUNT acc1 FROM '{URI}' PUBLICATION p WITH (DATABASES = 'shop_*')",
+            CreateSubscription("s", "*", None, URI, "p", "acc1", (Setting("databases", "shop_*"),)),
+        ),
+        (f"CREATE SUBSCRIPTION account ACCOUNT FROM '{URI}'", CreateSubscription("account", "*", None, URI)),
+        (
             f"CREATE SUBSCRIPTION s DATABASE d FROM '{URI}' "
             "WITH (RETAIN = 3, with_indexes = TRUE, max_mb_s 2.5, ALLOW_OVERLAP = TRUE) PUBLICATION p",
             CreateSubscription(
@@ -119,6 +124,9 @@ def test_strings_are_read_as_mysql_reads_them(written: str, meant: str) -> None:
     [
         ("CREATE TABLE t", 1, 8, "SUBSCRIPTION"),
         ("CREATE SUBSCRIPTION s DATABASE FROM 'x'", 1, 32, "the database's name"),
+        ("CREATE SUBSCRIPTION s ACCOUNT 'x'", 1, 31, "FROM, or the account's name"),
+        ("CREATE SUBSCRIPTION s ACCOUNT a TABLE t FROM 'x'", 1, 33, "FROM"),
+        ("CREATE SUBSCRIPTION s ACCOUNT a FROM 'x' PUBLICATION p OF a", 1, 56, "SYNC_INTERVAL, WITH or ';'"),
         (f"CREATE SUBSCRIPTION s DATABASE d\n  FROM '{URI}' SYNC_INTERVALL = 60", 2, 40, "SYNC_INTERVAL"),
         (f"CREATE SUBSCRIPTION s DATABASE d FROM '{URI}' SYNC_INTERVAL = 6O", 1, 87, "a whole number"),
         ("ALTER SUBSCRIPTION s SET (RETAIN = 'x')", 1, 36, "a whole number"),

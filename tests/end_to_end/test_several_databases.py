@@ -1,0 +1,393 @@
+"""Several databases of an account as one subscription: what it has, what it asks for upstream, and what it cannot."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer.testing
+
+import ccpr
+from ccpr_cli.main import app
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import SimulatedUpstream
+from replication.state.patterns import ALL_NAMES, NamePatterns
+from tests.end_to_end.replica import command
+
+COLUMNS = {"id": "int not null", "v": "varchar(20)"}
+DATABASES = ("crm", "shop_1", "shop_2")
+
+
+@dataclass
+class Source:
+    """An account with several databases, each with tables `item` and `order_1`, all of them published by `p`."""
+
+    storage: Storage
+    emulator: SimulatedUpstream
+    home: Path
+    account: str
+
+    @property
+    def uri(self) -> str:
+        return f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
+
+    def subscribe(self, *options: str, name: str = "s", code: int = 0) -> Any:
+        return command("subscribe", name, "--from", self.uri, *options, code=code)
+
+    def create(self, database: str, table: str) -> None:
+        self.storage.create_table(database, table, COLUMNS, primary_key=["id"], account=self.account)
+        self.insert(database, table, 1, 2)
+
+    def create_database(self, database: str) -> None:
+        self.storage.create_database(database, account=self.account)
+        for table in ("item", "order_1"):
+            self.create(database, table)
+
+    def insert(self, database: str, table: str, *ids: int) -> None:
+        values = [f"{database} {table} {number}" for number in ids]
+        with self.storage.begin(self.account) as transaction:
+            transaction.insert(database, table, {"id": list(ids), "v": values})
+
+    def assert_equal(self, databases: str = "", tables: NamePatterns = ALL_NAMES, name: str = "s") -> None:
+        """The newest point has the tables that match, with the upstream's rows of the present."""
+        now, chosen = self.storage.now, NamePatterns.of(databases)
+        there = {
+            (entry.database.name, definition.name)
+            for entry, definition in self.storage.tables_at(now, account=self.account)
+            if chosen.match(entry.database.name) and tables.match(definition.name)
+        }
+        mirror = ccpr.open_mirror(self.home / "home" / "mirrors" / name)
+        assert {info.name for info in mirror.tables() if info.kind == "table"} == {".".join(pair) for pair in there}
+        for database, table in there:
+            expected = self.storage.rows_at(database, table, now, account=self.account)
+            assert rows(mirror.table(f"{database}.{table}").to_arrow()) == rows(expected), (database, table)
+
+    def snapshots(self) -> set[str]:
+        """The accounts that have any."""
+        return {account for account, _ in self.storage.snapshots}
+
+
+def rows(table: pa.Table) -> Counter:
+    return Counter(map(repr, table.to_pylist()))
+
+
+@pytest.fixture(params=["acc1", "sys"])
+def source(home: Path, request: pytest.FixtureRequest) -> Iterator[Source]:
+    storage = Storage()
+    if request.param != "sys":
+        storage.create_account(request.param)
+        storage.create_database("other")
+        storage.create_table("other", "t", COLUMNS, primary_key=["id"])
+    with SimulatedUpstream(storage, password="111") as emulator:
+        made = Source(storage, emulator, home, request.param)
+        for database in DATABASES:
+            made.create_database(database)
+        storage.create_publication("p", "*", account=made.account)
+        yield made
+
+
+only_acc1 = pytest.mark.parametrize("source", ["acc1"], indirect=True)
+
+
+def test_all_databases_of_an_account_are_of_one_time(source: Source) -> None:
+    source.subscribe("--account", source.account)
+    command("run", "s")
+    source.assert_equal()
+    source.insert("shop_1", "item", 7)
+    source.insert("crm", "order_1", 7, 8)
+    source.create_database("late")
+    command("run", "s")
+    source.assert_equal()
+    source.storage.drop_database("shop_2", account=source.account)
+    source.storage.rename_table("crm", "item", "thing", account=source.account)
+    command("run", "s")
+    source.assert_equal()
+    source.create_database("shop_2")  # again, so another one
+    source.insert("shop_2", "item", 9)
+    command("run", "s")
+    source.assert_equal()
+    while command("run", "s")["point"]:
+        pass
+    source.insert("late", "item", 5)
+    assert command("run", "s")["tables_changed"] == 1
+    source.assert_equal()
+
+
+def test_patterns_choose_databases_and_tables_of_them(source: Source) -> None:
+    source.subscribe("--database", "shop_*,CRM", "--publisher", source.account, "--exclude-tables", "order_*")
+    source.create_database("shap")
+    command("run", "s")
+    source.assert_equal("shop_*,crm", NamePatterns.of("", "order_*"))
+    source.create_database("shop_3")
+    source.insert("shap", "item", 5)
+    command("run", "s")
+    source.assert_equal("shop_*,crm", NamePatterns.of("", "order_*"))
+    while command("run", "s")["point"]:
+        pass
+    source.insert("shap", "item", 6)
+    source.insert("shop_1", "order_1", 6)
+    assert not command("run", "s")["point"]  # what is left out costs no point
+    command("alter", "s", "--databases", "shop_1,sh?p", "--exclude-tables", "")
+    planned = command("plan", "s")
+    kinds = {(change["kind"], change["table"]) for change in planned["changes"]}
+    assert {("created", "shap.item"), ("created", "shop_1.order_1"), ("left_scope", "crm.item")} <= kinds
+    command("run", "s", "--plan", planned["id"])
+    source.assert_equal("shop_1,sh?p")
+    command("alter", "s", "--databases", "*")
+    command("run", "s")
+    source.assert_equal()
+
+
+@only_acc1
+def test_it_is_shown_as_what_it_is(source: Source) -> None:
+    source.storage.create_view("crm", "v", {"id": "int"}, "select 1 as id", create_sql="", account="acc1")
+    source.subscribe("--account", "acc1", "--database", "shop_*,crm", "--tables", "item")
+    command("run", "s")
+    (listed,) = command("subscriptions")
+    assert (listed["database"], listed["tables"], listed["publisher"]) == ("shop_*,crm", "tables item", "acc1")
+    (shown,) = command("sql", "SHOW SUBSCRIPTIONS")[0]["rows"]
+    assert (shown["database"], shown["tables"]) == ("shop_*,crm", "tables item")
+    level = "SELECT sync_level, db_name FROM mo_sync_configs"
+    assert command("sql", level)[0]["rows"] == [{"sync_level": "account", "db_name": "*"}]
+    status = command("status", "s")
+    assert status["scope"] == "shop_*,crm of account acc1 (tables item)"
+    left_out = {one["name"]: one["reason"] for one in status["not_replicated"]}
+    assert left_out == {
+        "crm.v": "it has no rows; points of one whole database have its definition (`ccpr schema`)",
+        **{f"{name}.order_1": "the patterns of the subscription leave it out" for name in DATABASES},
+    }
+    tables = [table["table"] for table in command("tables", "s")["tables"]]
+    assert tables == [f"{name}.item" for name in DATABASES]
+    schema = command("schema", "s")
+    assert [table["table"] for table in schema["tables"]] == tables
+    assert (schema["views"], schema["unreadable"]) == ([], [])
+    doctor = {check["what"]: check["told"] for check in command("doctor", "s")["checks"]}
+    assert doctor["publication"] == "acc1.p covers shop_*,crm of account acc1 (tables item) and admits the login"
+    assert doctor["databases"] == "3: crm, shop_1, shop_2"
+    assert doctor["tables"] == "6 tables, 3 of them match: tables item; not replicated: crm.v (v)"
+
+
+@only_acc1
+def test_rows_are_read_by_the_full_name(source: Source) -> None:
+    source.subscribe("--account", "acc1")
+    source.create("crm", "single")
+    command("run", "s")
+    assert command("head", "shop_2.item")["rows"][0] == {"id": 1, "v": "shop_2 item 1"}
+    assert command("head", "single")["table"] == "crm.single"
+    error = command("head", "item", code=1)["error"]
+    assert error["code"] == "TABLE_NOT_IN_POINT"
+    assert "crm.item, shop_1.item, shop_2.item" in error["remedy"]
+    joined = "select a.v, b.v as w from crm.item a join shop_2.item b using (id) order by id"
+    assert command("query", "s", joined)["rows"][1] == {"v": "crm item 2", "w": "shop_2 item 2"}
+    assert "crm.item" in command("query", "s", "select * from item", code=1)["error"]["message"]
+    found = command("schema", "s", "crm.item")["tables"]
+    assert [one["table"] for one in found] == ["crm.item"]
+    assert command("verify", "s")["sound"]
+    assert command("resync", "s", "--table", "crm.item", "--yes")["outcome"]
+    assert command("resync", "s", "--table", "item", "--yes", code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"
+    source.assert_equal()
+
+
+def test_nothing_stays_upstream_of_one_that_is_dropped(source: Source) -> None:
+    source.subscribe("--account", source.account)
+    command("run", "s")
+    source.insert("crm", "item", 3)
+    command("run", "s")
+    assert source.snapshots() == {"sys", source.account}
+    found = command("snapshots", "s")
+    assert {(one["role"], one["exists"]) for one in found} == {("current", True), ("previous", True)}
+    command("drop", "s", "--purge")
+    assert source.storage.snapshots == {}
+    assert not (source.home / "home" / "mirrors" / "s").exists()
+
+
+@only_acc1
+def test_a_lost_snapshot_of_an_account_is_found_though_its_marker_cannot_be_listed(source: Source) -> None:
+    source.subscribe("--account", "acc1")
+    command("run", "s")
+    name = command("snapshots", "s")[0]["name"]
+    lost = f"{name.rpartition('_')[0]}_abcdefa"
+    source.storage.create_snapshot(lost, account="sys", level="account", database="acc1")
+    found = {one["name"]: one["role"] for one in command("snapshots", "s")}
+    assert found == {name: "current", lost: "lost"}
+    assert [one["name"] for one in command("snapshots", "s", "--lost")] == [name]
+    assert ("sys", name) in source.storage.snapshots
+    assert ("sys", lost) not in source.storage.snapshots
+
+
+def refused(source: Source, *options: str, code: int = 1) -> dict[str, Any]:
+    error = source.subscribe(*options, name="other", code=code)["error"]
+    assert [one["name"] for one in command("subscriptions")] in ([], ["s"])
+    return error
+
+
+@only_acc1
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--database", "shop_*", "--table", "item"), "one table is of one database, and several are named"),
+        (("--account", "acc1", "--with-indexes"), "index tables are copied with one database only"),
+        (("--database", "shop_1,,crm"), "a pattern in 'shop_1,,crm' is empty"),
+    ],
+)
+def test_what_only_one_database_can_have_is_refused(source: Source, options: tuple[str, ...], text: str) -> None:
+    error = refused(source, *options, code=2)
+    assert (error["code"], error["message"]) == ("BAD_SETTING", text)
+
+
+@only_acc1
+def test_databases_that_are_not_there_are_refused(source: Source) -> None:
+    for wanted, message in {
+        "shop_1,crn": "account acc1 has no database crn",
+        "shap_*": "account acc1 has no database that matches shap_*",
+        "crm,mo_catalog": "databases of the system are not replicated",
+        "": "account acc1 has no database ",
+    }.items():
+        error = refused(source, "--database", wanted)
+        assert (error["code"], error["message"]) == ("DATABASE_MISSING", message)
+    source.subscribe("--database", "shop_1")
+    error = command("alter", "s", "--databases", "shop_*", code=2)["error"]
+    assert (error["code"], error["message"]) == ("BAD_SETTING", "a subscription to one database stays that")
+
+
+@only_acc1
+def test_what_is_published_has_to_be_the_whole_account(source: Source) -> None:
+    storage = source.storage
+    storage.drop_publication("p", account="acc1")
+    storage.create_publication("q", "crm", account="acc1")
+    run = "As admin of account acc1: CREATE PUBLICATION `pub_all` DATABASE * ACCOUNT sys;"
+    error = refused(source, "--account", "acc1")
+    assert (error["code"], error["subject"], error["remedy"]) == (
+        "PUBLICATION_MISSING",
+        "all databases of the account",
+        run,
+    )
+    error = refused(source, "--database", "shop_*")
+    assert error["remedy"] == run.replace("account acc1", "account <the databases' account>")
+    error = refused(source, "--account", "acc1", "--publication", "q")
+    assert error["code"] == "NOT_COVERED"
+    assert error["message"] == "the publication covers crm (*), not all databases of the account"
+    assert "CREATE PUBLICATION `q_all` DATABASE * ACCOUNT sys." in error["remedy"]
+    assert refused(source, "--account", "acc2")["code"] == "ACCOUNT_MISSING"
+    storage.create_account("acc2")
+    storage.create_publication("p", "*", accounts=["acc2"], account="acc1")
+    error = refused(source, "--account", "acc1")
+    assert (error["code"], error["remedy"]) == (
+        "NOT_PERMITTED",
+        "As admin of account acc1: ALTER PUBLICATION `p` ACCOUNT ADD `sys`.",
+    )
+    storage.alter_publication("p", accounts=["sys"], account="acc1")
+    storage.create_publication("p", "*", account="acc2")
+    assert refused(source, "--database", "shop_*")["code"] == "PUBLICATION_AMBIGUOUS"
+    source.subscribe("--database", "shop_*", "--account", "acc1")
+
+
+@only_acc1
+def test_the_same_table_twice_is_refused(source: Source) -> None:
+    source.subscribe("--database", "shop_*", "--account", "acc1", "--tables", "item")
+    for options in (("--account", "acc1"), ("--database", "shop_1"), ("--database", "shop_1", "--table", "item")):
+        error = refused(source, *options)
+        assert (error["code"], "shop_* of account acc1 (tables item)" in error["message"]) == ("SCOPE_OVERLAP", True)
+    source.subscribe("--database", "crm", "--account", "acc1", name="one")
+    source.subscribe("--database", "shop_1", "--tables", "order_*", name="orders")
+    source.subscribe("--database", "x,shap*", "--account", "acc1", name="no", code=1)
+    for options in (("--databases", "*"), ("--tables", "")):
+        assert command("alter", "s", *options, code=1)["error"]["code"] == "SCOPE_OVERLAP"
+    command("alter", "s", "--databases", "shop_*,more")
+
+
+@only_acc1
+def test_what_works_with_one_database_only_says_so(source: Source) -> None:
+    source.subscribe("--account", "acc1")
+    command("run", "s")
+    target = command("target", "add", "s", "t", "--to", "mysql://root:x@127.0.0.1:1/d", code=1)["error"]
+    follower = command("follow", "s", "--into", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]
+    restored = command("restore", "s", "--into", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]
+    for error in (target, follower, restored):
+        assert error["code"] == "SEVERAL_DATABASES"
+    assert restored["remedy"] == "Name one with --database: crm, shop_1, shop_2."
+    unknown = command("restore", "s", "--database", "x", "--with-definitions", "-", code=1)["error"]
+    assert unknown["code"] == "TABLE_NOT_IN_POINT"
+
+
+@only_acc1
+def test_statements_have_the_same_settings(source: Source) -> None:
+    command("sql", f"CREATE SUBSCRIPTION s ACCOUNT acc1 FROM '{source.uri}' WITH (TABLES = 'item')")
+    command("run", "s")
+    source.assert_equal("", NamePatterns.of("item"))
+    command("sql", "ALTER SUBSCRIPTION s SET (DATABASES = 'crm,shop_*', TABLES = '')")
+    command("run", "s")
+    source.assert_equal("crm,shop_*")
+    command("drop", "s", "--purge")
+    command("sql", f"CREATE SUBSCRIPTION s ACCOUNT FROM '{source.uri}' PUBLICATION p OF acc1 WITH (DATABASES = 'crm')")
+    command("run", "s")
+    source.assert_equal("crm")
+    error = command("sql", f"CREATE SUBSCRIPTION a ACCOUNT acc1 FROM '{source.uri}' PUBLICATION p OF acc1", code=2)
+    assert error["error"]["code"] == "SQL_SYNTAX"
+
+
+@only_acc1
+def test_a_file_has_the_same_settings(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = source.home / "ccpr.yaml"
+    text = f"""
+upstreams: {{main: {{uri: "mysql://sys#dump@127.0.0.1:{source.emulator.port}", password: "${{UPSTREAM_PASSWORD}}"}}}}
+subscriptions:
+  s: {{upstream: main, publisher: acc1, databases: "shop_*"}}
+"""
+
+    def apply(content: str, code: int = 0) -> Any:
+        file.write_text(content)
+        return command("apply", "-f", str(file), "--yes", code=code)
+
+    apply(text)
+    command("run", "s")
+    source.assert_equal("shop_*")
+    apply(text.replace("shop_*", "*"))
+    command("run", "s")
+    source.assert_equal()
+    assert apply(text.replace("shop_*", "*"))["unchanged"] == 1
+    for change in ("database: crm", "databases: '*', with_indexes: true"):
+        apply(text.replace('databases: "shop_*"', change), code=2)
+    target = "databases: '*', targets: {t: {uri: 'mysql://u:p@h/d'}}"
+    error = apply(text.replace('databases: "shop_*"', target), code=2)["error"]
+    assert "a subscription to several databases has no targets" in error["message"]
+    command("alter", "s", "--databases", "shop_*,crm")
+    exported = source.home / "exported.yaml"
+    command("export-config", "-f", str(exported))
+    assert "databases: shop_*,crm" in exported.read_text()
+    for name in re.findall(r"export (\w+)=", exported.read_text()):
+        monkeypatch.setenv(name, "111")
+    assert command("apply", "-f", str(exported), "--yes")["unchanged"] == 1
+
+
+@only_acc1
+def test_the_state_can_be_moved(source: Source) -> None:
+    source.subscribe("--account", "acc1", "--database", "shop_*")
+    command("run", "s")
+    source.insert("shop_1", "item", 3)
+    command("run", "s")
+    home, old, file = source.home / "home", source.home / "old", source.home / "state.json"
+    command("state", "export", "s", "--out", str(file))
+    home.rename(old)
+    home.mkdir()
+    (old / "mirrors").rename(home / "mirrors")
+    command("state", "import", str(file), "--from", source.uri)
+    source.insert("shop_2", "item", 3)
+    source.insert("crm", "item", 3)
+    command("run", "s")
+    source.assert_equal("shop_*")
+    command("drop", "s")
+    assert source.storage.snapshots == {}
+
+
+@only_acc1
+def test_texts_for_people(source: Source) -> None:
+    options = ("--from", source.uri, "--account", "acc1")
+    shown = typer.testing.CliRunner().invoke(app, ["subscribe", "s", *options], catch_exceptions=False).stdout
+    assert "subscribed s to * of account acc1 at 127.0.0.1" in " ".join(shown.split())
+    for words in (("--publisher", "other"), ("--account", "acc1", "--publisher", "other")):
+        assert typer.testing.CliRunner().invoke(app, ["subscribe", "t", "--from", source.uri, *words]).exit_code == 2

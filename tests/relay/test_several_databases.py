@@ -1,0 +1,69 @@
+"""A mirror of several databases: the relay does not serve it, and one of its databases is restored at a time."""
+
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import SimulatedUpstream
+from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
+from relay import loading
+from relay.backing import StateFolder
+from replication.service.workspace import Workspace
+from tests.end_to_end.conftest import home
+from tests.end_to_end.replica import command
+from tests.support.native_client import NativeClient
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def storage(home: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """Databases `a` and `b` with a table `t` each, of other rows, in a mirror."""
+    monkeypatch.setattr(loading, "POLL_SECONDS", 0.02)
+    monkeypatch.setenv("DOWN", "111")
+    storage = Storage()
+    for number, database in enumerate(("a", "b")):
+        storage.create_database(database)
+        storage.create_table(database, "t", {"id": "int not null", "v": "varchar(20)"}, primary_key=["id"])
+        with storage.begin() as transaction:
+            transaction.insert(database, "t", {"id": [number, 7], "v": [database, f"{database} 7"]})
+    storage.create_table("b", "only_b", {"id": "int not null"}, primary_key=["id"])
+    storage.create_publication("p", "*")
+    with SimulatedUpstream(storage, password="111") as emulator:
+        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+        command("subscribe", "s", "--from", source, "--account", "sys")
+        command("subscribe", "one", "--from", source, "--database", "a", "--publication", "p", "--allow-overlap")
+        command("run", "s")
+    return storage
+
+
+def restore(client: NativeClient, *words: str, code: int = 0) -> Any:
+    return command("restore", *words, "--into", f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}", code=code)
+
+
+@pytest.mark.parametrize("of", ["subscription", "mirror"])
+def test_one_of_them_is_restored_with_its_rows(storage: Storage, home: Path, of: str) -> None:
+    words = ("s",) if of == "subscription" else ("--mirror", str(home / "home" / "mirrors" / "s"))
+    with closing(Workspace()) as workspace, NativeClient() as client:
+        mirror = workspace.mirror("s")
+        refs = [ref for ref in mirror.point().tables.values() if ref.kind is Kind.TABLE]
+        client.definitions = {ref.name: mirror.manifest(ref).table for ref in refs}
+        error = restore(client, *words, code=1)["error"]
+        assert (error["code"], error["remedy"]) == ("SEVERAL_DATABASES", "Name one with --database: a, b.")
+        done = restore(client, *words, "--database", "b", "--as", "back", "--check", "sum")
+        assert (done["database"], done["tables"], done["rows"]) == ("back", 2, 2)
+        task = client.databases["back"]
+        assert task is not None
+        assert {name for name, table in task.tables.items() if table.text} == {"t", "only_b"}
+        found = client.rows("back", client.definitions["t"], Timestamp(task.watermark))
+        assert Counter(map(repr, found)) == Counter(map(repr, storage.rows_at("b", "t", storage.now).to_pylist()))
+
+
+def test_the_relay_serves_the_others(storage: Storage) -> None:
+    with closing(Workspace()) as workspace:
+        assert set(StateFolder(workspace).served()) == {"one"}
