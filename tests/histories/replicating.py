@@ -4,7 +4,7 @@ rows."""
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,6 +118,7 @@ class Replica:
         self.rng = random.Random(self.history.seed + 3)
         self.fault: Fault | None = None
         self.choices: dict[int, Choice] = {}  # by lsn
+        self.owners = {self.history.account}  # of snapshots that faults strike
 
     def alter(self) -> None:
         """Perhaps other patterns."""
@@ -184,8 +185,8 @@ class Replica:
         assert not any(history.replicates(definition, history.choice) for _, definition in tables)
 
     def _strike(self) -> None:
-        rng, storage, account = self.rng, self.history.storage, self.history.account
-        held = [name for (owner, name) in storage.snapshots if owner == account]
+        rng, storage = self.rng, self.history.storage
+        held = [name for (owner, name) in storage.snapshots if owner in self.owners]
         kind = rng.choice(self.kinds)
         self.fault = fault = rng.choice(
             (
@@ -207,10 +208,15 @@ class Replica:
             self.history.done.append(f"  fault: {fault}")
             self.emulator.inject(fault)
         elif held:
-            name = rng.choice(held)
-            with suppress(KeyError):
-                storage.drop_snapshot(name, account=account)
-            self.history.done.append(f"  {name} is dropped upstream, {storage.collect()} objects are collected")
+            self._lose(rng.choice(held))
+
+    def _lose(self, name: str) -> None:
+        """Somebody drops a snapshot, perhaps one of ours."""
+        storage = self.history.storage
+        for owner in self.owners:
+            if (owner, name) in storage.snapshots:
+                storage.drop_snapshot(name, account=owner)
+        self.history.done.append(f"  {name} is dropped upstream, {storage.collect()} objects are collected")
 
     def _calm(self) -> None:
         """Clear the faults; the server runs again. The client may notice a crash before the server has stopped, so stop

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from emulator.engine.entries import SUBSCRIPTION
+from emulator.engine.storage import SYS
 from emulator.engine.stored_table import ALIVE
 from emulator.engine.transaction import CreateAt, Transaction
 from replication.iteration.iteration import Outcome
@@ -179,7 +180,9 @@ class SeveralReplica(Replica):
         super().__post_init__()
         assert isinstance(self.history, SeveralHistory)
         self.several = self.history
+        self.owners.add(SYS)
         self.started = 0  # tick
+        self.may_lose = False
 
     def _alter(self, rng: random.Random) -> None:
         super()._alter(rng)
@@ -202,7 +205,8 @@ class SeveralReplica(Replica):
 
     @contextmanager
     def _striking(self, most: int) -> Iterator[None]:
-        """So many events strike, each before a statement of this thread."""
+        """So many events strike, each before a statement of this thread; where faults do, somebody may also drop one of
+        our snapshots."""
         rng, left = random.Random(self.history.seed + len(self.history.done)), most
 
         def strike(_: str) -> None:
@@ -210,10 +214,22 @@ class SeveralReplica(Replica):
             if left and rng.random() < 0.15:
                 left -= 1
                 self.history.done.append("  between two statements:")
-                self.several.strike()
+                ours = [name for _, name in self.history.storage.snapshots if name.startswith("xr_")]
+                if self.may_lose and ours and rng.random() < 0.3:
+                    self._lose(rng.choice(ours))
+                else:
+                    self.several.strike()
 
         with before_statements(strike):
             yield
+
+    def _strike(self) -> None:
+        self.may_lose = True
+        super()._strike()
+
+    def _calm(self) -> None:
+        self.may_lose = False
+        super()._calm()
 
     def _without_table(self) -> None:
         """At some time of the iteration there was nothing of what is chosen."""
