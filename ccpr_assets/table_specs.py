@@ -131,6 +131,8 @@ def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[d
         metadata={metadata.COLUMN_SCHEMA: column_schema(table), "dagster/table_name": name},
     )
     for target in targets:
+        if not target.takes(table.database):
+            continue
         database = address_of(target).database
         yield dg.AssetSpec(
             target_key(subscription, target.name, database, table.name),

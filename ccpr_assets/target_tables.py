@@ -102,7 +102,7 @@ def _events(
     tags = {metadata.SUBSCRIPTION_TAG: subscription, metadata.LSN_TAG: str(target.lsn)}
     for point in points:
         table = point.table
-        if table.kind is Kind.INDEX or table.qualified_name in behind:
+        if table.kind is Kind.INDEX or table.qualified_name in behind or not target.takes(table.database):
             continue
         at = times.get(point.lsn)
         shown = {

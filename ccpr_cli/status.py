@@ -264,7 +264,8 @@ def _why(left_out: "LeftOut") -> tuple[str, str]:
 def _add_target(details: _Details, target: "TargetStatus") -> None:
     lsn = "no point yet" if target.lsn is None else f"point {target.lsn}"
     lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
-    about = f"{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}"
+    of = f"database {target.source_database} to " if target.source_database else ""
+    about = f"{of}{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}"
     details.add(f"target {target.name}", about)
     for table in target.behind:
         failure = table.failure

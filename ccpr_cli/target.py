@@ -36,6 +36,9 @@ def add(
     name: Name,
     target_name: TargetName,
     to: Annotated[str, typer.Option("--to", help="mysql://user:env:NAME@host:port/database[?ssl-mode=…]")],
+    database: Annotated[
+        str, typer.Option(help="Of a subscription to several databases: the one upstream whose tables it gets.")
+    ] = "",
     password_file: PasswordFile = None,
     ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
     as_text: AsText = None,
@@ -50,7 +53,8 @@ def add(
     with handle_errors(as_json=as_json), Workspace() as workspace:
         address, password = read_target_login(to, password_file)
         columns = tuple(as_text or ())
-        added = targets.add(workspace, name, target_name, address, password, ddl_policy, columns, duplicate_keys)
+        what = (ddl_policy, columns, duplicate_keys, database)
+        added = targets.add(workspace, name, target_name, address, password, *what)
     if as_json:
         show_json(target_json(added))
     else:
@@ -73,6 +77,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
     cells = [
         (
             one.name,
+            one.source_database or "-",
             targets.address_of(one).masked(),
             one.dialect,
             one.policy,
@@ -82,7 +87,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
         )
         for one in found
     ]
-    columns = ("target", "database", "dialect", "DDL policy", "state", "point", "tables behind")
+    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "tables behind")
     show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
 
 
@@ -173,6 +178,7 @@ def target_json(found: "Target") -> dict[str, Any]:
 
     return {
         "target": found.name,
+        "source_database": found.source_database or None,
         "to": targets.address_of(found).masked(),
         "dialect": found.dialect.value,
         "ddl_policy": found.policy.value,

@@ -106,6 +106,9 @@ class Target(Part):
 
     uri: Uri = Field(description="mysql://user[:password]@host:port/database, with the options of TLS.")
     password: Secret = Field(description="The password, if the URI has none: '${NAME}'.")
+    database: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Of several databases, the one upstream whose tables it gets. It stays so."
+    )
     ddl_policy: Literal["additive", "full", "manual"] = Field(
         default="additive", description="Which changes of definitions are applied, and which wait for a person."
     )

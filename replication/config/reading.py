@@ -38,6 +38,7 @@ class WantedTarget:
     policy: DdlPolicy
     as_text: tuple[str, ...]
     duplicate_keys: DuplicateKeys
+    source_database: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ class _Resolver:
         if password is None:
             return None
         policy, duplicates = DdlPolicy(one.ddl_policy), DuplicateKeys(one.duplicate_keys)
-        return WantedTarget(name, address, password, policy, one.as_text, duplicates)
+        return WantedTarget(name, address, password, policy, one.as_text, duplicates, one.database or "")
 
     def _follower(self, path: document.Path, name: str, one: Follower) -> WantedFollower | None:
         login = self._login(path, one)

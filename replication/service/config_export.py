@@ -138,6 +138,7 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
         found[target.name] = {
             "uri": _escaped(format_target_uri(address_of(target))),
             "password": _variable(variables, f"TARGET_{subscription}_{target.name}_PASSWORD"),
+            **({"database": _escaped(target.source_database)} if target.source_database else {}),
             "ddl_policy": target.policy.value,
             **({"as_text": list(map(_escaped, target.as_text))} if target.as_text else {}),
             "duplicate_keys": target.duplicate_keys.value,

@@ -173,9 +173,14 @@ class _Comparison:
     def subscription(self, one: WantedSubscription) -> Iterator[Action]:
         path: Path = ("subscriptions", one.name)
         one = self._checked(path, one)
-        for key, below in (("targets", one.targets), ("followers", one.followers)):
-            if below and one.database == EVERYTHING:
-                self.problems.append(Problem((*path, key), f"a subscription to several databases has no {key}"))
+        if one.followers and one.database == EVERYTHING:
+            self.problems.append(Problem((*path, "followers"), "a subscription to several databases has no followers"))
+        for target in one.targets:
+            if bool(target.source_database) != (one.database == EVERYTHING):
+                text = "a subscription to one database has no choice of it"
+                if one.database == EVERYTHING:
+                    text = "it has to say of which `database` it is"
+                self.problems.append(Problem((*path, "targets", target.name), text))
         row = self._rows.get(one.name)
         if row is None:
             databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
@@ -296,6 +301,8 @@ class _Comparison:
             self.problems.append(Problem(path, "it was released, so that nothing syncs it; give it another name"))
         if address.database != one.address.database:
             self.problems.append(Problem((*path, "uri"), "the database of a target cannot be changed"))
+        if known.source_database != one.source_database:
+            self.problems.append(Problem((*path, "database"), "which database a target gets cannot be changed"))
         lost = sorted(set(known.as_text) - set(one.as_text))
         if lost:
             self.problems.append(Problem((*path, "as_text"), f"{', '.join(lost)} are text already and stay so"))
@@ -369,7 +376,8 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
 
 
 def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
-    targets.add(workspace, name, one.name, one.address, one.password, one.policy, one.as_text, one.duplicate_keys)
+    what = (one.policy, one.as_text, one.duplicate_keys, one.source_database)
+    targets.add(workspace, name, one.name, one.address, one.password, *what)
 
 
 def _remove_target(workspace: Workspace, name: str, target: str) -> None:

@@ -67,6 +67,7 @@ class TargetStatus:
 
     Attributes
     ----------
+    source_database : of a subscription to several databases the one whose tables it gets; else empty.
     lsn : the point to which it was synced last; None before the first.
     lag_seconds : age of that point, by the last iteration's snapshot and our clock; None before the first.
     behind : tables that were not synced, with the statements that would change their definition if those wait for a
@@ -82,6 +83,7 @@ class TargetStatus:
     lag_seconds: float | None
     behind: tuple[LaggingTargetTable, ...]
     last_error: LastError | None
+    source_database: str
 
     @property
     def ok(self) -> bool:
@@ -313,7 +315,17 @@ def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: Lag) ->
         first, last = failing.first.timestamp(), failing.last.timestamp()
         error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
     to = parse_target_uri(found.uri)[0].masked()
-    return TargetStatus(found.name, to, found.policy.value, found.state.value, found.lsn, age, found.behind, error)
+    return TargetStatus(
+        found.name,
+        to,
+        found.policy.value,
+        found.state.value,
+        found.lsn,
+        age,
+        found.behind,
+        error,
+        found.source_database,
+    )
 
 
 def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:

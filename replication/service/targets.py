@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from matrixone.schema import Table
 from replication.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
 from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.service.workspace import Workspace
@@ -66,20 +67,19 @@ def add(
     policy: DdlPolicy,
     as_text: tuple[str, ...] = (),
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
+    source_database: str = "",
 ) -> Target:
-    """Connect, make the registry there, then write one row. Nothing is synced yet.
+    """Connect, make the registry there, then write one row. Nothing is synced yet. `source_database`: of a subscription
+    to several databases the one whose tables are synced.
 
     Raises SubscriptionMissing, BadName, BadSetting, SeveralDatabases, TargetExists, and what `DatabaseTarget.open`
     raises.
     """
     check_subscription_name(target_name)
     row = workspace.log.row(name)
-    if Subscription.from_row(row).of_account:
-        raise SeveralDatabases(
-            "a target is one database, in which tables have their names upstream", subject=f"subscription {name}"
-        )
     records = TargetRecords(workspace.log.engine, row.task_id)
-    _check_columns(records, as_text)
+    source_database = _source_database(records, Subscription.from_row(row), source_database)
+    _check_columns(records, as_text, source_database)
     for other in records.all():
         known = address_of(other)
         if other.name == target_name or _server_and_database(known) == _server_and_database(address):
@@ -97,9 +97,43 @@ def add(
         now,
         as_text=as_text,
         duplicate_keys=duplicate_keys,
+        source_database=source_database,
     )
     records.add(target)
     return target
+
+
+def _source_database(records: TargetRecords, subscription: Subscription, wanted: str) -> str:
+    """As it is stored. Raises SeveralDatabases, BadSetting."""
+    if not subscription.of_account:
+        if wanted not in ("", subscription.database):
+            raise BadSetting(
+                f"the subscription is to database {subscription.database}",
+                subject="--database",
+                remedy="Leave it out; it chooses one of several.",
+            )
+        return ""
+    if not wanted:
+        raise SeveralDatabases(
+            "a target is one database, in which tables have their names upstream",
+            subject=f"subscription {subscription.name}",
+            remedy="Say whose tables it gets: --database DATABASE; for each of them a target.",
+        )
+    known = {table.database for table in _newest_tables(records) or ()}
+    if not subscription.chooses(wanted) or (known and wanted not in known):
+        raise BadSetting(
+            f"the subscription has no database {wanted}",
+            subject="--database",
+            remedy=f"It has {', '.join(sorted(known)[:20]) or subscription.databases}. Letter case counts.",
+        )
+    return wanted
+
+
+def _newest_tables(records: TargetRecords) -> list[Table] | None:
+    """Of the newest point; None if there is none."""
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    return None if newest is None else [point.table for point in history.tables(newest.lsn).values()]
 
 
 def alter(
@@ -116,7 +150,7 @@ def alter(
     """
     records = records_of(workspace, name)
     target = records.get(target_name)
-    _check_columns(records, as_text)
+    _check_columns(records, as_text, target.source_database)
     values: dict[str, Any] = {} if policy is None else {"ddl_policy": policy.value}
     if as_text:
         values["as_text"] = json.dumps(list(dict.fromkeys((*target.as_text, *as_text))), ensure_ascii=False)
@@ -153,12 +187,11 @@ def alter(
     return records.get(target_name)
 
 
-def _check_columns(records: TargetRecords, names: Sequence[str]) -> None:
+def _check_columns(records: TargetRecords, names: Sequence[str], source_database: str) -> None:
     """Each name is `table.column`, of the newest point's tables if there is a point. Raises BadSetting."""
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest() if names else None
-    points = history.tables(newest.lsn).values() if newest is not None else ()
-    known = {f"{point.table.name}.{column.name}" for point in points for column in point.table.user_columns}
+    newest = _newest_tables(records) if names else None
+    tables = [table for table in newest or () if source_database in ("", table.database)]
+    known = {f"{table.name}.{column.name}" for table in tables for column in table.user_columns}
     for name in names:
         if not all(name.rpartition(".")[::2]) or (newest is not None and name not in known):
             raise BadSetting(

@@ -118,6 +118,10 @@ class Target:
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
     source_database: str = ""
 
+    def takes(self, database: str) -> bool:
+        """Whether the tables of this database upstream are synced."""
+        return self.source_database in ("", database)
+
 
 class TargetRecords:
     """The rows of one subscription's targets in the catalog database."""

@@ -222,7 +222,9 @@ OTHERS = {
     "subscriptions.targets.password",
     "subscriptions.targets",
     "subscriptions.allow_overlap",
-    "subscriptions.databases",  # in test_several_databases.py
+    # In test_several_databases.py.
+    "subscriptions.databases",
+    "subscriptions.targets.database",
     # In tests/relay/test_configuration_file.py.
     "subscriptions.followers",
     *(f"subscriptions.followers.{name}" for name in Follower.model_fields),

@@ -3,20 +3,29 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 import typer.testing
 
 import ccpr
+from ccpr_assets.table_specs import load_subscriptions
+from ccpr_assets.target_tables import report_target_tables
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
+from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
 from replication.state.patterns import ALL_NAMES, NamePatterns
 from tests.end_to_end.replica import command
+from tests.replication.targets.target_database import Place, new_database
+from tests.support.mariadb import MariaDb
+from tests.support.target_rows import target_rows
 
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 DATABASES = ("crm", "shop_1", "shop_2")
@@ -69,6 +78,33 @@ class Source:
     def snapshots(self) -> set[str]:
         """The accounts that have any."""
         return {account for account, _ in self.storage.snapshots}
+
+
+@dataclass
+class Target:
+    """A database of a MariaDB as the target `name` of subscription `s`."""
+
+    name: str
+    place: Place
+    uri: str
+
+    def assert_equal(self, source: Source, database: str) -> None:
+        """It has the tables of the database, with the upstream's rows of the present, and no others."""
+        now = source.storage.now
+        names = {
+            definition.name
+            for entry, definition in source.storage.tables_at(now, account=source.account)
+            if entry.database.name == database
+        }
+        found = {name for (name,) in self.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
+        assert found == names
+        with Workspace() as workspace:
+            row = workspace.log.row("s")
+            points = PointHistory(workspace.log.engine, row.task_id).tables(row.iteration_lsn).values()
+        tables = {point.table.name: point.table for point in points if point.table.database == database}
+        for name in names:
+            shown = target_rows(self.place.server, self.place.database, name, tables[name].user_columns)
+            assert rows(shown) == rows(source.storage.rows_at(database, name, now, account=source.account)), name
 
 
 def rows(table: pa.Table) -> Counter:
@@ -352,9 +388,11 @@ subscriptions:
     assert apply(text.replace("shop_*", "*"))["unchanged"] == 1
     for change in ("database: crm", "databases: '*', with_indexes: true"):
         apply(text.replace('databases: "shop_*"', change), code=2)
-    target = "databases: '*', targets: {t: {uri: 'mysql://u:p@h/d'}}"
-    error = apply(text.replace('databases: "shop_*"', target), code=2)["error"]
-    assert "a subscription to several databases has no targets" in error["message"]
+    for change, message in {
+        "databases: '*', targets: {t: {uri: 'mysql://u:p@h/d'}}": "it has to say of which `database` it is",
+        "databases: '*', followers: {f: {uri: 'mysql://sys#u:p@h:1'}}": "several databases has no followers",
+    }.items():
+        assert message in apply(text.replace('databases: "shop_*"', change), code=2)["error"]["message"]
     command("alter", "s", "--databases", "shop_*,crm")
     exported = source.home / "exported.yaml"
     command("export-config", "-f", str(exported))
@@ -391,3 +429,82 @@ def test_texts_for_people(source: Source) -> None:
     assert "subscribed s to * of account acc1 at 127.0.0.1" in " ".join(shown.split())
     for words in (("--publisher", "other"), ("--account", "acc1", "--publisher", "other")):
         assert typer.testing.CliRunner().invoke(app, ["subscribe", "t", "--from", source.uri, *words]).exit_code == 2
+
+
+@pytest.fixture
+def targets(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Target]]:
+    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
+    with new_database(mariadb) as one, new_database(mariadb) as two:
+        yield [
+            Target(name, place, place.uri.replace(mariadb.password, "env:TARGET_PASSWORD"))
+            for name, place in (("one", one), ("two", two))
+        ]
+
+
+@only_acc1
+def test_each_target_gets_one_of_the_databases(source: Source, targets: list[Target]) -> None:
+    one, two = targets
+    source.subscribe("--account", "acc1")
+    command("target", "add", "s", "one", "--to", one.uri, "--database", "shop_1", "--ddl-policy", "full")
+    command("run", "s")
+    command("target", "add", "s", "two", "--to", two.uri, "--database", "crm", "--ddl-policy", "full")
+    command("run", "s")
+    for target, database in ((one, "shop_1"), (two, "crm")):
+        target.assert_equal(source, database)
+    source.create("crm", "only_crm")
+    source.insert("shop_1", "item", 7)
+    source.insert("shop_2", "item", 7)
+    source.storage.rename_table("crm", "item", "thing", account="acc1")
+    done = {one["target"]: {table["table"] for table in one["tables"]} for one in command("run", "s")["targets"]}
+    assert done == {"one": {"shop_1.item"}, "two": {"crm.only_crm", "crm.thing"}}
+    for target, database in ((one, "shop_1"), (two, "crm")):
+        target.assert_equal(source, database)
+    shown = {target["name"]: target["source_database"] for target in command("status", "s")["targets"]}
+    assert shown == {"one": "shop_1", "two": "crm"}
+    text = typer.testing.CliRunner().invoke(app, ["status", "s"], catch_exceptions=False).stdout
+    assert "database shop_1 to " in " ".join(text.split())
+    wanted = [["s", "targets", "one", one.place.database, table] for table in ("item", "order_1")]
+    paths = [list(asset.key.path) for asset in load_subscriptions().assets]
+    assert sorted(path for path in paths if path[1:3] == ["targets", "one"]) == wanted
+    assert ["s", "crm", "only_crm"] in paths
+    with dg.DagsterInstance.ephemeral() as instance, closing(Workspace()) as workspace:
+        report_target_tables(instance, workspace, "s")
+        reported = [list(key.path) for key in instance.all_asset_keys()]
+    assert sorted(path for path in reported if path[2] == "one") == wanted
+    command("alter", "s", "--databases", "crm,shop_2")
+    source.storage.truncate("crm", "thing", account="acc1")
+    command("run", "s")
+    two.assert_equal(source, "crm")
+    assert not [name for (name,) in one.place.query("SHOW TABLES") if not name.startswith("ccpr_")]
+
+
+@only_acc1
+def test_whose_tables_a_target_gets_has_to_be_said(source: Source, targets: list[Target]) -> None:
+    one = targets[0]
+    source.subscribe("--account", "acc1", "--database", "shop_*")
+    source.subscribe("--account", "acc1", "--database", "crm", name="single")
+
+    def add(name: str, *options: str, code: int) -> dict[str, Any]:
+        return command("target", "add", name, "one", "--to", one.uri, *options, code=code)["error"]
+
+    assert add("s", code=1)["code"] == "SEVERAL_DATABASES"
+    for name, database in (("s", "crm"), ("s", "mysql"), ("single", "shop_1")):
+        assert add(name, "--database", database, code=2)["code"] == "BAD_SETTING"
+    command("run", "s")
+    assert add("s", "--database", "shop_3", code=2)["remedy"] == "It has shop_1, shop_2. Letter case counts."
+    command("target", "add", "s", "one", "--to", one.uri, "--database", "shop_1", "--as-text", "item.v")
+    assert command("target", "list", "s")[0]["source_database"] == "shop_1"
+    command("run", "s")
+    one.assert_equal(source, "shop_1")
+    file, home = source.home / "state.json", source.home / "home"
+    command("state", "export", "s", "--out", str(file))
+    home.rename(source.home / "old")
+    home.mkdir()
+    (source.home / "old" / "mirrors").rename(home / "mirrors")
+    (source.home / "old" / "key").rename(home / "key")
+    command("state", "import", str(file), "--from", source.uri)
+    assert command("target", "list", "s")[0]["source_database"] == "shop_1"
+    source.insert("shop_1", "item", 9)
+    source.insert("shop_2", "item", 9)
+    command("run", "s")
+    one.assert_equal(source, "shop_1")
