@@ -25,6 +25,7 @@ from replication.state.patterns import ALL_NAMES, NamePatterns
 from tests.end_to_end.replica import command
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
+from tests.support.meanwhile import once_before
 from tests.support.target_rows import target_rows
 
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
@@ -476,6 +477,23 @@ def test_each_target_gets_one_of_the_databases(source: Source, targets: list[Tar
     command("run", "s")
     two.assert_equal(source, "crm")
     assert not [name for (name,) in one.place.query("SHOW TABLES") if not name.startswith("ccpr_")]
+
+
+@only_acc1
+def test_a_table_that_is_behind_concerns_the_target_of_its_database_only(source: Source, targets: list[Target]) -> None:
+    source.subscribe("--account", "acc1", "--consistency", "isolated")
+    for target, database in zip(targets, ("crm", "shop_1"), strict=True):
+        command("target", "add", "s", target.name, "--to", target.uri, "--database", database, "--ddl-policy", "full")
+    command("run", "s")
+    source.insert("crm", "item", 7)
+    with once_before("FOR DATABASE `shop_1`", lambda: source.storage.truncate("shop_1", "item", account="acc1")):
+        command("run", "s")
+    behind = {one["target"]: [table["table"] for table in one["behind"]] for one in command("target", "list", "s")}
+    assert behind == {"one": [], "two": ["shop_1.item"]}
+    targets[0].assert_equal(source, "crm")
+    command("run", "s")
+    for target, database in zip(targets, ("crm", "shop_1"), strict=True):
+        target.assert_equal(source, database)
 
 
 @only_acc1
