@@ -7,7 +7,7 @@ them, failing ones too. They are not partitioned: Dagster stores one evaluation 
 second one (decision health-is-not-partitioned).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,6 +29,7 @@ from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine, tasks_in_quarantine
 from replication.state.states import State
 from replication.state.targets import Target, TargetRecords, TargetState, tasks_with_targets
+from replication.wording import first_names
 
 HEALTH = "replication_health"
 REPLICA_CURRENT = "replica_current"
@@ -214,11 +215,12 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         notes.append("there is no point yet" + ("; the first copy is under way" if held else f": `ccpr run {name}`"))
     if not plain and (tables := Quarantine(workspace.log.engine, row.task_id).entries()):
         shown[metadata.TABLES_QUARANTINED] = len(tables)
-        notes.append(f"tables that fail while the others go on: {_names(table.qualified_name for table in tables)}")
+        failing = first_names(table.qualified_name for table in tables)
+        notes.append(f"tables that fail while the others go on: {failing}")
     targets = () if plain else TargetRecords(workspace.log.engine, row.task_id).all()
     if behind := [target for target in targets if _is_behind(target)]:
         shown[metadata.TARGETS_BEHIND] = len(behind)
-        notes.append(f"targets that are behind: {_names(target.name for target in behind)}; `ccpr status {name}`")
+        notes.append(f"targets that are behind: {first_names(target.name for target in behind)}; `ccpr status {name}`")
     working = held and (late or lag.seconds is None)
     says = "; ".join(([grave] if grave else []) + notes) or "the last iteration succeeded, and nothing is behind"
     says = "; ".join([says, *lag.warnings()])
@@ -326,13 +328,6 @@ def short(text: str) -> str:
 
 def _is_behind(target: Target) -> bool:
     return target.state is not TargetState.RELEASED and bool(target.failing is not None or target.behind)
-
-
-def _names(names: Iterable[str]) -> str:
-    found = list(names)
-    return ", ".join(found[:_SHOWN_NAMES]) + (
-        f" and {len(found) - _SHOWN_NAMES} more" if len(found) > _SHOWN_NAMES else ""
-    )
 
 
 def _utc(seconds: float) -> datetime:

@@ -13,9 +13,12 @@ from ccpr_cli.tables import full_name
 from matrixone.sql.quoting import printable
 from replication.copy_meter import seconds_text, size_text
 from replication.errors import TableMissingInMirror
+from replication.wording import first_names
 
 if TYPE_CHECKING:
     from matrixone.definitions import Definitions, Written
+
+_KINDS = ("view", "sequence", "function", "grant")
 
 
 def schema(
@@ -71,9 +74,6 @@ def schema(
         _show_unreadable(besides)
 
 
-_KINDS = ("view", "sequence", "function", "grant")
-
-
 def _described(found: "Iterable[Written]", kind: str, database: str) -> list[dict[str, Any]]:
     chosen = (one for one in found if one.kind == kind)
     return [{**asdict(one), "statements": list(one.statements(database))} for one in chosen]
@@ -127,13 +127,9 @@ def history(
             seconds_text(seconds[point.lsn]),
             f"{point.objects_copied:,}",
             size_text(point.bytes_copied),
-            _some(changed[point.lsn]),
+            first_names(changed[point.lsn]),
         )
         for point in found
     ]
     columns = ("point", "committed", "took", "objects", "bytes", "tables that changed")
     show_table(columns, cells, empty="no point yet", right=(2, 3, 4))
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

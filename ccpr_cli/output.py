@@ -148,12 +148,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def names_text(names: Sequence[str], most: int = 10) -> str:
-    """The first of them, for example `a, b and 7 more`."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def time_text(seconds: float) -> str:
     """A time on our clock (seconds since 1970) for people, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"

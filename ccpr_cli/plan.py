@@ -9,8 +9,9 @@ import typer
 from ccpr_cli import target_output
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.iterations import open_iteration
-from ccpr_cli.output import clock_text, counted, handle_errors, names_text, out, show_json, show_table
+from ccpr_cli.output import clock_text, counted, handle_errors, out, show_json, show_table
 from replication.copy_meter import size_text
+from replication.wording import first_names
 
 if TYPE_CHECKING:
     from replication.iteration.plan import Plan
@@ -71,7 +72,7 @@ def show_plan(found: "Plan", *, whole: bool = False) -> None:
         out.print("left behind", style="bold yellow", end=" ")
         out.print(f"{table}: {failure}", markup=False)
     if found.unreplicated:
-        names = names_text([f"{other} ({kind})" for other, kind in found.unreplicated])
+        names = first_names((f"{other} ({kind})" for other, kind in found.unreplicated), most=10)
         out.print(f"not replicated: {names}", style="dim", markup=False)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,27 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.output import (
-    clock_text,
-    counted,
-    drawn_table,
-    handle_errors,
-    json_text,
-    names_text,
-    out,
-    show_json,
-    time_text,
-)
+from ccpr_cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
 from matrixone.objects.timestamp import Timestamp
 from matrixone.sql.quoting import printable
 from replication.copy_meter import CopyMeter, seconds_text, size_text
 from replication.errors import StateUnavailable
 from replication.state.states import Shown
+from replication.wording import first_names
 
 if TYPE_CHECKING:
     from replication.service.follower_status import FollowerStatus
     from replication.service.last_error import LastError
-    from replication.service.status import LeftOut, SubscriptionStatus, TargetStatus
+    from replication.service.status import SubscriptionStatus, TargetStatus
 
 
 WATCH_SECONDS = 1.0
@@ -233,8 +225,9 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     for table, columns in status.unreadable_columns.items():
         for column, reason in columns.items():
             details.add("cannot be read", Text(printable(f"column {column} of {table}: {reason}"), style="yellow"))
-    for (kind, reason), alike in groupby(sorted(status.not_replicated, key=_why), key=_why):
-        names = names_text([left_out.name for left_out in alike])
+    why = attrgetter("kind", "reason")
+    for (kind, reason), alike in groupby(sorted(status.not_replicated, key=why), key=why):
+        names = first_names((left_out.name for left_out in alike), most=10)
         details.add("not replicated", printable(f"{kind} {names}: {reason}"))
     for table, counts in status.zero_dates.items():
         for column, count in counts.items():
@@ -255,10 +248,6 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     for warning in status.warnings:
         details.add("warning", Text(warning, style="yellow"))
     return Group(details.grid)
-
-
-def _why(left_out: "LeftOut") -> tuple[str, str]:
-    return left_out.kind, left_out.reason
 
 
 def _add_target(details: _Details, target: "TargetStatus") -> None:

@@ -41,6 +41,7 @@ from replication.state.settings import SENSOR_SECONDS
 from replication.state.states import State
 from replication.state.subscription import Subscription
 from replication.state.targets import is_lagging, may_be_restored
+from replication.wording import first_names
 from resources.replication import Replication
 from sensors.health import read_verdicts
 
@@ -50,7 +51,6 @@ NEWS_PER_TICK = 10  # of subscriptions that this tick did not serve; the next on
 TICK_SECONDS = 20.0
 # The next attempt is another tick's; a stale read is asked again by a run, which has the time for it.
 SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY, stale_read=None)
-_SHOWN_NAMES = 5
 _NAMED_AT_ONCE = 500  # iterations in one query
 _IN_FLIGHT = [
     dg.DagsterRunStatus.QUEUED,
@@ -167,19 +167,19 @@ class _Tick:
         parts = [f"{count} {what}" for what, count in counts.items() if count]
         if self.failing:
             parts.append(
-                f"{len(self.failing)} failing: " + _first(self._describe_failing(name) for name in self.failing)
+                f"{len(self.failing)} failing: " + first_names(self._describe_failing(name) for name in self.failing)
             )
         if self.waiting:
             name, seconds = min(self.waiting.items(), key=lambda item: item[1])
             parts.append(f"{len(self.waiting)} waiting, next {name} in {seconds:.0f} s")
         if self.failed:
             parts.append(
-                f"{len(self.failed)} failed: " + _first(f"{name} ({error})" for name, error in self.failed.items())
+                f"{len(self.failed)} failed: " + first_names(f"{name} ({error})" for name, error in self.failed.items())
             )
         if self.stopped:
             parts.append(
                 f"{len(self.stopped)} stopped by an error, repair and run: "
-                + _first(f"ccpr run {name}" for name in self.stopped)
+                + first_names(f"ccpr run {name}" for name in self.stopped)
             )
         return (
             ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
@@ -190,13 +190,6 @@ class _Tick:
         since = datetime.fromtimestamp(failures.first, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
         code = failures.text.partition(":")[0]
         return f"{name} ({code}, {failures.count} in a row since {since}Z, again after {self.waiting[name]:.0f} s)"
-
-
-def _first(texts: Iterable[str]) -> str:
-    shown = list(texts)
-    return ", ".join(shown[:_SHOWN_NAMES]) + (
-        f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else ""
-    )
 
 
 def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _Tick) -> list[LogRow]:

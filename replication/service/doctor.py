@@ -38,11 +38,11 @@ from replication.state.database import place
 from replication.state.log_rows import LogRow
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
+from replication.wording import first_names
 
 LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 15.0
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SHOWN_NAMES = 5
 
 
 class Verdict(StrEnum):
@@ -360,7 +360,7 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
     yield Check("upstream", "publication", Verdict.OK, found)
     if wanted.of_account:
         databases = check_databases(session, wanted)
-        yield Check("upstream", "databases", Verdict.OK, f"{len(databases)}: {_first_names(databases)}")
+        yield Check("upstream", "databases", Verdict.OK, f"{len(databases)}: {first_names(databases)}")
         yield from _tables(upstream, wanted, _read_databases(session, publication, databases))
     else:
         yield from _tables(upstream, wanted, read_tables(session, publication, upstream.database))
@@ -390,9 +390,9 @@ def _tables(upstream: Upstream, wanted: Subscription, found: DatabaseTables | No
     if wanted.patterns:
         text += f", {sum(map(wanted.patterns.match, found.names))} of them match: {wanted.patterns}"
     if found.partitioned:
-        text += f", partitioned: {_first_names(found.partitioned)} (so all are listed one by one)"
+        text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
-        names = _first_names([f"{name} ({kind})" for name, kind in found.unreplicated])
+        names = first_names(f"{name} ({kind})" for name, kind in found.unreplicated)
         remedy = "Views, external and cluster tables are not replicated. Nothing has to be done if they are not needed."
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:
@@ -426,8 +426,3 @@ def _checked(side: str, what: str, check: Callable[[], str]) -> Check:
 
 def _failed(side: str, what: str, error: CcprError) -> Check:
     return Check(side, what, Verdict.FAILED, f"{error.message} [{error.subject}]", error.remedy, error.code)
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(names[:_SHOWN_NAMES]) + more
