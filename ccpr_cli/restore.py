@@ -1,20 +1,18 @@
 """`ccpr restore`: a kept point as a database of any MatrixOne."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccpr_cli.arguments import AsJson
+from ccpr_cli.definitions_script import DefinitionsScript
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
-from matrixone.sql.quoting import printable
 from replication.errors import SeveralDatabases, TableMissingInMirror
 
 if TYPE_CHECKING:
-    from matrixone.ddl.script import Script
-    from replication.mirror.mirror import Mirror
     from replication.mirror.points import Point
 
 Compared = Annotated[
@@ -104,10 +102,13 @@ def restore(
         source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
         script = None
         if with_definitions is not None:
-            script = _script(opened, opened.point(source.at), as_ or source.database)
-            _write_script(script, with_definitions, as_json=as_json)
+            script = DefinitionsScript.of_point(opened, known, as_ or source.database, with_definitions)
+            script.write(as_json=as_json)
             if not into:
-                _show_script(script, with_definitions, as_json=as_json)
+                if as_json:
+                    show_json(script.to_json())
+                else:
+                    script.show()
                 return
         endpoint, password = read_login(into, password_file)
         place = Listen.parse(listen, insecure=insecure)
@@ -124,7 +125,7 @@ def restore(
                 clock=workspace.clock,
             )
     if as_json:
-        show_json(_json(done) | ({} if script is None else _script_json(script, with_definitions)))
+        show_json(_json(done) | ({} if script is None else script.to_json()))
         return
     out.print(
         f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}", markup=False
@@ -136,7 +137,7 @@ def restore(
         markup=False,
     )
     if script is not None:
-        _show_script(script, with_definitions, as_json=False)
+        script.show()
 
 
 def _database(point: "Point", wanted: str | None, own: str | None) -> str:
@@ -156,39 +157,6 @@ def _database(point: "Point", wanted: str | None, own: str | None) -> str:
             remedy=f"Name one with --database: {', '.join(found[:20])}.",
         )
     return wanted or own or next(iter(found), "")
-
-
-def _script(mirror: "Mirror", point: "Point", database: str) -> "Script":
-    from matrixone.ddl.script import script_of
-
-    title = f"Database {database} as of point {point.lsn} ({point.at}): what it had besides tables."
-    return script_of(mirror.definitions(point), database, title)
-
-
-def _write_script(script: "Script", file: str, *, as_json: bool) -> None:
-    if file != "-":
-        try:
-            Path(file).write_text(script.text, "utf-8")
-        except OSError as error:
-            raise typer.BadParameter(str(error), param_hint="--with-definitions") from error
-    elif not as_json:  # else it is in the document
-        typer.echo(script.text, nl=False)
-
-
-def _script_json(script: "Script", file: str | None) -> dict[str, Any]:
-    described = {"definitions": script.statements, "left_out": [asdict(one) for one in script.left_out]}
-    return {"script": described | ({"text": script.text} if file == "-" else {"file": file})}
-
-
-def _show_script(script: "Script", file: str | None, *, as_json: bool) -> None:
-    """What was written. On standard error, as the script may be on the other."""
-    if as_json:
-        show_json(_script_json(script, file))
-        return
-    where = "standard output" if file == "-" else file
-    err.print(f"script: {counted(script.statements, 'definition')} written to {where}; read it, then run it")
-    for one in script.left_out:
-        err.print(printable(f"not in it: {one.kind} {one.name}: {one.reason}"), style="yellow", markup=False)
 
 
 class CopyProgress:
