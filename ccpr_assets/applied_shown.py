@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from ccpr_assets import metadata
-from matrixone.definitions import Definitions
+from matrixone.definitions import Definitions, Unreadable, Written
 from matrixone.sql.quoting import printable
 from replication.iteration.committing import Outcome
 from replication.mirror.mirror import Mirror
@@ -60,19 +60,15 @@ def definitions_metadata(found: Definitions | None) -> dict[str, dg.TableMetadat
     """What the point has besides tables, and what of it could not be read; nothing where there is nothing."""
     if not found:
         return {}
-    rows = [
-        *(
-            (one.kind, one.name, ";\n".join(one.statements(found.database))[:_LONGEST_STATEMENT], "")
-            for one in found.all()
-        ),
-        *((one.kind, one.name, "", one.reason) for one in found.unreadable),
+
+    def record(one: Written | Unreadable, statement: str = "", problem: str = "") -> dict[str, str]:
+        return {"kind": one.kind, "name": one.name, "statement": statement, "problem": problem}
+
+    records = [
+        *(record(one, ";\n".join(one.statements(found.database))[:_LONGEST_STATEMENT]) for one in found.all()),
+        *(record(one, problem=one.reason) for one in found.unreadable),
     ]
-    records = (
-        {"kind": kind, "name": name, "statement": statement, "problem": problem}
-        for kind, name, statement, problem in rows
-    )
-    columns = {"kind": "string", "name": "string", "statement": "string", "problem": "string"}
-    return {metadata.DEFINITIONS: metadata.table(records, columns)}
+    return {metadata.DEFINITIONS: metadata.table(records, dict.fromkeys(records[0], "string"))}
 
 
 def zero_dates_metadata(outcome: Outcome) -> dict[str, dg.TableMetadataValue]:

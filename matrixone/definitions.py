@@ -41,8 +41,7 @@ class View:
     def statements(self, database: str = "") -> tuple[str, ...]:
         """CREATE VIEW, in this database, whichever is current."""
         columns = f" ({quote_names(self.columns, ', ')})" if self.columns else ""
-        name = quote_qualified((database, self.name)) if database else quote_name(self.name)
-        return (f"CREATE VIEW {name}{columns} AS {self.query}",)
+        return (f"CREATE VIEW {_quoted(database, self.name)}{columns} AS {self.query}",)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -128,8 +127,8 @@ class Function:
     kind = "function"
 
     def statements(self, database: str = "") -> tuple[str, ...]:
-        name = quote_qualified((database, self.name)) if database else quote_name(self.name)
         arguments = ", ".join(f"{quote_name(argument)} {kind}" for argument, kind in self.arguments)
+        name = _quoted(database, self.name)
         create = f"CREATE FUNCTION {name} ({arguments}) RETURNS {self.returns} LANGUAGE {self.language}"
         handler = f" HANDLER {quote_string(self.handler)}" if self.handler else ""
         return (f"{create} AS {quote_string(self.body)}{handler}",)
@@ -165,7 +164,7 @@ class Grant:
         return f"{self.privilege} on {self.on} {self.object or '*'} to {self.role}"
 
     def statements(self, database: str = "") -> tuple[str, ...]:
-        """CREATE ROLE, as far as it is no role that every account has, and GRANT, which needs the database's name."""
+        """CREATE ROLE, unless every account has the role, and GRANT, which needs the database's name."""
         place = quote_name(database or "*") if self.on == "database" else self._object(database)
         option = " WITH GRANT OPTION" if self.with_option else ""
         grant = f"GRANT {self.privilege} ON {self.on.upper()} {place} TO {quote_name(self.role)}{option}"
@@ -179,7 +178,7 @@ class Grant:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         if value["on"] not in ("database", "table", "view") or not isinstance(value["with_option"], bool):
-            raise ValueError("it is no grant")
+            raise ValueError("it is not a grant")
         role, on, found = (text_of(value[key]) for key in ("role", "on", "object"))
         return cls(role, _words_of(value["privilege"]), on, found, value["with_option"])
 
@@ -245,6 +244,11 @@ def runnable(statement: str) -> bool:
             if token.kind == "comment" and any(sign in token.value for sign in ";\\"):
                 return False
     return "\0" not in statement
+
+
+def _quoted(database: str, name: str) -> str:
+    """A name with its database, if that is given."""
+    return quote_qualified((database, name) if database else (name,))
 
 
 def views_in_order(views: Iterable[View]) -> list[View]:
