@@ -43,6 +43,13 @@ def content(bucket: Bucket, sound: bytes) -> Content:
     return Content(Mirror(open_store(bucket.url("mirror"))), {NAME: entry}.get)
 
 
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Content:
+    """Keeps one piece in memory."""
+    monkeypatch.setattr(relay_content, "CACHED_PIECES", 1)
+    return request.getfixturevalue("content")
+
+
 def fetched(bucket: Bucket) -> int:
     """Bytes since the last time."""
     total = sum(last - first + 1 for _, first, last in bucket.ranges)
@@ -62,15 +69,10 @@ def test_an_object_is_read_once_for_all_its_chunks(content: Content, bucket: Buc
     assert content.size(NAME) == SIZE
 
 
-def test_what_is_no_longer_in_memory_is_read_by_ranges(
-    bucket: Bucket, sound: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay_content, "CACHED_PIECES", 1)
-    entry = LedgerEntry(NAME, SIZE, hashlib.sha256(sound).digest())
-    content = Content(Mirror(open_store(bucket.url("mirror"))), {NAME: entry}.get)
-    assert content.read(NAME, 0, CHUNK) == sound[:CHUNK]
+def test_what_is_no_longer_in_memory_is_read_by_ranges(forgetful: Content, bucket: Bucket, sound: bytes) -> None:
+    assert forgetful.read(NAME, 0, CHUNK) == sound[:CHUNK]
     assert fetched(bucket) == SIZE
-    assert content.read(NAME, CHUNK, CHUNK) == sound[CHUNK : 2 * CHUNK]
+    assert forgetful.read(NAME, CHUNK, CHUNK) == sound[CHUNK : 2 * CHUNK]
     assert fetched(bucket) == SIZE - 2 * PIECE_BYTES, "the pieces of what was asked for"
 
 
@@ -93,19 +95,14 @@ def test_nothing_is_served_of_an_object_that_is_damaged_anywhere(
     assert content.read(NAME, 0, CHUNK) == sound[:CHUNK], "repaired"
 
 
-def test_what_was_damaged_after_the_check_is_not_served(
-    bucket: Bucket, sound: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay_content, "CACHED_PIECES", 1)
-    entry = LedgerEntry(NAME, SIZE, hashlib.sha256(sound).digest())
-    content = Content(Mirror(open_store(bucket.url("mirror"))), {NAME: entry}.get)
-    content.read(NAME, 0, CHUNK)
+def test_what_was_damaged_after_the_check_is_not_served(forgetful: Content, bucket: Bucket, sound: bytes) -> None:
+    forgetful.read(NAME, 0, CHUNK)
     damage(bucket, sound, 2 * PIECE_BYTES)
     for _ in range(2):
         with pytest.raises(StatementError, match="is damaged in the mirror"):
-            content.read(NAME, 0, CHUNK)
+            forgetful.read(NAME, 0, CHUNK)
     bucket.files[KEY] = sound
-    assert content.read(NAME, 0, CHUNK) == sound[:CHUNK], "repaired"
+    assert forgetful.read(NAME, 0, CHUNK) == sound[:CHUNK], "repaired"
 
 
 @pytest.mark.parametrize("shown", [0, 1000, SIZE - 1, SIZE + 1])
