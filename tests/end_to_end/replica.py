@@ -62,6 +62,11 @@ def command(*words: str, code: int | None = None) -> Any:
     return document
 
 
+def source_uri(port: int) -> str:
+    """Of an upstream on this machine, with the name of the password's variable."""
+    return f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{port}"
+
+
 class Replica:
     """A subscription to an emulator, and the commands that a person would type."""
 
@@ -72,7 +77,7 @@ class Replica:
         return command(*words, code=code)
 
     def subscribe(self, *options: str, code: int = 0, source: str | None = None, database: str | None = None) -> Any:
-        source = source or f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
+        source = source or source_uri(self.emulator.port)
         scope = [
             "--database",
             database or self.about.database,

@@ -16,7 +16,7 @@ from matrixone.schema import Kind, Table
 from matrixone.sql.quoting import quote_name
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
-from tests.end_to_end.replica import command
+from tests.end_to_end.replica import command, source_uri
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
 from tests.support.target_rows import target_rows
@@ -81,8 +81,7 @@ class Shop(TargetCommands):
 
     @property
     def source(self) -> str:
-        """The upstream's URI, with the name of the password's variable."""
-        return f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.port}"
+        return source_uri(self.port)
 
     def subscribe(self) -> None:
         scope = ["--database", DATABASE, "--publication", "p", "--publisher", "sys"]

@@ -9,7 +9,7 @@ import pytest
 
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
 
 BAD = "bad"
 pytestmark = pytest.mark.recordings
@@ -32,7 +32,7 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
 
 def login(replica: Replica) -> list[str]:
     about, port = replica.about, replica.emulator.port
-    source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{port}"
+    source = source_uri(port)
     scope = ["--table", about.table] if about.table else []
     return [
         *scope,

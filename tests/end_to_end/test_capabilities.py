@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr_cli.main import app
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_release_without_the_interface_is_refused_at_subscribe_and_by_doctor(r
     assert error["code"] == "UPSTREAM_TOO_OLD"
     assert "4.0.0-rc1" in error["remedy"]
     assert replica.command("subscriptions") == []
-    source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
+    source = source_uri(replica.emulator.port)
     found = checks(replica, "--from", source, code=1)
     assert {what: check["result"] for what, check in found.items()} == {
         "login": "ok",

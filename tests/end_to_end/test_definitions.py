@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,11 @@ import pytest
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command
+from tests.end_to_end.simulated import SimulatedSource
 
 
-@dataclass(frozen=True)
-class Source:
-    """Database `shop` with table `t`, published by `p`."""
-
-    storage: Storage
-    emulator: SimulatedUpstream
+class Source(SimulatedSource):
+    """Database `shop` with table `t`."""
 
     def run(self, *statements: str, user: str = "dump") -> list[Any]:
         login = {"user": user, "password": "111", "database": "shop"}
@@ -31,11 +27,6 @@ class Source:
             for statement in statements:
                 cursor.execute(statement)
             return list(cursor.fetchall())
-
-    def subscribe(self, *options: str, publisher: str = "sys") -> None:
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
-        scope = ("--from", source, "--database", "shop", "--publication", "p", "--publisher", publisher)
-        command("subscribe", "s", *scope, *options)
 
     def asked(self) -> dict[str, int]:
         """How many statements of each kind have arrived."""
@@ -49,7 +40,7 @@ def source(home: Path) -> Iterator[Source]:
     storage.create_table("shop", "t", {"id": "int not null", "a": "varchar(10)"}, primary_key=["id"])
     storage.create_publication("p", "shop")
     with SimulatedUpstream(storage, password="111") as emulator:
-        made = Source(storage, emulator)
+        made = Source(storage, emulator, home, "shop")
         made.run("insert into t values (1, 'x')")
         yield made
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.replica import replaying
+from tests.end_to_end.replica import replaying, source_uri
 
 
 @pytest.mark.parametrize("where", ["folder", "s3"])
@@ -20,7 +20,7 @@ def test_a_subscription_replicates_to_the_mirror_that_it_names(
         replica.assert_equal_to_source(1, at=0)
         assert replica.command("verify", "replica", "--deep")["sound"]
         assert not (home / "home" / "mirrors").exists()
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
+        source = source_uri(replica.emulator.port)
         words = (
             "--from",
             source,

@@ -2,18 +2,15 @@
 (decision partitioned-tables)."""
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import ccpr
 from emulator.engine.partitioning import Part, Partitioning, by_hash
 from emulator.engine.storage import Storage
 from emulator.engine.tables import renamed_column
@@ -22,6 +19,7 @@ from matrixone.schema import Table
 from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from tests.end_to_end.replica import command
+from tests.end_to_end.simulated import SimulatedSource, rows
 
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 TABLES = {
@@ -33,17 +31,7 @@ TABLES = {
 }
 
 
-@dataclass
-class Source:
-    storage: Storage
-    emulator: SimulatedUpstream
-    home: Path
-
-    def subscribe(self, *options: str, code: int = 0) -> Any:
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
-        scope = ("--from", source, "--database", "d", "--publication", "p", "--publisher", "sys")
-        return command("subscribe", "s", *scope, *options, code=code)
-
+class Source(SimulatedSource):
     def insert(self, table: str, *ids: int) -> None:
         _, text, *_ = self.storage.table("d", table).definition.user_columns
         with self.storage.begin() as transaction:
@@ -56,27 +44,15 @@ class Source:
     def run(self) -> Any:
         return command("run", "s")
 
-    @property
-    def mirror(self) -> ccpr.Mirror:
-        return ccpr.open_mirror(self.place)
-
-    @property
-    def place(self) -> Path:
-        return self.home / "home" / "mirrors" / "s"
-
     def tables(self) -> set[str]:
-        return {info.name for info in self.mirror.tables() if info.kind == "table"}
+        return {info.name for info in self.mirror().tables() if info.kind == "table"}
 
     def assert_equal_at_every_point(self) -> None:
-        for point in Mirror(open_store(str(self.place))).points():
+        for point in Mirror(open_store(str(self.mirror_folder()))).points():
             for _, definition in self.storage.tables_at(point.at):
-                found = self.mirror.table(f"d.{definition.name}").to_arrow(at=point.lsn)
+                found = self.mirror().table(f"d.{definition.name}").to_arrow(at=point.lsn)
                 true = self.storage.rows_at("d", definition.name, point.at)
                 assert rows(found) == rows(true), (definition.name, point.lsn)
-
-
-def rows(table: pa.Table) -> Counter:
-    return Counter(map(repr, table.to_pylist()))
 
 
 @pytest.fixture
@@ -88,7 +64,7 @@ def source(home: Path) -> Iterator[Source]:
         storage.create_table("d", name, COLUMNS, primary_key=key, partitioning=partitioning)
     storage.create_publication("p", "d")
     with SimulatedUpstream(storage, password="111") as emulator:
-        made = Source(storage, emulator, home)
+        made = Source(storage, emulator, home, "d")
         for name in TABLES:
             made.insert(name, 1, 2, 3, 4)
         yield made
@@ -168,12 +144,12 @@ def test_changes_of_a_partitioned_table_are_those_of_its_rows(source: Source) ->
 
 
 def changed(source: Source, table: str, since: int) -> set[tuple[str, int]]:
-    found = source.mirror.table(f"d.{table}").changes(since).to_arrow()
+    found = source.mirror().table(f"d.{table}").changes(since).to_arrow()
     return set(zip(found.column("__ccpr_kind").to_pylist(), found.column("id").to_pylist(), strict=True))
 
 
 def tables_of(source: Source) -> dict[str, Table]:
-    mirror = Mirror(open_store(str(source.place)))
+    mirror = Mirror(open_store(str(source.mirror_folder())))
     found = (mirror.manifest(ref).table for ref in mirror.point().tables.values())
     return {table.name: table for table in found}
 
@@ -250,9 +226,9 @@ def test_an_index_that_is_made_while_tables_are_listed_is_of_the_next_point(
 
     monkeypatch.setattr(storage, "create_snapshot", create_snapshot)
     source.run()
-    assert not any(info.kind == "index" for info in source.mirror.tables())
+    assert not any(info.kind == "index" for info in source.mirror().tables())
     source.run()
-    assert any(info.kind == "index" for info in source.mirror.tables())
+    assert any(info.kind == "index" for info in source.mirror().tables())
     source.assert_equal_at_every_point()
 
 
@@ -276,7 +252,7 @@ def test_a_table_whose_partitions_are_not_known_is_left_out_and_the_others_go_on
     command("resume", "s")
     source.insert("plain", 7)
     assert command("run", "s", code=None)["quarantined"] == ["d.listed"]
-    assert rows(source.mirror.table("d.plain").to_arrow()) == rows(
+    assert rows(source.mirror().table("d.plain").to_arrow()) == rows(
         source.storage.rows_at("d", "plain", source.storage.now)
     )
 
@@ -289,7 +265,7 @@ def test_one_partitioned_table_alone(source: Source) -> None:
     source.insert("plain", 11)
     source.run()
     source_rows = source.storage.rows_at("d", "ranged", source.storage.now)
-    assert rows(source.mirror.table("d.ranged").to_arrow()) == rows(source_rows)
+    assert rows(source.mirror().table("d.ranged").to_arrow()) == rows(source_rows)
 
 
 def test_a_table_with_capital_letters_is_left_out_where_tables_are_listed_by_name(source: Source) -> None:

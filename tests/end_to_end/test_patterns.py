@@ -1,16 +1,12 @@
 """A part of a database: tables that match patterns come, go, and are renamed into the scope and out of it."""
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import typer.testing
 
-import ccpr
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
@@ -21,6 +17,7 @@ from replication.service.workspace import Workspace
 from replication.state.patterns import NamePatterns
 from tests.end_to_end.replica import command
 from tests.end_to_end.shop import NAME, Shop, shop
+from tests.end_to_end.simulated import SimulatedSource, rows
 
 __all__ = ["shop"]
 
@@ -28,26 +25,13 @@ COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 TABLES = ("order_1", "order_2", "order_tmp", "item", "other")
 
 
-@dataclass
-class Source:
-    storage: Storage
-    emulator: SimulatedUpstream
-    home: Path
-
-    def subscribe(self, *options: str, name: str = "s", code: int = 0) -> Any:
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
-        scope = ("--from", source, "--database", "d", "--publication", "p", "--publisher", "sys")
-        return command("subscribe", name, *scope, *options, code=code)
-
+class Source(SimulatedSource):
     def create(self, table: str, **more: Any) -> None:
         self.storage.create_table("d", table, COLUMNS, primary_key=["id"], **more)
 
     def insert(self, table: str, *ids: int) -> None:
         with self.storage.begin() as transaction:
             transaction.insert("d", table, {"id": list(ids), "v": [f"{table} {number}" for number in ids]})
-
-    def mirror(self, name: str = "s") -> ccpr.Mirror:
-        return ccpr.open_mirror(self.home / "home" / "mirrors" / name)
 
     def tables(self, name: str = "s") -> set[str]:
         return {info.name.removeprefix("d.") for info in self.mirror(name).tables() if info.kind == "table"}
@@ -61,17 +45,13 @@ class Source:
             assert rows(found) == rows(self.storage.rows_at("d", name, self.storage.now)), name
 
 
-def rows(table: pa.Table) -> Counter:
-    return Counter(map(repr, table.to_pylist()))
-
-
 @pytest.fixture
 def source(home: Path) -> Iterator[Source]:
     storage = Storage()
     storage.create_database("d")
     storage.create_publication("p", "d")
     with SimulatedUpstream(storage, password="111") as emulator:
-        made = Source(storage, emulator, home)
+        made = Source(storage, emulator, home, "d")
         for name in TABLES:
             made.create(name)
             made.insert(name, 1, 2, 3)
@@ -267,8 +247,7 @@ def test_settings_that_contradict_are_refused(source: Source, options: tuple[str
 
 
 def test_statements_and_files_have_the_same_settings(source: Source) -> None:
-    uri = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{source.emulator.port}"
-    command("sql", f"CREATE SUBSCRIPTION s DATABASE d FROM '{uri}' PUBLICATION p WITH (TABLES = 'order_*')")
+    command("sql", f"CREATE SUBSCRIPTION s DATABASE d FROM '{source.uri}' PUBLICATION p WITH (TABLES = 'order_*')")
     command("run", "s")
     source.assert_equal(NamePatterns.of("order_*", ""))
     command("sql", "ALTER SUBSCRIPTION s SET (EXCLUDE_TABLES = '*_tmp')")

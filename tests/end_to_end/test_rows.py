@@ -21,7 +21,7 @@ from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from replication.mirror.filters import Compare
 from replication.mirror.sql import known_filters
-from tests.end_to_end.replica import command
+from tests.end_to_end.replica import command, source_uri
 
 NAME = "shop"
 
@@ -46,7 +46,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
                 rows = {"id": numbers, "customer": [f"c{n % 7}" for n in numbers], "amount": amounts}
                 transaction.insert("shop", "orders", {**rows, "raw": [b"\x00\xff"] * 1000})
                 transaction.insert("shop", "notes", {"text": ["tea", "tea", None]})
-            source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+            source = source_uri(emulator.port)
             scope = ("--database", "shop", "--publication", "p", "--publisher", "sys")
             command("subscribe", NAME, "--from", source, *scope)
             points = {"first": command("run", NAME)["lsn"]}

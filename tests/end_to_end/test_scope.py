@@ -1,9 +1,8 @@
 """What of a publisher's database is replicated: temporary tables of sessions, and what a publication covers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.testing
@@ -12,25 +11,17 @@ from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command
+from tests.end_to_end.simulated import SimulatedSource
 
 TEMPORARY = "__mo_tmp_01a20236be017af18ee594e8713d34a9_shop_t"
 
 
-@dataclass(frozen=True)
-class Source:
-    """Database `shop` with tables `a` and `b` of one row each, published by `p`."""
-
-    storage: Storage
-    emulator: SimulatedUpstream
+class Source(SimulatedSource):
+    """Database `shop` with tables `a` and `b` of one row each."""
 
     def insert(self, table: str, number: int) -> None:
         with self.storage.begin() as transaction:
             transaction.insert("shop", table, {"id": [number]})
-
-    def subscribe(self, name: str = "s", *options: str, code: int = 0) -> Any:
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.emulator.port}"
-        scope = ("--from", source, "--database", "shop", "--publication", "p", "--publisher", "sys")
-        return command("subscribe", name, *scope, *options, code=code)
 
 
 def tables(name: str = "s") -> set[str]:
@@ -45,7 +36,7 @@ def source(home: Path) -> Iterator[Source]:
         storage.create_table("shop", table, {"id": "int not null"}, primary_key=["id"])
     storage.create_publication("p", "shop")
     with SimulatedUpstream(storage, password="111") as emulator:
-        made = Source(storage, emulator)
+        made = Source(storage, emulator, home, "shop")
         made.insert("a", 1)
         made.insert("b", 1)
         yield made
@@ -83,7 +74,7 @@ def test_a_publication_of_tables_is_replicated_as_a_whole_when_it_is_named(sourc
     source.storage.create_table("shop", "not_mine", {"id": "int not null"}, indexes={"k": ["id"]})
     listed(source, "a", "c")
     source.insert("c", 1)
-    source.subscribe("s")
+    source.subscribe()
     assert command("run", "s")["point"]
     shown = command("tables", "s")["tables"]
     assert {table["table"] for table in shown if table["kind"] == "table"} == {"shop.a", "shop.c"}
@@ -95,8 +86,7 @@ def test_a_publication_of_tables_is_replicated_as_a_whole_when_it_is_named(sourc
 
 def test_a_publication_of_tables_that_nobody_named_is_not_taken_for_the_database(source: Source) -> None:
     listed(source, "a", "b")
-    uri = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{source.emulator.port}"
-    error = command("subscribe", "s", "--from", uri, "--database", "shop", code=1)["error"]
+    error = command("subscribe", "s", "--from", source.uri, "--database", "shop", code=1)["error"]
     assert error["code"] == "NOT_COVERED"
     assert "Or replicate only its tables: --publication p --publisher sys." in error["remedy"]
 
@@ -172,7 +162,7 @@ def test_a_publication_that_covers_nothing_any_more_empties_no_replica(source: S
 
 def test_one_table_is_replicated_as_long_as_it_is_covered(source: Source) -> None:
     listed(source, "a", "b")
-    source.subscribe("s", "--table", "b")
+    source.subscribe("--table", "b")
     command("run", "s")
     listed(source, "a")
     source.insert("b", 2)
@@ -226,8 +216,8 @@ def test_a_drop_without_its_publication_drops_the_snapshots_of_the_own_account(s
 
 def test_subscriptions_whose_folders_differ_only_in_letter_case_are_refused(source: Source) -> None:
     """On a file system that ignores it their mirrors would be one folder."""
-    source.subscribe("Shop")
-    error = source.subscribe("shop", "--allow-overlap", code=1)["error"]
+    source.subscribe(name="Shop")
+    error = source.subscribe("--allow-overlap", name="shop", code=1)["error"]
     assert (error["code"], "Shop" in error["message"]) == ("MIRROR_IN_USE", True)
 
 

@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import typer.testing
 
@@ -28,7 +27,9 @@ from replication.daemon.listening import Ignoring
 from replication.daemon.replicator import Replicator
 from replication.service.targets import records_of
 from replication.service.workspace import Workspace
+from tests.end_to_end.replica import command, source_uri
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
+from tests.end_to_end.simulated import rows
 from wire.faults import Delay
 
 __all__ = ["shop"]
@@ -70,7 +71,7 @@ class Upstream:
         self.server.start()
 
     def subscribe(self, name: str, database: str, interval: int = 1) -> None:
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.port}"
+        source = source_uri(self.port)
         command("subscribe", name, "--from", source, "--database", database, "--publication", f"p_{database}",
                 "--publisher", "sys", "--interval", str(interval))  # fmt: skip
 
@@ -80,16 +81,6 @@ class Upstream:
         except ccpr.CcprError:
             return False
         return rows(found) == rows(self.storage.rows_at(database, "t", self.storage.now))
-
-
-def rows(table: pa.Table) -> Counter:
-    return Counter(map(repr, table.to_pylist()))
-
-
-def command(*words: str) -> Any:
-    result = typer.testing.CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def is_mirrored(shop: Shop) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from replication.spark.server import State, WarmSpark
-from tests.end_to_end.test_serve import LIMIT_SECONDS, Upstream, command, program, until, upstream
+from tests.end_to_end.replica import command
+from tests.end_to_end.test_serve import LIMIT_SECONDS, Upstream, program, until, upstream
 from tests.scripts.test_with_children import processes_with
 from wire.faults import Delay
 

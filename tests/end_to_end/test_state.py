@@ -22,7 +22,7 @@ from replication.state.quarantine import Quarantine
 from replication.state.tables import METADATA, points
 from replication.state.targets import Target, TargetRecords
 from replication.targets.address import format_target_uri, parse_target_uri
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
 from tests.end_to_end.settings import upstream_goes_on
 
 
@@ -168,7 +168,7 @@ def test_with_another_key_file_the_import_needs_the_password(replica: Replica) -
     lose_catalog(replica, "key")
     assert refused(replica, file) == "PASSWORD_NEEDED"
     assert replica.command("subscriptions") == []
-    source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{replica.emulator.port}"
+    source = source_uri(replica.emulator.port)
     replica.command("state", "import", str(file), "--from", source)
     replica.run()
     replica.assert_equal_to_source(4)

@@ -46,7 +46,7 @@ from replication.state.targets import LaggingTargetTable, Target, TargetRecords
 from replication.targets import sync
 from replication.targets.address import parse_target_uri
 from replication.targets.registry import TARGET_METADATA
-from tests.end_to_end.replica import About, Replica
+from tests.end_to_end.replica import About, Replica, source_uri
 from tests.replication.targets.target_database import Place
 from tests.replication.values import a_subscription, a_table
 from tests.support.expected import assert_rows_equal
@@ -113,7 +113,7 @@ def going_on(name: str, home: Path, **options: Any) -> Iterator[Old]:
                 of = f"{row.subscription_account_name} PUBLICATION {row.publication_name}"
                 cursor.execute(f"CREATE SNAPSHOT {named} FOR DATABASE {row.db_name} FROM {of}")
         old = Old(name, emulator, home.parent)
-        old.command("alter", name, "--from", f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}")
+        old.command("alter", name, "--from", source_uri(emulator.port))
         yield old
 
 

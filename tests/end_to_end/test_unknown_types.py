@@ -20,7 +20,7 @@ from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects import reader, types, vectors
 from matrixone.objects.errors import unknown_form
 from replication.iteration import findings
-from tests.end_to_end.replica import command
+from tests.end_to_end.replica import command, source_uri
 
 NAME, DATABASE, TABLE = "unknown", "d", "d.t"
 REASON = f"type {types.VECUINT8} is not known to this release"
@@ -67,7 +67,7 @@ def upstream(home: Path) -> Iterator[Upstream]:
     with SimulatedUpstream(storage) as emulator:
         upstream = Upstream(storage, home)
         upstream.insert(ROWS[:2])
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+        source = source_uri(emulator.port)
         scope = ["--database", DATABASE, "--publication", "p", "--publisher", "sys"]
         upstream.before("subscribe", NAME, "--from", source, *scope)
         assert upstream.before("run", NAME)["point"]

@@ -16,7 +16,7 @@ import ccpr
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.invalid_text import escaped
-from tests.end_to_end.replica import command
+from tests.end_to_end.replica import command, source_uri
 
 NAME, DATABASE = "values", "d"
 BYTES = b"\xff\x00\xfe"
@@ -55,7 +55,7 @@ def upstream(home: Path) -> Iterator[Upstream]:
     with SimulatedUpstream(storage) as emulator:
         upstream = Upstream(storage, emulator.port, home)
         upstream.insert(id=[1, 2], e=[Decimal("1.5"), Decimal(100)], s=["a", escaped(BYTES)])
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+        source = source_uri(emulator.port)
         scope = ["--database", DATABASE, "--publication", "p", "--publisher", "sys"]
         upstream.command("subscribe", NAME, "--from", source, *scope)
         upstream.command("run", NAME)

@@ -21,7 +21,8 @@ from matrixone.upstream.endpoint import parse_uri
 from replication.service.relay_marks import RelayMark, relay_addresses
 from replication.service.workspace import Workspace
 from replication.state.followers import FollowerRecords
-from tests.end_to_end.test_serve import command, until
+from tests.end_to_end.replica import command, source_uri
+from tests.end_to_end.test_serve import until
 from tests.relay.test_follow import client
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
@@ -40,7 +41,7 @@ class Source:
         self.storage.create_table("d", "t", {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
         self.server = SimulatedUpstream(self.storage)
         self.server.start()
-        uri = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{self.server.port}"
+        uri = source_uri(self.server.port)
         words = ["--publication", "p", "--publisher", "sys", "--interval", "1", "--with-indexes"]
         command("subscribe", "shop", "--from", uri, "--database", "d", *words)
 
