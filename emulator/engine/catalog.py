@@ -3,10 +3,10 @@
 import json
 from datetime import UTC, datetime
 
+from emulator.engine.databases import SYS
 from emulator.engine.definitions import Attributes, Definition, create_table
 from emulator.engine.entries import INDEX, PARTITION, TABLE, VIEW, DatabaseEntry, TableEntry
 from emulator.engine.storage import Storage
-from emulator.engine.tables import SYS
 from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
 from matrixone.upstream.column_types import encode_type

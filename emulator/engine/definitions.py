@@ -5,7 +5,7 @@ Widths, scales and hidden columns are those of recorded catalogs (docs/format/ob
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator.engine.partitioning import Partitioning
@@ -274,6 +274,27 @@ def make_column(name: str, text: str, seqnum: int, *, not_null: bool = False) ->
     printed = text[: len(text) - len(rest)].strip()
     printed = printed if labels else re.sub(r"\s*,\s*", ",", printed.lower())
     return Column(name, seqnum, kind, labels=labels, nullable=not not_null), printed
+
+
+def renamed_column(definition: Definition, column: str, name: str) -> Definition:
+    """The definition with another name for a user column, wherever it is named."""
+    partitioning = definition.partitioning
+    if partitioning is not None and partitioning.column == column:
+        partitioning = replace(partitioning, column=name)
+
+    def changed(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name if known == column else known for known in names)
+
+    return replace(
+        definition,
+        columns=tuple(replace(known, name=name) if known.name == column else known for known in definition.columns),
+        type_texts={name if known == column else known: text for known, text in definition.type_texts.items()},
+        primary_key=changed(definition.primary_key),
+        indexes=tuple(replace(index, columns=changed(index.columns)) for index in definition.indexes),
+        attributes={name if known == column else known: found for known, found in definition.attributes.items()},
+        fulltext=tuple((index, changed(columns)) for index, columns in definition.fulltext),
+        partitioning=partitioning,
+    )
 
 
 def create_table(definition: Definition, *, published: bool = False, constraints: bool = False) -> str:

@@ -1,13 +1,13 @@
 """The entries of a simulated upstream's catalog: databases, and tables with all their definitions."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from emulator.engine.definitions import Definition, Index
+from emulator.engine.definitions import Definition, Index, create_table
 from emulator.engine.live_keys import FEW_ROWS, LiveKeys, has_exact_keys, unique_columns
-from emulator.engine.partitioning import NoPartition
+from emulator.engine.partitioning import NoPartition, table_of
 from emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable
 from matrixone.objects import types
 from matrixone.objects.writing.keys import packed_keys
@@ -232,6 +232,13 @@ def index_definition(definition: Definition, index: Index) -> Definition:
         Column(INDEX_KEY_COLUMN, 1, key.type, nullable=False),
     )
     return Definition(definition.database, index.table, columns, {}, (INDEX_COLUMN,))
+
+
+def partition_definition(entry: TableEntry, name: str) -> Definition:
+    """Of the hidden table of a partition."""
+    own = table_of(name, entry.part_suffix)
+    hidden = replace(entry.definition, name=own, indexes=(), fulltext=(), constraints=(), partitioning=None)
+    return replace(hidden, create_sql=create_table(hidden))
 
 
 def index_values(definition: Definition, index: Index, hidden: Definition, rows: pa.Table) -> pa.Table:

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from emulator.engine.databases import SYS
 from emulator.engine.definitions import Definition
 from emulator.engine.entries import NO_ROW, TableEntry
 from emulator.engine.partitioning import Part, Partitioning
-from emulator.engine.tables import SYS, Tables
+from emulator.engine.tables import Tables
 from wire.server import StatementError
 
 

@@ -26,11 +26,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from emulator.engine.altered_tables import AlteredTables
+from emulator.engine.databases import SYS
 from emulator.engine.entries import TableEntry
 from emulator.engine.object_files import OBJECT_ROWS
 from emulator.engine.partitioned_tables import PartitionedTables
+from emulator.engine.relations import Relations
 from emulator.engine.stored_table import ALIVE, MergeConflict, StoredObject
-from emulator.engine.tables import SYS
 from emulator.engine.transaction import CreateAt, Transaction
 from matrixone.objects.timestamp import Timestamp
 from wire.backing import internal
@@ -72,7 +74,7 @@ class Merge:
             self.entry.stored.merge(self.entry.definition, self.sources, self.started, tick, by_cn=self.by_cn)
 
 
-class Storage(PartitionedTables):
+class Storage(PartitionedTables, AlteredTables, Relations):
     """The rows, objects and snapshots of an upstream's tables.
 
     Parameters

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from emulator.engine.definitions import renamed_column
 from emulator.engine.partitioning import Part, Partitioning, by_hash
 from emulator.engine.storage import Storage
-from emulator.engine.tables import renamed_column
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.schema import Table
 from replication.mirror.mirror import Mirror
