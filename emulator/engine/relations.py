@@ -53,20 +53,32 @@ class Relations(Tables):
             entry.insert(entry.with_hidden_columns(rows), self.clock.next(), by_cn=False)
             return entry
 
-    def move_sequence(self, entry: TableEntry, value: int, *, called: bool | None) -> bool:
-        """Write its row: the value that NEXTVAL gave last, or, unless `called`, the one that it gives next. `called`
-        None: as it was. Returns it."""
+    def next_value(self, entry: TableEntry) -> int:
+        """NEXTVAL of a sequence."""
         with self.lock:
-            row = entry.stored.visible(self.clock.last)
-            columns = entry.definition.user_columns
-            values = entry.stored.values(row, columns).to_pylist()[0]
-            called = bool(values["is_called"]) if called is None else called
-            values |= {"last_seq_num": value, "is_called": called}
-            changed = as_rows(entry.definition, {name: [cell] for name, cell in values.items()})
-            tick = self.clock.next()
-            entry.delete(row, tick, by_cn=False)
-            entry.insert(entry.with_hidden_columns(changed), tick, by_cn=False)
-            return called
+            value = entry.next_auto
+            entry.next_auto += entry.increment
+            self._write_value(entry, value, called=True)
+            return value
+
+    def set_value(self, entry: TableEntry, value: int, *, called: bool | None = None) -> None:
+        """SETVAL of a sequence: the value that NEXTVAL gave last, or, unless `called`, the one that it gives next.
+        None: as it was, which is what MatrixOne does with two arguments."""
+        with self.lock:
+            called = self._write_value(entry, value, called=called)
+            entry.next_auto = value + (entry.increment if called else 0)
+
+    def _write_value(self, entry: TableEntry, value: int, *, called: bool | None) -> bool:
+        """Write the sequence's row. Returns `called`, or what it was."""
+        row = entry.stored.visible(self.clock.last)
+        values = entry.stored.values(row, entry.definition.user_columns).to_pylist()[0]
+        called = bool(values["is_called"]) if called is None else called
+        values |= {"last_seq_num": value, "is_called": called}
+        changed = as_rows(entry.definition, {name: [cell] for name, cell in values.items()})
+        tick = self.clock.next()
+        entry.delete(row, tick, by_cn=False)
+        entry.insert(entry.with_hidden_columns(changed), tick, by_cn=False)
+        return called
 
     def drop_relation(self, database: str, name: str, kind: str, *, account: str = SYS) -> None:
         """A view or a sequence. Raises 1051."""

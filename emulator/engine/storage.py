@@ -14,10 +14,10 @@ Use::
 
 Its behaviour is that of recordings of a real upstream (docs/format/object-file.md, docs/upstream.md). Rows of a commit
 are in memory until a flush; larger inserts and deletes become objects of a compute node at once (see
-`emulator.engine.stored_table`). Databases, tables and DDL are in `emulator.engine.tables`. Views, sequences, foreign
-keys, fulltext indexes, defaults and generated columns are definitions here; what they do is in `emulator.sql`. There
-are no vector indexes. All rows are kept for ever, so a long history needs memory: for each row once,
-and for the files that are not collected yet.
+`emulator.engine.stored_table`). Databases are in `emulator.engine.databases`, DDL is in `emulator.engine.tables` and
+the files that it names. Views, foreign keys, fulltext indexes, defaults and generated columns are definitions here;
+what they do is in `emulator.sql`. There are no vector indexes. All rows are kept for ever, so a long history needs
+memory: for each row once, and for the files that are not collected yet.
 """
 
 import time

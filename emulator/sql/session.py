@@ -486,18 +486,13 @@ class SqlSession:
         entry = self.storage.find(database or self.database, name, account=self._account)
         if entry is None or entry.kind != SEQUENCE:
             raise StatementError(1146, f"no such sequence {arguments[0]}", "42S02")
-        with self.storage.lock:
-            if function == "setval":
-                # As MatrixOne has it: with two arguments it stays what it was.
-                called = self.storage.move_sequence(
-                    entry, int(arguments[1]), called=None if len(arguments) < 3 else False
-                )
-                entry.next_auto = int(arguments[1]) + (entry.increment if called else 0)
-                self._sequence = int(arguments[1])
-                return self._sequence
-            if function == "nextval":
-                entry.next_auto += entry.increment
-                self.storage.move_sequence(entry, entry.next_auto - entry.increment, called=True)
+        if function == "nextval":
+            self._sequence = self.storage.next_value(entry)
+        elif function == "setval":
+            self._sequence = int(arguments[1])
+            # With a third argument, whatever it is, MatrixOne takes `is_called` away.
+            self.storage.set_value(entry, self._sequence, called=None if len(arguments) < 3 else False)
+        else:
             self._sequence = entry.next_auto - entry.increment
         return self._sequence
 
