@@ -92,7 +92,7 @@ class TargetStatus:
 
 _KINDS = {
     "v": ("view", "it has no rows; points of one whole database have its definition (`ccpr schema`)"),
-    "S": ("sequence", "it is no table; points of one whole database have its definition and value (`ccpr schema`)"),
+    "S": ("sequence", "no table; points of one whole database have its definition and value (`ccpr schema`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
     "cluster": ("cluster table", "the upstream gives its definition to nobody"),
     "temporary": ("temporary table", "it is of one session"),

@@ -33,7 +33,7 @@ from replication.checkpoint.store import Location
 
 
 class Rows(Protocol):
-    """A part of a change (`replication.delta.delta.DeltaPart`).
+    """A part of a change (`replication.delta.split.DeltaPart`).
 
     Attributes
     ----------

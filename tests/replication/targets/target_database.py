@@ -25,7 +25,7 @@ _names = itertools.count()
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a change, as `replication.delta.delta.DeltaPart` has them."""
+    """Rows of a change, as `replication.delta.split.DeltaPart` has them."""
 
     upserts: pa.Table
     deletes: pa.Table = field(default_factory=lambda: pa.table({}))
