@@ -35,7 +35,7 @@ from replication.snapshot_ref import SnapshotRef
 from replication.state.credentials import Vault
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
-from wire.server import Cell
+from wire.answers import Cell
 
 OBJECTS, APPENDABLE = (1_000, 10_000, 100_000, 1_000_000), 3
 

@@ -22,8 +22,8 @@ from emulator.engine.storage import Storage, TakenSnapshot
 from emulator.engine.stored_table import StoredObject
 from emulator.sql.session import SqlSession
 from matrixone.objects.timestamp import Timestamp
+from wire.answers import Cell, StatementError
 from wire.backing import ServedCatalog, ServedPublication, Snapshot, snapshot_not_found
-from wire.server import Cell, StatementError
 from wire.serving import Served
 from wire.upstream import CHUNK_BYTES, Upstream
 

@@ -28,8 +28,8 @@ from replication.state.publishing import check_agreement
 from replication.state.states import State
 from replication.state.subscription import Subscription
 from replication.state.tables import objects
+from wire.answers import Cell
 from wire.backing import CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
-from wire.server import Cell
 
 LOOK_SECONDS = 1.0  # how long a list of subscriptions is used
 _log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from matrixone.upstream.defaults import default_cell
 from relay.errors import RelayText
 from relay.states import State
 from relay.texts import served_text
+from wire.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, VARCHAR, Cell
 from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog, internal
-from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, VARCHAR, Cell
 
 DDL: Final = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
 MO_DATABASE: Final = {"dat_id": BIGINT, "datname": VAR_STRING, "account_id": INT, "dat_type": VAR_STRING}

@@ -22,8 +22,8 @@ from replication.mirror.layout import object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.state.ledger import LedgerEntry
+from wire.answers import StatementError
 from wire.backing import internal
-from wire.server import StatementError
 
 PIECE_BYTES = 4 << 20
 CACHED_PIECES = 64

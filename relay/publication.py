@@ -26,8 +26,8 @@ from replication.errors import PointGone, PointNotReached, RelayPinned
 from replication.mirror.mirror import Mirror
 from replication.state.ledger import LedgerEntry
 from replication.state.pins import Pin
+from wire.answers import Cell
 from wire.backing import Backing, ServedCatalog, ServedPublication, Snapshot, internal, snapshot_not_found
-from wire.server import Cell
 
 ACCOUNT = "sys"
 SEEN_SECONDS = 60  # how exactly it is known when a snapshot was last used

@@ -17,9 +17,10 @@ from relay.errors import RelayListen, RelayTls
 from relay.publication import error_text
 from replication.state.settings import MOST_SESSIONS
 from wire.access import Login, parse_login
+from wire.answers import Answer, StatementError
 from wire.backing import Backing
 from wire.backing import internal as internal_error
-from wire.server import Answer, Server, StatementError
+from wire.server import Server
 from wire.session import UpstreamSession
 from wire.status import Status
 from wire.upstream import CHUNK_BYTES, Upstream

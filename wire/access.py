@@ -4,8 +4,8 @@
 import re
 from dataclasses import dataclass, replace
 
+from wire.answers import StatementError
 from wire.backing import Backing, internal
-from wire.server import StatementError
 
 
 @dataclass(frozen=True, slots=True)

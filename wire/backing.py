@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from matrixone.schema import SYSTEM_DATABASES as SYSTEM_DATABASES
-from wire.server import Cell, ResultColumn, ResultSet, StatementError
+from wire.answers import Cell, ResultColumn, ResultSet, StatementError
 
 INDEX_COLUMNS: Final = (
     ResultColumn("table_id", 8),

@@ -11,8 +11,7 @@ from functools import cache
 from typing import Final
 
 from wire.access import Login
-from wire.backing import CatalogAnswer, ServedCatalog, internal
-from wire.server import (
+from wire.answers import (
     BIGINT,
     BLOB_TEXT,
     INT,
@@ -25,6 +24,7 @@ from wire.server import (
     ResultSet,
     StatementError,
 )
+from wire.backing import CatalogAnswer, ServedCatalog, internal
 from wire.statements import Condition, Literal_, Select
 from wire.upstream import Upstream
 

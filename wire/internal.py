@@ -8,8 +8,7 @@ from typing import Final
 
 from wire import faults
 from wire.access import Login, require_publication, require_sys
-from wire.backing import ServedCatalog, Snapshot, internal, snapshot_not_found
-from wire.server import (
+from wire.answers import (
     BIGINT,
     BLOB_TEXT,
     INT,
@@ -22,6 +21,7 @@ from wire.server import (
     ResultSet,
     StatementError,
 )
+from wire.backing import ServedCatalog, Snapshot, internal, snapshot_not_found
 from wire.upstream import Upstream
 
 PREFIX: Final = "__++__internal_"

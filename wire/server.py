@@ -17,12 +17,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from wire.answers import (
+    BIGINT,
+    BLOB_TEXT,
+    INT,
+    SMALL,
+    TIMESTAMP,
+    TINY,
+    Answer,
+    Cell,
+    Done,
+    LocalFile,
+    ResultColumn,
+    ResultSet,
+    StatementError,
+)
 from wire.packets import Buffer, Channel, CutByFault, Fields, ProtocolError, length_prefix, prefixed
+from wire.variables import SERVER_VERSION
 
-SERVER_VERSION: Final = "8.0.30-MatrixOne-v1.3.0"
 NATIVE_PASSWORD: Final = b"mysql_native_password"
 LOGIN_LIMIT_BYTES: Final = 64 * 1024
 LOGIN_SECONDS: Final = 10.0
@@ -73,68 +87,7 @@ EOF_WITH_MORE: Final = b"\xfe\x00\x00" + (AUTOCOMMIT | MORE_RESULTS).to_bytes(2,
 QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS = 1, 2, 3, 4, 9
 PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = 14, 22, 25, 27, 31
 
-TINY, SMALL, INT, TIMESTAMP, BIGINT, VARCHAR, BLOB_TEXT, VAR_STRING, STRING = 1, 2, 3, 7, 8, 15, 252, 253, 254
 _DISPLAY_LENGTH = {TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
-
-Cell: TypeAlias = bytes | memoryview | str | int | None
-
-
-class StatementError(Exception):
-    """A statement's error as it is sent: any number, five letters of SQLSTATE, a text."""
-
-    def __init__(self, number: int, text: str, state: str = "HY000") -> None:
-        super().__init__(number, text)
-        self.number = number
-        self.text = text
-        self.state = state
-
-
-@dataclass(frozen=True, slots=True)
-class ResultColumn:
-    """One result column: its name, MySQL type code and character set (0 for MatrixOne's internal statements, 33 = UTF-8
-    text, 63 = binary)."""
-
-    name: str
-    type: int
-    charset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Where a fault ends an answer: after `rows` whole rows and `bytes` bytes of the next one, counted on the wire."""
-
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResultSet:
-    """A result set. Large cells may be memoryviews; they are sent without a copy."""
-
-    columns: tuple[ResultColumn, ...]
-    rows: Sequence[Sequence[Cell]]
-    cut: Cut | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The answer to a statement without rows: how many rows it changed, and the session's state after it."""
-
-    affected: int = 0
-    autocommit: bool = True
-    in_transaction: bool = False
-    insert_id: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LocalFile:
-    """The client is asked for a file of its own (LOAD DATA LOCAL); `then` answers when it has come."""
-
-    name: str
-    then: Callable[[bytes], Done]
-
-
-Answer: TypeAlias = ResultSet | Done | LocalFile
 
 
 class ServerSession(Protocol):

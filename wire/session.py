@@ -10,13 +10,9 @@ from typing import Final
 from matrixone.sql.lexer import tokens
 from wire import catalog, faults, internal
 from wire.access import Login, parse_login, require_admin, require_publication
-from wire.backing import SYSTEM_DATABASES, Backing
-from wire.backing import internal as internal_error
-from wire.packets import CutByFault
-from wire.server import (
+from wire.answers import (
     BIGINT,
     BLOB_TEXT,
-    SERVER_VERSION,
     TIMESTAMP,
     VAR_STRING,
     VARCHAR,
@@ -27,6 +23,9 @@ from wire.server import (
     ResultSet,
     StatementError,
 )
+from wire.backing import SYSTEM_DATABASES, Backing
+from wire.backing import internal as internal_error
+from wire.packets import CutByFault
 from wire.statements import (
     CreateSnapshot,
     DropSnapshot,
@@ -42,7 +41,7 @@ from wire.statements import (
     parse,
 )
 from wire.upstream import Upstream, UserSql
-from wire.variables import VARIABLES
+from wire.variables import SERVER_VERSION, VARIABLES
 
 PUBLICATION_COLUMNS: Final = {
     "publication": VARCHAR,

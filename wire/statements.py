@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from matrixone.sql.errors import SqlUnclosed
 from matrixone.sql.lexer import Token, complete_tokens, excerpt
-from wire.server import StatementError
+from wire.answers import StatementError
 
 _SIGNS = frozenset(("<=", ">=", "<>", "!=", *"-+=<>(),.*/%{};"))  # no statement has another one
 

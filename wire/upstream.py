@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from wire.access import Login
+from wire.answers import Answer
 from wire.backing import Backing
 from wire.faults import FaultBox
-from wire.server import Answer
 from wire.statements import Select
 from wire.status import Counters, Status
 

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from wire.server import SERVER_VERSION
-
+SERVER_VERSION: Final = "8.0.30-MatrixOne-v1.3.0"
 # The variables that clients read when they connect.
 VARIABLES: Final[dict[str, str | int]] = {
     "auto_increment_increment": 1,

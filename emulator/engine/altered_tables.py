@@ -27,7 +27,7 @@ from emulator.engine.stored_table import StoredTable
 from emulator.engine.tables import Tables
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.types import CHAR, VARCHAR, arrow_type
-from wire.server import StatementError
+from wire.answers import StatementError
 
 WIDENED_IN_PLACE = (CHAR, VARCHAR)
 Fill: TypeAlias = Callable[[pa.Table], pa.Array]  # the values of a new column for the rows that are there

@@ -11,9 +11,9 @@ from matrixone.objects import types
 from matrixone.schema import ROWID, Column, SqlType
 from matrixone.upstream.column_types import encode_type
 from matrixone.upstream.messages import varint
+from wire.answers import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
 from wire.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
 from wire.catalog import MO_ROLE_PRIVS, MO_USER_DEFINED_FUNCTION
-from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, STRING, TIMESTAMP, TINY, VAR_STRING, VARCHAR, Cell
 
 MO_DATABASE = {
     "dat_id": BIGINT,

@@ -13,8 +13,8 @@ from emulator.engine.object_files import ObjectFiles
 from emulator.engine.single_rows import LateRows, StorageLock
 from emulator.engine.stored_table import ALIVE
 from matrixone.objects.timestamp import Timestamp
+from wire.answers import Cell, StatementError
 from wire.backing import SYSTEM_DATABASES, ServedPublication, internal
-from wire.server import Cell, StatementError
 
 SYS = "sys"
 FIRST_ID = 300_000

@@ -14,7 +14,7 @@ from emulator.engine.definitions import Definition
 from emulator.engine.entries import NO_ROW, TableEntry
 from emulator.engine.partitioning import Part, Partitioning
 from emulator.engine.tables import Tables
-from wire.server import StatementError
+from wire.answers import StatementError
 
 
 class PartitionedTables(Tables):

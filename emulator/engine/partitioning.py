@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wire.server import StatementError
+from wire.answers import StatementError
 
 Method = Literal["hash", "range", "list"]
 MARK = "%!%"

@@ -8,7 +8,7 @@ from emulator.engine.definitions import define
 from emulator.engine.entries import SEQUENCE, VIEW, TableEntry
 from emulator.engine.tables import Tables
 from emulator.engine.transaction import as_rows
-from wire.server import StatementError
+from wire.answers import StatementError
 
 
 class Relations(Tables):

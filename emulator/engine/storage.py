@@ -35,8 +35,8 @@ from emulator.engine.relations import Relations
 from emulator.engine.stored_table import ALIVE, MergeConflict, StoredObject
 from emulator.engine.transaction import CreateAt, Transaction
 from matrixone.objects.timestamp import Timestamp
+from wire.answers import StatementError
 from wire.backing import internal
-from wire.server import StatementError
 
 CN_ROWS = 8192
 

@@ -24,7 +24,7 @@ from matrixone.objects.errors import NotWritable
 from matrixone.objects.writing.bytejson import json_binary
 from matrixone.objects.writing.values import encode
 from matrixone.schema import FAKE_KEY, Column
-from wire.server import StatementError
+from wire.answers import StatementError
 
 Expression: TypeAlias = Any  # of pyarrow.compute
 CreateAt: TypeAlias = Literal["commit", "prepare"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from emulator.replay.recording import RecordedSnapshot
 from matrixone.objects.identifiers import OBJECT_ID_SIZE
-from wire.server import Cell
+from wire.answers import Cell
 
 Row = tuple[Cell, ...]
 

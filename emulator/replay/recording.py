@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from matrixone.errors import Terminal
 from matrixone.objects.stats import OBJECT_NAME
+from wire.answers import Cell
 from wire.backing import CatalogAnswer, CatalogTable, ServedCatalog, ServedPublication
-from wire.server import Cell
 
 _PUBLICATION = re.compile(
     r"\s*create\s+publication\s+`?(?P<name>[^\s`]+)`?\s+database\s+`?(?P<database>[^\s`]+)`?"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from emulator.replay import differences
 from emulator.replay.recording import RecordedSnapshot, Recording
 from wire.access import can_be_publication
+from wire.answers import Cell, StatementError
 from wire.backing import ServedPublication, Snapshot, internal, snapshot_not_found
-from wire.server import Cell, StatementError
 
 SECOND_NS = 1_000_000_000
 # Tables whose rows are in memory until they are flushed. A snapshot does not wait for others (views, partition

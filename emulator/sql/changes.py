@@ -27,7 +27,7 @@ from emulator.sql.queries import ROW, Reader
 from emulator.sql.text import array_of, coerced, from_texts
 from matrixone.objects import types
 from matrixone.schema import Column
-from wire.server import StatementError
+from wire.answers import StatementError
 
 if TYPE_CHECKING:
     from sqlglot import exp

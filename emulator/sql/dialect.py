@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrixone.sql.lexer import Token, excerpt, scan, tokens
 from matrixone.sql.quoting import in_backquotes
-from wire.server import StatementError
+from wire.answers import StatementError
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -20,7 +20,7 @@ from emulator.sql.functions import MACROS
 from emulator.sql.text import cells, charset, coerced, mysql_type, plain_cells, plain_type
 from matrixone.objects import types
 from matrixone.schema import Column
-from wire.server import ResultColumn, ResultSet, StatementError
+from wire.answers import ResultColumn, ResultSet, StatementError
 
 if TYPE_CHECKING:
     import duckdb

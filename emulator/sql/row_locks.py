@@ -5,7 +5,7 @@ import threading
 from weakref import WeakKeyDictionary
 
 from emulator.engine.storage import Storage
-from wire.server import StatementError
+from wire.answers import StatementError
 
 _SECONDS = 30.0
 _ALL: "WeakKeyDictionary[Storage, RowLocks]" = WeakKeyDictionary()

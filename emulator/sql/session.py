@@ -38,10 +38,10 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column
 from matrixone.sql.lexer import tokens as tokens_of
 from wire.access import Login
+from wire.answers import VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
 from wire.backing import SYSTEM_DATABASES
-from wire.server import SERVER_VERSION, VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
 from wire.statements import Select, Tokens
-from wire.variables import VARIABLES
+from wire.variables import SERVER_VERSION, VARIABLES
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -18,8 +18,8 @@ from emulator.sql.system import ENGINES, created_at, default_of, extra_of, key_o
 from matrixone.objects import types
 from matrixone.sql.quoting import in_backquotes
 from wire.access import Login
+from wire.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
 from wire.catalog import UTF8, like_pattern
-from wire.server import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
 from wire.statements import Tokens
 
 _KINDS = {

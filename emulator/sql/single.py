@@ -18,7 +18,7 @@ from emulator.sql.literals import DEFAULT, Head, head_of, is_end, rows_from
 from emulator.sql.text import INTEGER_RANGES, array_of
 from matrixone.objects import types
 from matrixone.schema import Column
-from wire.server import StatementError
+from wire.answers import StatementError
 
 Check = Callable[[str], bool]
 _MOST_FORMS: Final = 1000

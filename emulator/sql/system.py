@@ -11,8 +11,8 @@ from emulator.engine.entries import SEQUENCE, TABLE, VIEW, TableEntry
 from emulator.engine.storage import Storage
 from matrixone.objects import types
 from matrixone.schema import Column
+from wire.answers import BIGINT, INT, SMALL, TINY
 from wire.backing import SYSTEM_DATABASES, CatalogAnswer
-from wire.server import BIGINT, INT, SMALL, TINY
 
 Rows = list[tuple[Any, ...]]
 _NUMBERS = {TINY: pa.int64(), SMALL: pa.int64(), INT: pa.int64(), BIGINT: pa.int64()}

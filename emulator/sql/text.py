@@ -14,7 +14,7 @@ from matrixone.objects import types
 from matrixone.objects.convert import decimal_text
 from matrixone.objects.invalid_text import escaped
 from matrixone.schema import Column
-from wire.server import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, Cell, StatementError
+from wire.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, Cell, StatementError
 
 _UTF8, _BINARY = 33, 63
 _TIME = re.compile(r"(-?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from emulator.engine.definitions import BadDefinition
 from emulator.engine.storage import SYS
 from tests.histories.values import KEYS, TYPES
-from wire.server import StatementError
+from wire.answers import StatementError
 
 if TYPE_CHECKING:
     from tests.histories.history import History

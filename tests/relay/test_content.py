@@ -16,7 +16,7 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.state.ledger import LedgerEntry
 from tests.support.bucket import Bucket, served
-from wire.server import StatementError
+from wire.answers import StatementError
 
 NAME = "0197f3a2-0000-7000-8000-000000000001_00000"
 CHUNK = 5 * PIECE_BYTES // 2  # a chunk does not end where a piece does

@@ -219,7 +219,7 @@ def test_no_relay_and_another_relay(relayed: Relayed, client: NativeClient, conn
 def test_what_the_cluster_itself_refuses_is_said_in_its_words(
     relayed: Relayed, client: NativeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wire.server import StatementError
+    from wire.answers import StatementError
 
     def refuse(found: Any) -> None:
         raise StatementError(20101, f"internal error: only admin can create subscription {found['password']}")

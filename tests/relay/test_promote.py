@@ -15,7 +15,7 @@ from tests.relay.conftest import Relayed
 from tests.relay.test_follow import AFTER, arrived, client, follow, pins, records, unfollow
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
-from wire.server import StatementError
+from wire.answers import StatementError
 
 __all__ = ["client"]
 pytestmark = pytest.mark.recordings

@@ -15,8 +15,8 @@ from relay.publication import ACCOUNT, MirrorPublication
 from relay.states import State
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
+from wire.answers import StatementError
 from wire.backing import Snapshot
-from wire.server import StatementError
 
 pytestmark = pytest.mark.recordings
 # An upstream lists no objects where a table is partitioned, and no iteration makes a point there.

@@ -26,8 +26,9 @@ from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject, visible_batches
 from matrixone.schema import Table
+from wire.answers import ResultColumn, ResultSet, StatementError
 from wire.packets import CutByFault
-from wire.server import ResultColumn, ResultSet, Server, StatementError, password_digest
+from wire.server import Server, password_digest
 
 WORKERS = 4
 PAUSE = 0.2  # seconds between iterations; a MatrixOne looks each ten

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.wire_client import Connect
+from wire.answers import BLOB_TEXT, ResultColumn, ResultSet, StatementError
 from wire.packets import MAX_FRAME, Channel
-from wire.server import BLOB_TEXT, OK, ResultColumn, ResultSet, Server, StatementError, native_scramble
+from wire.server import OK, Server, native_scramble
 
 BLOB = (ResultColumn("data", BLOB_TEXT), ResultColumn("after", 8))
 

@@ -1,6 +1,6 @@
 import random
 
-from wire.server import StatementError
+from wire.answers import StatementError
 from wire.statements import parse
 
 

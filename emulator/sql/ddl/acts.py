@@ -7,7 +7,7 @@ from emulator.engine.storage import Storage
 from emulator.sql.changes import Changes
 from emulator.sql.queries import Reader
 from wire.access import Login
-from wire.server import StatementError
+from wire.answers import StatementError
 
 Act = Callable[[], object]
 _TOLERATED = {"create": (1007, 1050, 20101), "drop": (1049, 1051, 1146, 20101)}

@@ -18,7 +18,7 @@ from emulator.sql.ddl.partitions import alter_partitions
 from emulator.sql.ddl.table_options import ignored_option, skip_options
 from emulator.sql.text import array_of, coerced
 from matrixone.sql.quoting import in_backquotes
-from wire.server import StatementError
+from wire.answers import StatementError
 from wire.statements import Tokens
 
 

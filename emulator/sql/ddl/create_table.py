@@ -16,7 +16,7 @@ from emulator.sql.ddl.table_options import read_options
 from emulator.sql.dialect import parse as parse_query
 from emulator.sql.queries import Result
 from emulator.sql.text import coerced
-from wire.server import StatementError
+from wire.answers import StatementError
 from wire.statements import Tokens
 
 

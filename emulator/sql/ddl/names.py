@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from wire.server import StatementError
+from wire.answers import StatementError
 from wire.statements import Tokens
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from emulator.engine.storage import Storage
 from emulator.sql.ddl.acts import Act, tolerated
 from emulator.sql.ddl.names import list_of
 from wire.access import Login, can_be_publication
+from wire.answers import StatementError
 from wire.backing import internal
-from wire.server import StatementError
 from wire.statements import Tokens
 
 _ADMITTING_ALL = "only sys account and authorized normal accounts can publish to all accounts"

@@ -8,7 +8,7 @@ from emulator.sql.ddl.columns import read_type
 from emulator.sql.ddl.names import list_of, names_in_brackets, table_name
 from emulator.sql.ddl.printed_types import type_text
 from emulator.sql.dialect import parse as parse_query
-from wire.server import StatementError
+from wire.answers import StatementError
 from wire.statements import Tokens
 
 

@@ -17,7 +17,7 @@ from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.visibility import ListedObject, visible_batches
-from wire.server import StatementError
+from wire.answers import StatementError
 
 Fact = tuple[bool, bool, bool, bool, bool, int]  # tombstone, appendable, sorted, by a compute node, deleted, rows
 

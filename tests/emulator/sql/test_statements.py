@@ -8,7 +8,7 @@ import pytest
 from emulator.engine.storage import Storage
 from emulator.sql.session import SqlSession
 from wire.access import parse_login
-from wire.server import Done, ResultSet, StatementError
+from wire.answers import Done, ResultSet, StatementError
 
 Run = Callable[[str], Any]
 

@@ -32,8 +32,9 @@ from matrixone.upstream.errors import (
 from matrixone.upstream.session import Answer, Session, integer, text
 from matrixone.upstream.snapshots import create_snapshot
 from tests.matrixone.upstream.conftest import PASSWORD
+from wire.answers import BIGINT, ResultColumn, ResultSet
 from wire.faults import CutObjectList, CutStatement, Delay, FailStatement
-from wire.server import BIGINT, ResultColumn, ResultSet, Server
+from wire.server import Server
 
 
 @pytest.mark.recordings

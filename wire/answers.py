@@ -1,0 +1,68 @@
+"""What a session of a server answers to a statement: rows, a count, an error."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# Type codes of MySQL.
+TINY, SMALL, INT, TIMESTAMP, BIGINT, VARCHAR, BLOB_TEXT, VAR_STRING, STRING = 1, 2, 3, 7, 8, 15, 252, 253, 254
+
+Cell: TypeAlias = bytes | memoryview | str | int | None
+
+
+class StatementError(Exception):
+    """A statement's error as it is sent: any number, five letters of SQLSTATE, a text."""
+
+    def __init__(self, number: int, text: str, state: str = "HY000") -> None:
+        super().__init__(number, text)
+        self.number = number
+        self.text = text
+        self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """One result column: its name, MySQL type code and character set (0 for MatrixOne's internal statements, 33 = UTF-8
+    text, 63 = binary)."""
+
+    name: str
+    type: int
+    charset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a fault ends an answer: after `rows` whole rows and `bytes` bytes of the next one, counted on the wire."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSet:
+    """A result set. Large cells may be memoryviews; they are sent without a copy."""
+
+    columns: tuple[ResultColumn, ...]
+    rows: Sequence[Sequence[Cell]]
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer to a statement without rows: how many rows it changed, and the session's state after it."""
+
+    affected: int = 0
+    autocommit: bool = True
+    in_transaction: bool = False
+    insert_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """The client is asked for a file of its own (LOAD DATA LOCAL); `then` answers when it has come."""
+
+    name: str
+    then: Callable[[bytes], Done]
+
+
+Answer: TypeAlias = ResultSet | Done | LocalFile
