@@ -21,9 +21,9 @@ from emulator.engine.definitions import (
     make_column,
     renamed_column,
 )
-from emulator.engine.entries import INDEX, TableEntry, index_definition, index_values, whole
+from emulator.engine.entries import INDEX, TableEntry, index_definition, index_values
 from emulator.engine.live_keys import keys_in
-from emulator.engine.stored_table import StoredTable
+from emulator.engine.stored_table import StoredTable, whole
 from emulator.engine.tables import Tables
 from emulator.engine.transaction import DuplicateEntry, as_rows
 from matrixone.objects.types import CHAR, VARCHAR, arrow_type

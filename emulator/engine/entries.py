@@ -8,7 +8,7 @@ import pyarrow as pa
 from emulator.engine.definitions import Definition, Index, create_table
 from emulator.engine.live_keys import FEW_ROWS, LiveKeys, has_exact_keys, unique_columns
 from emulator.engine.partitioning import NoPartition, table_of
-from emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable
+from emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable, whole
 from matrixone.objects import types
 from matrixone.objects.writing.keys import packed_keys
 from matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
@@ -253,9 +253,3 @@ def index_values(definition: Definition, index: Index, hidden: Definition, rows:
         value = arrays[0] if len(parts) == 1 else packed_keys(parts, arrays)
     schema = types.arrow_schema(hidden.columns)
     return pa.table([value.cast(schema.field(0).type), key.cast(schema.field(1).type)], schema=schema)
-
-
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    joined = column.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

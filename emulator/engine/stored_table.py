@@ -165,9 +165,7 @@ class StoredTable:
             return pa.table({})
         if len(self._chunks) > 1 or any(column.num_chunks != 1 for column in self._chunks[0].columns):
             joined = pa.concat_tables(self._chunks, promote_options="default")
-            arrays = [column.combine_chunks() for column in joined.columns]
-            arrays = [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
-            self._chunks = [pa.Table.from_arrays(arrays, schema=joined.schema)]
+            self._chunks = [pa.Table.from_arrays(list(map(whole, joined.columns)), schema=joined.schema)]
         return self._chunks[0]
 
     def every(self, columns: Sequence[Column]) -> pa.Table:
@@ -252,8 +250,7 @@ class StoredTable:
             self._deletes.append(tombstones)
 
     def _tombstones(self, definition: Definition, rows: np.ndarray, tick: int, *, aborted: bool = False) -> Tombstones:
-        keys = self.values(rows, [definition.key]).column(0).combine_chunks()
-        keys = keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys
+        keys = whole(self.values(rows, [definition.key]).column(0))
         state = self._state[rows]
         ticks, flags = np.full(len(rows), tick, np.int64), np.full(len(rows), aborted)
         return Tombstones(state["place"].copy(), state["position"].copy(), keys, ticks, flags)
@@ -468,3 +465,9 @@ def _order(values: pa.ChunkedArray, column: Column) -> np.ndarray:
     elif types.is_decimal_text(column):
         values = values.cast(pa.decimal256(types.MAX_PRECISION[types.DECIMAL256], column.type.scale))
     return pc.array_sort_indices(values, null_placement="at_start").to_numpy()
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from emulator.engine.clock import Clock
 from emulator.engine.definitions import Definition, Index
-from emulator.engine.entries import TableEntry, index_values, whole
+from emulator.engine.entries import TableEntry, index_values
 from emulator.engine.live_keys import FEW_ROWS, Key, keys_in, unique_columns
 from emulator.engine.object_files import ObjectFiles
-from emulator.engine.stored_table import ALIVE
+from emulator.engine.stored_table import ALIVE, whole
 from matrixone.objects import types
 from matrixone.objects.bytejson import json_text
 from matrixone.objects.convert import decimal_text

@@ -4,28 +4,25 @@ What a statement changes is found by a query over the numbers of the rows (`emul
 engine's transaction. Values are converted to the columns' types as Arrow arrays.
 """
 
-import io
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 
 from emulator.engine.definitions import Definition
-from emulator.engine.entries import TableEntry
 from emulator.engine.live_keys import Key, keys_in, unique_columns
 from emulator.engine.storage import Storage
+from emulator.engine.stored_table import whole
 from emulator.engine.transaction import Transaction
 from emulator.sql import literals
+from emulator.sql.defaults import Defaults, now_text
 from emulator.sql.dialect import parse
+from emulator.sql.load import LoadStatement
 from emulator.sql.queries import ROW, Reader
-from emulator.sql.text import array_of, coerced, from_texts
-from matrixone.objects import types
+from emulator.sql.target import Target
+from emulator.sql.text import array_of, coerced, plain_cells
 from matrixone.schema import Column
 from wire.answers import StatementError
 
@@ -33,9 +30,6 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _NEW = "__mo_new_"
-_NULL = "__mo_null"
-_NULL_OR_QUOTED = re.compile(rb'"(?:[^"\\]|""|\\.)*"|\\N', re.DOTALL)
-_NOW_WORDS = ("now", "current_timestamp", "localtime", "localtimestamp", "sysdate")
 
 
 @dataclass(slots=True)
@@ -44,30 +38,6 @@ class Changed:
 
     rows: int = 0
     insert_id: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A table that is written to."""
-
-    database: str
-    table: str
-    entry: TableEntry
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.database, self.table
-
-    @property
-    def definition(self) -> Definition:
-        return self.entry.definition
-
-    def column(self, name: str) -> Column:
-        lower = name.lower()
-        for column in self.definition.user_columns:
-            if column.name.lower() == lower:
-                return column
-        raise StatementError(20301, f"invalid input: column {name} does not exist")
 
 
 @dataclass(eq=False)
@@ -79,7 +49,9 @@ class Changes:
     reader: Reader
     target_of: Callable[[str, str], Target]
     change: Callable[[Callable[[Transaction], Changed]], Changed]
-    _expressions: dict[str, "exp.Expr"] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.defaults = Defaults(self.storage, self.reader)
 
     # ---- insert
 
@@ -121,7 +93,7 @@ class Changes:
             if literals.DEFAULT in values:
                 if all(value is literals.DEFAULT for value in values):
                     continue
-                default = self._default_cell(target, column)
+                default = self.defaults.cell(target, column)
                 values = [default if value is literals.DEFAULT else value for value in values]
             given[column.name] = array_of(column, values)
         return self.insert(target, given, len(rows), verb, updates)
@@ -189,7 +161,7 @@ class Changes:
                 cells[-1].append(value)
         if asked:
             for (row, place), array in zip(places, self.reader.values(asked), strict=True):
-                cells[row][place] = _python_value(array)
+                cells[row][place] = plain_cells(array)[0]
         return cells
 
     def insert(
@@ -198,7 +170,7 @@ class Changes:
         """Insert `count` rows of which some columns are given."""
 
         def act(transaction: Transaction) -> Changed:
-            rows, insert_id = self.completed(target, given, count)
+            rows, insert_id = self.defaults.completed(target, given, count)
             if verb == "insert" and not updates:
                 return Changed(transaction.insert(*target.names, rows), insert_id)
             affected = 0
@@ -207,86 +179,6 @@ class Changes:
             return Changed(affected, insert_id)
 
         return self.change(act)
-
-    def completed(self, target: Target, given: dict[str, pa.Array], count: int) -> tuple[pa.Table, int]:
-        """All user columns: with defaults, AUTO_INCREMENT numbers and generated columns; and the first of the
-        numbers."""
-        arrays: dict[str, pa.Array] = {}
-        insert_id = 0
-        definition = target.definition
-        for column in definition.user_columns:
-            attributes = definition.attributes_of(column.name)
-            array = given.get(column.name)
-            if attributes.auto_increment:
-                array, insert_id = self._numbered(target.entry, column, array, count)
-            elif attributes.generated:
-                continue
-            elif array is None:
-                array = self.default(target, column, count)
-            arrays[column.name] = array
-        return self._generated(definition, arrays), insert_id
-
-    def _numbered(self, entry: TableEntry, column: Column, array: pa.Array | None, count: int) -> tuple[pa.Array, int]:
-        kind = types.arrow_type(column)
-        values = pa.nulls(count, pa.int64()) if array is None else array.cast(pa.int64())
-        missing = pc.fill_null(pc.or_kleene(pc.is_null(values), pc.equal(values, 0)), True).to_numpy(
-            zero_copy_only=False
-        )
-        with self.storage.lock:
-            highest = pc.max(values).as_py()
-            if highest is not None:
-                entry.next_auto = max(entry.next_auto, highest + 1)
-            asked = int(missing.sum())
-            first, entry.next_auto = entry.next_auto, entry.next_auto + asked
-        numbers = values.fill_null(0).to_numpy(zero_copy_only=False).copy()
-        numbers[missing] = first + np.arange(asked)
-        return pa.array(numbers, pa.int64()).cast(kind), first if asked else 0
-
-    def default(self, target: Target, column: Column, count: int) -> pa.Array:
-        """The default of a column, `count` times. Raises 1364 if it has none and must have a value."""
-        text = target.definition.attributes_of(column.name).default
-        if not text or text.lower() == "null":
-            if not column.nullable and count:
-                raise StatementError(1364, f"Field '{column.name}' doesn't have a default value", "HY000")
-            return pa.nulls(count, types.arrow_type(column))
-        if count > 1 and not _varies(text):
-            return pa.repeat(array_of(column, self.default_cells(text, 1))[0], count)
-        return array_of(column, self.default_cells(text, count))
-
-    def default_cells(self, text: str, count: int) -> list[Any]:
-        """What a default's text means, for so many rows."""
-        if is_now(text):
-            return [now_text()] * count
-        if not _varies(text):
-            return [self._value(text)] * count if count else []
-        return [self._value(text) for _ in range(count)]
-
-    def _value(self, text: str) -> Any:
-        (array,) = self.reader.values([self.expression(text)])
-        return _python_value(array)
-
-    def _default_cell(self, target: Target, column: Column) -> Any:
-        text = target.definition.attributes_of(column.name).default
-        return self.default_cells(text, 1)[0] if text else None
-
-    def expression(self, text: str) -> "exp.Expr":
-        """An expression's text as a tree."""
-        if text not in self._expressions:
-            tree = parse(f"SELECT {text}")
-            if len(tree.expressions) != 1:
-                raise StatementError(1064, "You have an error in your SQL syntax: one expression is expected", "42000")
-            self._expressions[text] = tree.expressions[0].unalias()
-        return self._expressions[text].copy()
-
-    def _generated(self, definition: Definition, arrays: dict[str, pa.Array]) -> pa.Table:
-        made = {
-            column: attributes.generated for column, attributes in definition.attributes.items() if attributes.generated
-        }
-        for column in definition.user_columns:
-            if column.name in made:
-                (values,) = self.reader.values([self.expression(made[column.name])], pa.table(arrays))
-                arrays[column.name] = coerced(column, values)
-        return pa.table({column.name: arrays[column.name] for column in definition.user_columns})
 
     def _insert_group(
         self, transaction: Transaction, target: Target, rows: pa.Table, verb: str, updates: "list[exp.Expr]"
@@ -317,8 +209,7 @@ class Changes:
 
     def _changed(self, target: Target, before: pa.Table, values: "dict[Column, pa.Array]") -> pa.Table:
         """Rows with other values; ON UPDATE and generated columns follow."""
-        arrays = {name: before.column(name).combine_chunks() for name in before.column_names}
-        arrays = {name: a.chunk(0) if isinstance(a, pa.ChunkedArray) else a for name, a in arrays.items()}
+        arrays = {name: whole(before.column(name)) for name in before.column_names}
         for column, array in values.items():
             arrays[column.name] = coerced(column, array)
         given = {column.name for column in values}
@@ -326,7 +217,7 @@ class Changes:
             attributes = target.definition.attributes_of(column.name)
             if attributes.on_update and column.name not in given:
                 arrays[column.name] = array_of(column, [now_text()] * before.num_rows)
-        return self._generated(target.definition, arrays)
+        return self.defaults.generated(target.definition, arrays)
 
     # ---- update and delete
 
@@ -355,7 +246,7 @@ class Changes:
                 numbers, values = self._rows_of(tree, tables, alias, asked)
                 for place, one in enumerate(expressions):
                     if one is not asked[place]:
-                        values[place] = self.default(target, columns[place], len(numbers))
+                        values[place] = self.defaults.of_column(target, columns[place], len(numbers))
                 found.append((target, numbers, dict(zip(columns, values, strict=True))))
             rows = 0
             for target, numbers, values in found:
@@ -439,80 +330,10 @@ class Changes:
 
     # ---- load
 
-    def load(self, target: Target, columns: Sequence[str] | None, options: "LoadOptions", content: bytes) -> Changed:
+    def load(self, target: Target, statement: LoadStatement, content: bytes) -> Changed:
         """LOAD DATA: a file of fields."""
-        chosen = self._chosen(target, columns)
-        if options.line_end not in ("\n", "\r\n"):
-            content = content.replace(options.line_end.encode(), b"\n")
-        if not content.strip():
-            return Changed()
-        escapes, null = b"\\" in content.replace(b"\\N", b""), "\\N"
-        if escapes and options.quote == '"':  # Arrow would take the backslash of \N for an escape
-            content, null = _NULL_OR_QUOTED.sub(_null_without_escape, content), _NULL
-        names = [str(number) for number in range(len(chosen))]
-        try:
-            table = pa_csv.read_csv(
-                io.BytesIO(content),
-                read_options=pa_csv.ReadOptions(column_names=names, skip_rows=options.skip),
-                parse_options=pa_csv.ParseOptions(
-                    delimiter=options.field_end,
-                    quote_char=options.quote or False,
-                    double_quote=bool(options.quote),
-                    escape_char="\\" if escapes else False,
-                    newlines_in_values=bool(options.quote),
-                ),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    null_values=[null],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowException as error:
-            raise StatementError(20301, f"invalid input: the file: {error}") from error
-        given = {}
-        for column, name in zip(chosen, names, strict=True):
-            texts = table.column(name).combine_chunks()
-            texts = texts.chunk(0) if isinstance(texts, pa.ChunkedArray) else texts
-            is_binary = pa.types.is_binary(types.arrow_type(column))
-            given[column.name] = texts.cast(pa.binary()) if is_binary else from_texts(column, texts)
-        return self.insert(target, given, table.num_rows, "ignore" if options.ignore else "insert", [])
-
-
-def _null_without_escape(found: re.Match[bytes]) -> bytes:
-    return _NULL.encode() if found[0] == b"\\N" else found[0]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """Of LOAD DATA."""
-
-    field_end: str = "\t"
-    quote: str = ""
-    line_end: str = "\n"
-    skip: int = 0
-    ignore: bool = False
-
-
-def is_now(text: str) -> bool:
-    """Whether a default is the time of the statement."""
-    return text.lower().split("(")[0].strip() in _NOW_WORDS
-
-
-def _varies(text: str) -> bool:
-    """Whether each row has a default of its own."""
-    return "(" in text and not is_now(text)
-
-
-def now_text() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-
-
-def _python_value(array: pa.Array) -> Any:
-    """The only value, as INSERT reads it."""
-    from emulator.sql.text import plain_cells
-
-    return plain_cells(array)[0]
+        given, count = statement.read(content, self._chosen(target, statement.columns))
+        return self.insert(target, given, count, "ignore" if statement.ignore else "insert", []) if count else Changed()
 
 
 def _groups(definition: Definition, rows: pa.Table) -> list[pa.Table]:

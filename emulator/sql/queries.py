@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from emulator.engine.stored_table import whole
 from emulator.sql.dialect import AT, parse, select_texts, to_duckdb
 from emulator.sql.functions import MACROS
 from emulator.sql.text import cells, charset, coerced, mysql_type, plain_cells, plain_type
@@ -72,8 +73,7 @@ class Result:
     rows: pa.Table
 
     def array(self, place: int) -> pa.Array:
-        column = self.rows.column(place).combine_chunks()
-        return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        return whole(self.rows.column(place))
 
 
 def open_database() -> "duckdb.DuckDBPyConnection":

@@ -3,7 +3,8 @@
 | | |
 |---|---|
 | `emulator.sql.literals`, `emulator.sql.single` | INSERT of literals |
-| `emulator.sql.changes` | all that changes rows |
+| `emulator.sql.changes`, `emulator.sql.defaults` | all that changes rows |
+| `emulator.sql.load` | LOAD DATA |
 | `emulator.sql.queries` | SELECT, by DuckDB |
 | `emulator.sql.ddl`, `emulator.sql.show` | definitions, and what shows them |
 | `emulator.sql.system` | information_schema and mo_catalog |
@@ -25,14 +26,15 @@ from emulator.engine.entries import SEQUENCE, TABLE, VIEW
 from emulator.engine.storage import Storage
 from emulator.engine.transaction import Transaction
 from emulator.sql import show as sql_show
-from emulator.sql.changes import Changed, Changes, LoadOptions, Target
+from emulator.sql.changes import Changed, Changes
 from emulator.sql.ddl import statement as sql_ddl
-from emulator.sql.ddl.names import names_in_brackets, table_name
 from emulator.sql.dialect import parse, unsupported
+from emulator.sql.load import LoadStatement
 from emulator.sql.queries import Reader, Relation, result_set
 from emulator.sql.row_locks import row_locks
 from emulator.sql.single import SingleInserts
 from emulator.sql.system import system_table
+from emulator.sql.target import Target
 from emulator.sql.text import plain_cells
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Column
@@ -253,44 +255,9 @@ class SqlSession:
         raise unsupported(text)
 
     def _load(self, text: str) -> Answer:
-        tokens = Tokens(text)
-        for word in ("load", "data", "local", "infile"):
-            if not tokens.accept(word):
-                raise unsupported(text) if word == "local" else tokens.unknown()
-        name = tokens.text()
-        given: dict[str, Any] = {"ignore": tokens.accept("ignore")}
-        if tokens.accept("replace"):
-            raise unsupported(text)
-        tokens.expect("into")
-        tokens.expect("table")
-        names = table_name(tokens, self.database)
-        if tokens.accept("character", "set"):
-            tokens.next()
-        if tokens.accept("fields") or tokens.accept("columns"):
-            while True:
-                if tokens.accept("terminated", "by"):
-                    given["field_end"] = tokens.text()
-                elif tokens.accept("optionally", "enclosed", "by") or tokens.accept("enclosed", "by"):
-                    given["quote"] = tokens.text()
-                elif tokens.accept("escaped", "by"):
-                    tokens.text()
-                else:
-                    break
-        if tokens.accept("lines"):
-            tokens.expect("terminated")
-            tokens.expect("by")
-            given["line_end"] = tokens.text()
-        if tokens.accept("ignore"):
-            given["skip"] = tokens.number()
-            if not tokens.accept("lines"):
-                tokens.expect("rows")
-        columns = names_in_brackets(tokens) if tokens.accept("(") else None
-        tokens.accept(";")
-        if not tokens.at_end():
-            raise unsupported(text)
-        target = self._target(*names)
-        options = LoadOptions(**given)
-        return LocalFile(name, lambda content: self._done(self.changes.load(target, columns, options, content)))
+        found = LoadStatement.parse(text, self.database)
+        target = self._target(*found.table)
+        return LocalFile(found.file, lambda content: self._done(self.changes.load(target, found, content)))
 
     # ---- queries
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from emulator.engine.definitions import Definition, create_table
 from emulator.engine.entries import SEQUENCE, VIEW, TableEntry
 from emulator.engine.storage import Storage
-from emulator.sql.ddl.names import table_name
+from emulator.sql.names import table_name
 from emulator.sql.system import ENGINES, created_at, default_of, extra_of, key_of, key_parts, relations
 from matrixone.objects import types
 from matrixone.sql.quoting import in_backquotes

@@ -13,8 +13,10 @@ from emulator.engine.entries import TableEntry
 from emulator.engine.live_keys import unique_columns
 from emulator.engine.single_rows import ToColumn, insert_single
 from emulator.engine.stored_table import ALIVE
-from emulator.sql.changes import Changed, Changes, Target, is_now, now_text
+from emulator.sql.changes import Changed, Changes
+from emulator.sql.defaults import is_now, now_text
 from emulator.sql.literals import DEFAULT, Head, head_of, is_end, rows_from
+from emulator.sql.target import Target
 from emulator.sql.text import INTEGER_RANGES, array_of
 from matrixone.objects import types
 from matrixone.schema import Column
@@ -165,7 +167,7 @@ class SingleInserts:
             return now_text
         if "(" in text:
             return _NEVER
-        (value,) = self.changes.default_cells(text, 1)
+        (value,) = self.changes.defaults.cells(text, 1)
         return value if value is None or (isinstance(value, str) and _check_of(column)(value)) else _NEVER
 
 

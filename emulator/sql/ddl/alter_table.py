@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from emulator.engine.definitions import BadDefinition, Definition, make_column
 from emulator.engine.storage import Storage
-from emulator.sql.changes import Target
 from emulator.sql.ddl.acts import Act, Context, all_of
 from emulator.sql.ddl.columns import ColumnText, default_text, foreign_key, text_in_brackets
 from emulator.sql.ddl.indexes import add_index, drop_index, key_element, spelled
-from emulator.sql.ddl.names import key_columns, list_of, table_name
 from emulator.sql.ddl.partitions import alter_partitions
 from emulator.sql.ddl.table_options import ignored_option, skip_options
+from emulator.sql.names import key_columns, list_of, table_name
+from emulator.sql.target import Target
 from emulator.sql.text import array_of, coerced
 from matrixone.sql.quoting import in_backquotes
 from wire.answers import StatementError
@@ -167,9 +167,9 @@ class AlterTable:
 
         def fill(rows: pa.Table) -> pa.Array:
             if attributes.generated:
-                (values,) = changes.reader.values([changes.expression(attributes.generated)], rows)
+                (values,) = changes.reader.values([changes.defaults.expression(attributes.generated)], rows)
                 return coerced(made, values)
-            return array_of(made, changes.default_cells(attributes.default, rows.num_rows))
+            return array_of(made, changes.defaults.cells(attributes.default, rows.num_rows))
 
         return fill
 

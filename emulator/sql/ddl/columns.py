@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from emulator.engine.definitions import Attributes
-from emulator.sql.ddl.names import key_columns
+from emulator.sql.names import key_columns
 from matrixone.sql.quoting import in_backquotes
 from wire.statements import Tokens
 

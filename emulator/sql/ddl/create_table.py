@@ -6,15 +6,15 @@ from functools import partial
 
 from emulator.engine.definitions import Attributes
 from emulator.engine.partitioning import Partitioning
-from emulator.sql.changes import Target
 from emulator.sql.ddl.acts import Act, Context, tolerated
 from emulator.sql.ddl.columns import ColumnText, foreign_key, text_in_brackets
 from emulator.sql.ddl.indexes import key_element
-from emulator.sql.ddl.names import key_columns, skip_key_options, table_name
 from emulator.sql.ddl.printed_types import type_text
 from emulator.sql.ddl.table_options import read_options
 from emulator.sql.dialect import parse as parse_query
+from emulator.sql.names import key_columns, skip_key_options, table_name
 from emulator.sql.queries import Result
+from emulator.sql.target import Target
 from emulator.sql.text import coerced
 from wire.answers import StatementError
 from wire.statements import Tokens

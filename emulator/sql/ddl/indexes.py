@@ -7,7 +7,7 @@ from functools import partial
 from emulator.engine.definitions import Definition
 from emulator.engine.storage import Storage
 from emulator.sql.ddl.acts import Act, Context
-from emulator.sql.ddl.names import key_columns, skip_key_options, table_name
+from emulator.sql.names import key_columns, skip_key_options, table_name
 from wire.statements import Tokens
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from emulator.engine.partitioning import Part, Partitioning, by_hash
 from emulator.engine.storage import Storage
 from emulator.sql.ddl.acts import Act
-from emulator.sql.ddl.names import list_of
+from emulator.sql.names import list_of
 from wire.answers import StatementError
 from wire.statements import Tokens
 

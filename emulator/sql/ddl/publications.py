@@ -5,7 +5,7 @@ from typing import Any
 
 from emulator.engine.storage import Storage
 from emulator.sql.ddl.acts import Act, tolerated
-from emulator.sql.ddl.names import list_of
+from emulator.sql.names import list_of
 from wire.access import Login, can_be_publication
 from wire.answers import StatementError
 from wire.backing import internal

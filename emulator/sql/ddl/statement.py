@@ -23,10 +23,10 @@ from emulator.sql.ddl.acts import Act, Context, all_of, tolerated
 from emulator.sql.ddl.alter_table import AlterTable, rename_table
 from emulator.sql.ddl.create_table import create_table
 from emulator.sql.ddl.indexes import index
-from emulator.sql.ddl.names import list_of, table_name
 from emulator.sql.ddl.publications import publication
 from emulator.sql.ddl.table_options import skip_options
 from emulator.sql.ddl.views import create_view, view_or_sequence
+from emulator.sql.names import list_of, table_name
 from wire.backing import internal
 from wire.statements import Tokens
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from emulator.engine.partitioning import Partitioning
 from emulator.sql.ddl.columns import text_in_brackets
-from emulator.sql.ddl.names import key_columns
 from emulator.sql.ddl.partitions import partition_by
+from emulator.sql.names import key_columns
 from wire.statements import Tokens
 
 

@@ -5,9 +5,9 @@ from functools import partial
 from emulator.engine.entries import SEQUENCE, VIEW
 from emulator.sql.ddl.acts import Act, Context, all_of, tolerated
 from emulator.sql.ddl.columns import read_type
-from emulator.sql.ddl.names import list_of, names_in_brackets, table_name
 from emulator.sql.ddl.printed_types import type_text
 from emulator.sql.dialect import parse as parse_query
+from emulator.sql.names import list_of, names_in_brackets, table_name
 from wire.answers import StatementError
 from wire.statements import Tokens
 

@@ -1,4 +1,4 @@
-"""Names, and lists of them, as DDL has them."""
+"""Names, and lists of them, as statements have them."""
 
 from collections.abc import Callable
 from typing import TypeVar
