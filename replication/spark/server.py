@@ -16,13 +16,11 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
@@ -35,6 +33,7 @@ from replication.spark.connect import check_session, failure_of, warm_connection
 from replication.spark.errors import SparkCodeDiffers
 from replication.spark.identity import CODE_FOLDER, loaded_code, source_digest
 from replication.spark.locks import held, is_held
+from replication.spark.machine import boot, free_port, is_ours, processes
 from replication.spark.properties import properties_text
 from replication.spark.session import SparkSettings, SparkUnavailable, settings_of
 from replication.spark.tasks import LOOPBACK_ADDRESS
@@ -48,7 +47,6 @@ _START_SECONDS, _END_SECONDS, _TURN_SECONDS = 300.0, 15.0, 360.0
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 1.0
 _ATTEMPTS = 3  # a port that was free may be taken by the time that the server binds it
 _TAIL = 2000  # characters of the server's log in an error
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _PASSED_ON = ("AWS_", "CCPR_STALL_", "CCPR_OBJECT_LIST_")  # variables that workers read
 _REMEDIES = {
     "not running": "`ccpr spark start` starts it.",
@@ -181,9 +179,9 @@ class WarmSpark:
         server = self._recorded()
         if server is None:
             return Found(State.STARTING)
-        if server.boot != _boot():
+        if server.boot != boot():
             return Found(State.ELSEWHERE, server)
-        if not server.start_seconds or not _is_ours(server.port):
+        if not server.start_seconds or not is_ours(server.port):
             return Found(State.STARTING, server)
         if server.code != loaded_code():
             return Found(State.OTHER_CODE, server)
@@ -284,7 +282,7 @@ class WarmSpark:
 
         Raises SparkUnavailable, and what `check_session` raises; then nothing is left running."""
         started, begun = time.time(), time.monotonic()
-        token, session_id, port = secrets.token_urlsafe(32), str(uuid.uuid4()), _free_port()
+        token, session_id, port = secrets.token_urlsafe(32), str(uuid.uuid4()), free_port()
         self._write_config(port)
         while True:
             with held(self.alive) as lock:
@@ -297,7 +295,7 @@ class WarmSpark:
         server = Server(
             pid=process.pid,
             port=port,
-            boot=_boot(),
+            boot=boot(),
             token=token,
             session_id=session_id,
             code=loaded_code(),
@@ -309,7 +307,7 @@ class WarmSpark:
         try:
             self._record(server)
             until = begun + _START_SECONDS
-            while not _is_ours(port):
+            while not is_ours(port):
                 if process.poll() is not None and not cancelled.is_set():
                     return None
                 if cancelled.is_set() or time.monotonic() > until:
@@ -386,7 +384,7 @@ class WarmSpark:
         """The processes of this folder's server: those that were started with its file of settings. A number in a file
         would be another program's after a reboot, or after the file was restored from a copy."""
         mark = str(self._config)
-        return [pid for pid, arguments in _processes() if mark in arguments and "--properties-file" in arguments]
+        return [pid for pid, arguments in processes() if mark in arguments and "--properties-file" in arguments]
 
     @contextmanager
     def _starting(self, cancelled: threading.Event, *, seconds: float = _TURN_SECONDS, needed: bool = True):
@@ -465,54 +463,3 @@ def _elsewhere(found: Found) -> SparkUnavailable:
         subject="Spark" if found.server is None else f"process {found.server.pid} there",
         remedy="Run `ccpr spark stop` there.",
     )
-
-
-def _boot() -> str:
-    try:
-        return f"{os.uname().nodename} {_BOOT.read_text().strip()}"
-    except OSError:
-        return os.uname().nodename
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((LOOPBACK_ADDRESS, 0))
-        return free.getsockname()[1]
-
-
-def _accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(_LOOK_SECONDS)
-        return probe.connect_ex((LOOPBACK_ADDRESS, port)) == 0
-
-
-def _is_ours(port: int) -> bool:
-    """Whether what listens on the port belongs to this user, where the kernel says so (Linux). A token is sent there,
-    and what comes from there is unpickled."""
-    found = False
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-        except OSError:
-            return _accepts(port)
-        for parts in (line.split() for line in lines):
-            if parts[3] == "0A" and parts[1].endswith(f":{port:04X}"):
-                if int(parts[7]) != os.getuid():
-                    return False
-                found = True
-    return found
-
-
-def _processes() -> Iterator[tuple[int, str]]:
-    """The processes of this machine with their arguments, as far as this user may see them."""
-    folder = Path("/proc")
-    if not (folder / "self" / "cmdline").exists():  # not Linux
-        listed = subprocess.run(["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=False).stdout
-        for pid, _, arguments in (line.strip().partition(" ") for line in listed.splitlines()):
-            yield int(pid), arguments
-        return
-    for path in folder.iterdir():
-        if path.name.isdigit():
-            with suppress(OSError):
-                if path.stat().st_uid == os.getuid():
-                    yield int(path.name), (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -151,11 +151,11 @@ def server_of_started(warm: WarmSpark) -> Server:
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(warm: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    free = module._free_port
+    free = module.free_port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         ports = iter([taken.getsockname()[1]])
-        monkeypatch.setattr(module, "_free_port", lambda: next(ports, None) or free())
+        monkeypatch.setattr(module, "free_port", lambda: next(ports, None) or free())
         assert warm.start().usable
     assert Quick.launches == 2
 
