@@ -18,23 +18,16 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.shared.common import arguments_of, median
+from benchmarks.shared.wide_table import values, wide_table
 from emulator.engine.storage import Storage
 from replication.delta.delta import TableAt, table_delta
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
-from tests.support.simulated_mirror import SimulatedMirror
 
 _ROWS, _CHANGED, _ROUNDS = 1_000_000, 0.01, 7
-_OBJECT_ROWS = 16 * 8192
-_TYPES = {
-    "id": "bigint", "name": "varchar(40)", "amount": "decimal(12,2)", "score": "double", "kind": "int", "born": "date",
-    "at": "datetime(6)", "note": "varchar(100)",
-}  # fmt: skip
-_START_NS = 1_780_000_000_000_000_000
 
 
 def main() -> None:
@@ -56,18 +49,9 @@ def main() -> None:
 
 
 def measure(scratch: Path, rows: int, rounds: int) -> dict[str, float]:
-    simulated = SimulatedMirror(
-        Storage(now=iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__, object_rows=_OBJECT_ROWS),
-        scratch / "mirror",
-    )
-    storage, rng = simulated.storage, np.random.default_rng(1)
-    storage.create_database("b")
-    storage.create_table("b", "t", dict(_TYPES), primary_key=["id"])
-    for start in range(0, rows, _OBJECT_ROWS):
-        transaction = storage.begin()
-        transaction.insert("b", "t", values(np.arange(start, min(start + _OBJECT_ROWS, rows)) * 2, rng))
-        transaction.commit()
-    simulated.take_points()
+    rng = np.random.default_rng(1)
+    simulated = wide_table(scratch / "mirror", rows, rng)
+    storage = simulated.storage
     change(storage, rows, rng)
     simulated.take_points()
     storage.merge("b", "t")
@@ -87,25 +71,6 @@ def measure(scratch: Path, rows: int, rounds: int) -> dict[str, float]:
         "same_s": median(lambda: delta(simulated.mirror, changed, changed, table_id), rounds),
         "twice_s": median(lambda: [read(simulated.mirror, point) for point in (first, changed)], rounds),
     }
-
-
-def values(keys: np.ndarray, rng: np.random.Generator) -> pa.Table:
-    count = len(keys)
-    unscaled = pa.array(rng.integers(0, 10**9, count)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 0), safe=False)
-    return pa.table(
-        {
-            "id": pa.array(keys, pa.int64()),
-            "name": pc.binary_join_element_wise("customer", pa.array(keys).cast(pa.string()), "-"),
-            "amount": unscaled.view(pa.decimal128(12, 2)),
-            "score": pa.array(rng.random(count)),
-            "kind": pa.array(rng.integers(0, 50, count), pa.int32()),
-            "born": pa.array(rng.integers(0, 20_000, count), pa.int32()).cast(pa.date32()),
-            "at": pa.array(rng.integers(0, 1 << 50, count)).cast(pa.timestamp("us")),
-            "note": pa.array(
-                np.char.mod("note %d of a length that does not fit in a slot", rng.integers(0, 1000, count))
-            ),
-        }
-    )
 
 
 def change(storage: Storage, rows: int, rng: np.random.Generator) -> None:

@@ -20,20 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.delta import values
 from benchmarks.shared.common import arguments_of
+from benchmarks.shared.wide_table import wide_table
 from ccpr_cli.row_files import write_rows
-from emulator.engine.storage import Storage
 from replication.mirror.sql import PointDatabase
 from replication.mirror.table_read import plan_read
-from tests.support.simulated_mirror import SimulatedMirror
 
-_ROWS, _ROUNDS, _OBJECT_ROWS = 5_000_000, 3, 16 * 8192
-_TYPES = {
-    "id": "bigint", "name": "varchar(40)", "amount": "decimal(12,2)", "score": "double", "kind": "int", "born": "date",
-    "at": "datetime(6)", "note": "varchar(100)",
-}  # fmt: skip
-_START_NS = 1_780_000_000_000_000_000
+_ROWS, _ROUNDS = 5_000_000, 3
 _QUERIES = {
     "count": "SELECT count(*) FROM {t}",
     "sum": "SELECT kind, sum(amount), round(avg(score), 6) FROM {t} GROUP BY kind ORDER BY kind",
@@ -63,16 +56,7 @@ def main() -> None:
 
 def measure(scratch: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
     """By query: seconds over the mirror and over Parquet."""
-    clock = iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__
-    simulated = SimulatedMirror(Storage(now=clock, object_rows=_OBJECT_ROWS), scratch / "mirror")
-    storage, rng = simulated.storage, np.random.default_rng(1)
-    storage.create_database("b")
-    storage.create_table("b", "t", dict(_TYPES), primary_key=["id"])
-    for start in range(0, rows, _OBJECT_ROWS):
-        transaction = storage.begin()
-        transaction.insert("b", "t", values(np.arange(start, min(start + _OBJECT_ROWS, rows)) * 2, rng))
-        transaction.commit()
-    simulated.take_points()
+    simulated = wide_table(scratch / "mirror", rows, np.random.default_rng(1))
     (point,) = simulated.points
     simulated.mirror.point = lambda at=None: point  # it is not published
     read = plan_read(simulated.mirror, "b.t")

@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -39,6 +38,7 @@ from matrixone.upstream.malloc import keep_large_blocks
 from replication.iteration.copying import COPY_INPUT, CopyJob, copy, copy_in_process
 from replication.state.credentials import KEY_FILE_VARIABLE
 from tests.support.disk_files import write_storage
+from tests.support.ports import free_port
 
 _OBJECTS = 20
 _BUCKET = "storage"
@@ -144,9 +144,9 @@ def _cp(source: Path, names: list[str], target: Path) -> None:
 def _s3(program: str, folder: Path, bare: Path, names: list[str]) -> Iterator[str]:
     """A server with the objects in a bucket; its URL."""
     folder.mkdir()
-    ports = {option: _free_port() for option in ("master.port", "volume.port", "filer.port", "s3.port")}
+    ports = {option: free_port() for option in ("master.port", "volume.port", "filer.port", "s3.port")}
     options = [f"-{option}={port}" for option, port in ports.items()]
-    grpc = [f"-{option}.grpc={_free_port()}" for option in ports]
+    grpc = [f"-{option}.grpc={free_port()}" for option in ports]
     # The server takes its one login from its environment, too.
     os.environ |= {
         "AWS_ACCESS_KEY_ID": "nobody",
@@ -179,12 +179,6 @@ def _s3(program: str, folder: Path, bare: Path, names: list[str]) -> Iterator[st
     finally:
         process.terminate()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from tests.ccpr.shop import orders
 from tests.ccpr_assets.test_tables import ccpr
-from tests.support.web_ui import WebServer, answers, free_port, wait_for
+from tests.support.ports import free_port
+from tests.support.web_ui import WebServer, answers, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, blocks, name_of, pages
+from tests.support.ports import free_port
 
 _PORT = "6001"
 _WAIT = "for _ in $(seq 300); do (echo > /dev/tcp/127.0.0.1/6001) 2> /dev/null && break; sleep 0.1; done\n"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 this machine for their hosts, and the rows are compared with the mirror's."""
 
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from tests.docs.pages import FENCED
 from tests.end_to_end.conftest import home
 from tests.end_to_end.replica import About
 from tests.support.native_client import NativeClient
+from tests.support.ports import free_port
 from tests.support.relayed import assert_has_point
 
 __all__ = ["home"]
@@ -98,12 +98,6 @@ class Desk:
         copy = self.client.databases[database or self.about.database]
         assert copy is not None
         assert assert_has_point(self.client, copy, self.mirror) > 0
-
-
-def free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return chosen.getsockname()[1]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ the first statement of each.
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -26,6 +25,7 @@ from replication.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
 from tests.relay.killing import WAIT_SECONDS, Mortal, Strike, downstream_process, relay_process
 from tests.support.native_client import NativeClient, NativeCopies, NativeTask
+from tests.support.ports import free_port
 from tests.support.relayed import assert_has_point, iterate, relaying
 
 pytestmark = pytest.mark.kills
@@ -124,11 +124,6 @@ def only_task(found: NativeCopies) -> NativeTask:
     (task,) = found.tasks.values()
     assert task.state == 0, task.error
     return task
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 @pytest.mark.parametrize(("kind", "after"), OF_RELAY)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from replication.spark.locks import is_held
-from tests.support.web_ui import answers, free_port, wait_for
+from tests.support.ports import free_port
+from tests.support.web_ui import answers, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "scripts" / "with-children"

@@ -8,24 +8,24 @@ password.
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 import pymysql
 import pytest
-from pymysql.connections import Connection
 
 from replication.schema.dialects import Dialect
 from tests.support.ci import UNDER_CI
 from tests.support.maven import Jar, NoJar
+from tests.support.ports import free_port
+from tests.support.sql_server import SqlServer
 
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
 JAR = Jar(
@@ -59,10 +59,11 @@ class Program:
 
 
 @dataclass
-class MariaDb:
+class MariaDb(SqlServer):
     """A server and its process. `restart` and `kill` are for tests of a client that loses its server."""
 
     dialect: ClassVar[Dialect] = Dialect.MARIADB
+    created: ClassVar[str] = " CHARACTER SET utf8mb4"  # the default before MariaDB 11.6 is latin1
     program: Program = field(repr=False)
     folder: Path = field(repr=False)
     port: int
@@ -70,23 +71,6 @@ class MariaDb:
     host: str = "127.0.0.1"
     user: str = _USER
     process: subprocess.Popen | None = field(default=None, repr=False)
-
-    def connect(self, database: str | None = None) -> Connection:
-        return pymysql.connect(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            database=database,
-            charset="utf8mb4",
-            autocommit=True,
-            local_infile=True,
-        )
-
-    def create_database(self, name: str) -> None:
-        """Create a database. The character set is named because the default before MariaDB 11.6 is latin1."""
-        with closing(self.connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
 
     def start(self) -> None:
         """Start the server, and return once it answers. What was committed before is kept."""
@@ -159,7 +143,7 @@ def program_or_skip() -> Program:
 def running(program: Program) -> Iterator[MariaDb]:
     """A server that runs until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="mariadb-"))  # not pytest's: a socket's path has at most 107 characters
-    server = MariaDb(program, folder, _free_port(), secrets.token_hex(16))
+    server = MariaDb(program, folder, free_port(), secrets.token_hex(16))
     try:
         install = [program.install_db, *program.common, f"--datadir={folder / 'data'}"]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
@@ -252,9 +236,3 @@ def _fetch(folder: Path) -> Path:
 
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matrixone-ccpr"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]

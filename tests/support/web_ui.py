@@ -1,7 +1,6 @@
 """Dagster's web UI in a process of its own: where it answers, and its GraphQL interface."""
 
 import json
-import socket
 import time
 import urllib.request
 from collections.abc import Callable
@@ -21,12 +20,6 @@ class WebServer:
             value = json.load(answer)
         assert "errors" not in value, value
         return value["data"]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def answers(url: str) -> bool:
