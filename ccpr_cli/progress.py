@@ -3,7 +3,6 @@ of copying, for logs."""
 
 import time
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from ccpr_cli.output import err, time_text
@@ -86,9 +85,7 @@ class Display:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def _on_bytes(self, size: int) -> None:

@@ -4,7 +4,6 @@ import ssl
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from wire.faults import Fault
@@ -61,9 +60,7 @@ class Served:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def status(self) -> Status:

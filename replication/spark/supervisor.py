@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from matrixone.errors import CcprError
@@ -45,9 +44,7 @@ class Supervisor:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
