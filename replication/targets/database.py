@@ -13,7 +13,6 @@ table's engine to one without transactions.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 from uuid import uuid4
 
 import pymysql
@@ -29,7 +28,7 @@ from replication.checkpoint.store import Location
 from replication.errors import CheckpointUnknown, PointTooOld
 from replication.schema.dialects import Dialect
 from replication.schema.render import HIDDEN_KEY
-from replication.schema.statements import drop_table, make_shadow, shadow_name, show_loaded
+from replication.schema.statements import drop_table, show_loaded
 from replication.schema.sync_mark import Release, release
 from replication.state.tables import checkpoints, set_mysql_options
 from replication.targets.address import Address
@@ -40,17 +39,17 @@ from replication.targets.errors import (
     TargetChangeStuck,
     TargetOutcomeUnknown,
     TargetTableDropped,
-    TargetTableForeign,
     TargetTableUnknown,
     TargetUnavailable,
 )
+from replication.targets.initial_load import InitialLoad, ShadowTables
 from replication.targets.intent_statements import Place, intent_statements
 from replication.targets.intents import ChangeOf, Intent, Intents, all_names
-from replication.targets.own_tables import OwnTables, lacking_defaults, without_defaults
+from replication.targets.own_tables import OwnTables
 from replication.targets.ownership import Ownership, name_of, names_of
 from replication.targets.registry import TARGET_METADATA, Registry
-from replication.targets.session import TargetSession, refused_defaults
-from replication.targets.staging import InitialLoad, Staging, drop_left
+from replication.targets.session import TargetSession
+from replication.targets.staging import Staging, drop_left
 
 _LOCK_SECONDS = 10.0
 _CONNECTIONS = 2
@@ -81,6 +80,7 @@ class DatabaseTarget:
         self.address, self.task_id = address, task_id
         self._session = TargetSession(address, password, task_id)
         self._registry = Registry(task_id)
+        self._shadows = ShadowTables(self._session, self._registry, task_id)
         self._ownership = Ownership(self._session, self._registry, self._note_dropped)
         self._own = own if own is not None else OwnTables()
         self._intents = Intents(self._session, task_id, self._finish, self._statements)
@@ -88,7 +88,6 @@ class DatabaseTarget:
         self._checkpoint: Checkpoint | None = None
         self._tables: dict[int, tuple[TargetTable, TableState]] = {}
         self._safe_until: Location | None = None
-        self._fence = ""  # of this session's initial loads
 
     # ---- session
 
@@ -100,7 +99,7 @@ class DatabaseTarget:
                 self._make_tables()
                 if self.dialect is Dialect.MATRIXONE:
                     drop_left(self._session)
-                self._fence = uuid4().hex
+                self._shadows.fence = uuid4().hex
                 self._checkpoint = Checkpoint(self._session.connection, self.task_id)
                 self._checkpoint.load()
                 self._safe_until = self._checkpoint.safe_mode_exit_point()
@@ -241,14 +240,14 @@ class DatabaseTarget:
             self._check_names(replaced)
             self._ownership.check_free([table], replaced)
             self._ownership.check_ours(replaced, may_be_missing=True)
-            table, done = self._begin_load(table, location, parts)
-            shadow = self._shadow_of(table)
+            table, done = self._shadows.begin(table, location, parts)
+            shadow = self._shadows.of(table)
             waiting = [part for part in parts if part.key not in done]
             load = InitialLoad(
                 self._session,
                 self.task_id,
                 table.id,
-                self._fence,
+                self._shadows.fence,
                 shadow.quoted_name,
                 self._columns(table, parse_create_table(table.create)),
                 subject,
@@ -280,7 +279,7 @@ class DatabaseTarget:
             self._ownership.check_ours(live, may_be_missing=True)
             names = [
                 *names_of(live),
-                *((self.address.database, self._shadow_name("load", one)) for one in table_ids if one in loading),
+                *((self.address.database, self._shadows.name("load", one)) for one in table_ids if one in loading),
             ]
             self._intents.run(
                 Intent(
@@ -385,51 +384,6 @@ class DatabaseTarget:
             self._registry.set_state(connection, table.id, TableState.DROPPED)
         self._tables[table.id] = table, TableState.DROPPED
 
-    def _shadow_name(self, purpose: Literal["load", "old"], table_id: int) -> str:
-        return shadow_name(purpose, self.task_id, table_id)
-
-    def _shadow_of(self, table: TargetTable) -> CreateTable:
-        return replace(parse_create_table(table.create), name=self._shadow_name("load", table.id))
-
-    def _begin_load(
-        self, table: TargetTable, location: Location, parts: Sequence[LoadPart]
-    ) -> tuple[TargetTable, set[str]]:
-        """Make the shadow table, or continue one. Returns the table, without the defaults that the server refuses, and
-        the keys of the pieces that the shadow table has. The row in `ccpr_loads` is written first: it says that the
-        table is ours."""
-        shadow = self._shadow_of(table)
-        with self._session.transaction() as connection:
-            begun = self._registry.loads(connection).get(table.id)
-            exists = self._session.shown(shadow.quoted_name) is not None
-            if exists and begun is None:
-                raise TargetTableForeign("the target has a table of this name", subject=f"table {shadow.quoted_name}")
-            if exists and begun is not None and begun[0] == location:
-                accepted = without_defaults(table, lacking_defaults(begun[1]))
-                done = self._registry.parts_with_present_keys(connection, table.id, parts)
-                # Otherwise it was split into other pieces, and rows would be loaded twice.
-                if begun[1].create == accepted.create and done <= {part.key for part in parts}:
-                    self._registry.take_load(connection, table.id, self._fence)
-                    return accepted, done
-            self._registry.begin_load(connection, table, location, self._fence)
-        if exists:
-            self._session.define(drop_table((shadow.database, shadow.name)))
-        return self._make_shadow(table, location), set()
-
-    def _make_shadow(self, table: TargetTable, location: Location) -> TargetTable:
-        """Make the shadow table. Returns the table without the defaults that the server refuses."""
-        while True:
-            shadow = self._shadow_of(table)
-            try:
-                self._session.define(make_shadow(shadow, shadow.name))
-                return table
-            except pymysql.err.MySQLError as error:
-                accepted = without_defaults(table, refused_defaults(error, shadow))
-                if accepted is table:
-                    raise
-            table = accepted
-            with self._session.transaction() as connection:
-                self._registry.begin_load(connection, table, location, self._fence)
-
     def _show(
         self,
         table: TargetTable,
@@ -440,12 +394,13 @@ class DatabaseTarget:
     ) -> None:
         """Make the indexes, rename all tables in one step, drop what was replaced."""
         database = self.address.database
-        outgoing = [(name_of(old), self._shadow_name("old", old.id)) for old in replaced if self._ownership.exists(old)]
+        retired = {old.id: self._shadows.name("old", old.id) for old in replaced}
+        outgoing = [(name_of(old), retired[old.id]) for old in replaced if self._ownership.exists(old)]
         statements = show_loaded(parse_create_table(table.create), shadow.name, outgoing, self.dialect)
         names = all_names(
             [(database, shadow.name), name_of(table)],
             names_of(replaced),
-            [(database, self._shadow_name("old", old.id)) for old in replaced],
+            [(database, name) for name in retired.values()],
         )
         points = ((table.id, location),)
         self._intents.run(

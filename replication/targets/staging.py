@@ -1,36 +1,28 @@
-"""How rows get into a table: a delta by way of temporary tables in one session, an initial load directly, over several
-connections.
+"""How a delta gets into a table: by way of temporary tables in one session.
 
-A delta is staged in two temporary tables of the session that applies it: one for new and changed rows, one for deleted
-keys. They are not written to the binary log, do not end the transaction when they are made, and vanish with the
-session, however it ends.
+There are two: one for new and changed rows, one for deleted keys. They are not written to the binary log, do not end
+the transaction when they are made, and vanish with the session, however it ends.
 
-In MatrixOne everything goes through staging, by one connection, since its LOAD DATA checks no keys and no expressions:
-it stores a second row of a key, and NULL for UNHEX. What it has staged is counted, column by column. Its staging tables
-are ordinary ones, of names that only this session has; the next session drops what is left of them (`drop_left`).
+In MatrixOne initial loads, too, go through staging, by one connection, since its LOAD DATA checks no keys and no
+expressions: it stores a second row of a key, and NULL for UNHEX. What it has staged is counted, column by column. Its
+staging tables are ordinary ones, of names that only this session has; the next session drops what is left of them
+(`drop_left`).
 """
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
 
 import pyarrow as pa
-import pymysql
 
 from matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, format_create_table
 from matrixone.sql.quoting import quote_name, quote_names
 from replication.schema.dialects import Dialect
-from replication.targets.base import LoadPart, MoreRowsThere, Rows
+from replication.targets.base import MoreRowsThere, Rows
 from replication.targets.encoding import LoadColumn
-from replication.targets.errors import TargetUnavailable, TargetValueRefused
-from replication.targets.registry import load_parts, loads
-from replication.targets.session import TargetSession, typed_error
+from replication.targets.errors import TargetValueRefused
+from replication.targets.session import TargetSession
 
 _BATCH_BYTES = 16 << 20  # parts are combined up to this size: a statement costs as much as some thousand rows
-_DUPLICATE = 1062
-_BEAT_SECONDS = 20.0
 _LOADED = (
     *("bool", "tinyint", "smallint", "int", "bigint", "decimal", "float", "double", "vecf32", "vecf64"),
     *("char", "varchar", "text", "longtext", "date", "time", "datetime", "timestamp", "uuid"),
@@ -262,149 +254,3 @@ class _Batches:
     def take(self) -> list[pa.Table]:
         rows, self._rows, self._bytes = self._rows, [], 0
         return rows
-
-
-class InitialLoad:
-    """Loads pieces into a shadow table over several connections; each piece with its row in `ccpr_load_parts`.
-
-    These connections do not have the lock. None of them may go on when the lock is lost and another session loads the
-    table. So each piece's transaction locks the load's row in `ccpr_loads` and checks that it contains `fence`; a
-    session that takes over the load first writes another fence there.
-    """
-
-    def __init__(
-        self,
-        session: TargetSession,
-        task_id: str,
-        table_id: int,
-        fence: str,
-        table: str,
-        columns: tuple[LoadColumn, ...],
-        subject: str,
-    ) -> None:
-        self._session, self._columns, self._table, self._subject = session, columns, table, subject
-        self._fence = fence
-        self._place = task_id, table_id
-        self._stage: StageTable | None = None
-        if session.dialect is Dialect.MATRIXONE:
-            self._stage = StageTable.of(f"{session.stages}{table_id}_load", session.dialect, columns, ())
-        self._stop = threading.Event()
-        self._problems: list[BaseException] = []
-        self._rows = 0
-        self._lock = threading.Lock()
-
-    def run(self, parts: Sequence[LoadPart], connections: int) -> int:
-        """Load all pieces. Returns the number of rows. After an error complete pieces are there, and no part of one."""
-        waiting: SimpleQueue[LoadPart] = SimpleQueue()
-        for part in parts:
-            waiting.put(part)
-        threads = [
-            threading.Thread(target=self._drain, args=(waiting,), daemon=True)
-            for _ in range(1 if self._stage else min(connections, len(parts)))
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                thread.join(_BEAT_SECONDS)
-                while thread.is_alive():
-                    self._session.beat()
-                    thread.join(_BEAT_SECONDS)
-        finally:  # also if this thread is interrupted: the others end within their piece
-            self._stop.set()
-        if self._problems:
-            raise self._problems[0]
-        return self._rows
-
-    def _drain(self, waiting: "SimpleQueue[LoadPart]") -> None:
-        try:
-            with closing(self._session.another()) as connection, self._staging(connection):
-                while not self._stop.is_set():
-                    rows = self._piece(connection, waiting.get_nowait())
-                    with self._lock:
-                        self._rows += rows
-        except Empty:
-            pass
-        except pymysql.err.MySQLError as error:
-            self._fail(typed_error(error, self._subject))
-        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._stop.set()
-        self._problems.append(error)
-
-    def _piece(self, connection, part: LoadPart) -> int:
-        """The piece's own row is written first: its unique key makes a second writer of the same piece wait, and then
-        refuses it."""
-        with connection.cursor() as cursor:
-            lock = "FOR UPDATE" if self._stage else "LOCK IN SHARE MODE"
-            query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s {lock}"
-            cursor.execute(query, self._place)
-            if cursor.fetchall() != ((self._fence,),):
-                raise TargetUnavailable("another session has taken the load over", subject=self._subject)
-            try:
-                cursor.execute(
-                    f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)",
-                    [*self._place, part.key],
-                )
-            except pymysql.err.IntegrityError as error:
-                if error.args[0] != _DUPLICATE:
-                    raise
-                connection.rollback()
-                return 0
-            rows = self._store(connection, cursor, self._while_wanted(part.read()))
-            cursor.execute(
-                f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
-                [rows, *self._place, part.key],
-            )
-        self._check_wanted()
-        connection.commit()
-        return rows
-
-    def _store(self, connection, cursor, rows: Iterable[pa.Table | pa.RecordBatch]) -> int:
-        stage = self._stage
-        if stage is None:
-            return connection.load(self._table, self._columns, rows, self._subject)
-        counted = Counted(stage.columns)
-
-        def sent() -> Iterator[pa.Table | pa.RecordBatch]:
-            for batch in rows:
-                counted.add(batch)
-                yield batch
-
-        connection.load(stage.quoted, stage.columns, sent(), self._subject)
-        cursor.execute(stage.counted)
-        counted.check(cursor.fetchall(), self._subject)
-        stored = cursor.execute(stage.insert(self._table))
-        if stored != counted.rows:
-            raise TargetValueRefused(f"{counted.rows} rows were sent, {stored} stored", subject=self._subject)
-        cursor.execute(f"DELETE FROM {stage.quoted}")
-        return stored
-
-    @contextmanager
-    def _staging(self, connection) -> Iterator[None]:
-        """The staging table, for the block."""
-        if self._stage is None:
-            yield
-            return
-        with connection.cursor() as cursor:
-            cursor.execute(self._stage.drop)
-            cursor.execute(self._stage.create)
-        connection.commit()
-        try:
-            yield
-        finally:
-            with suppress(pymysql.err.MySQLError), connection.cursor() as cursor:
-                connection.rollback()
-                cursor.execute(self._stage.drop)
-                connection.commit()
-
-    def _while_wanted(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table | pa.RecordBatch]:
-        for batch in rows:
-            self._check_wanted()
-            yield batch
-
-    def _check_wanted(self) -> None:
-        if self._stop.is_set():
-            raise TargetUnavailable("another piece of the load failed", subject=self._subject)

@@ -9,7 +9,7 @@ import pytest
 
 from matrixone.errors import CcprError
 from replication.checkpoint.store import Location
-from replication.targets import staging
+from replication.targets import initial_load
 from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetBusy, TargetUnavailable
@@ -41,13 +41,13 @@ def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, filling = threading.Event(), threading.Event(), threading.Event()
-    piece = staging.InitialLoad._piece
+    piece = initial_load.InitialLoad._piece
 
-    def later(load: staging.InitialLoad, connection: object, part: LoadPart) -> int:
+    def later(load: initial_load.InitialLoad, connection: object, part: LoadPart) -> int:
         assert part.key != "late" or filling.wait(RETRY_SECONDS)
         return piece(load, connection, part)
 
-    monkeypatch.setattr(staging.InitialLoad, "_piece", later)
+    monkeypatch.setattr(initial_load.InitialLoad, "_piece", later)
     ended: list[CcprError] = []
 
     def slow() -> Iterator[pa.Table]:
@@ -92,7 +92,7 @@ def test_a_load_without_the_lock_puts_nothing_into_the_table_of_another_session(
 
 
 def test_a_load_ends_when_the_lock_is_lost_and_is_continued(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(initial_load, "_BEAT_SECONDS", 0.02)
 
     def endless() -> Iterator[pa.Table]:
         end_session(place)

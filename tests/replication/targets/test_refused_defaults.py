@@ -12,8 +12,8 @@ from replication.schema.dialects import Dialect
 from replication.schema.policy import DdlPolicy
 from replication.targets.base import LoadPart
 from replication.targets.database import DatabaseTarget
+from replication.targets.initial_load import InitialLoad
 from replication.targets.plan import Alter, TargetRules, plan_target
-from replication.targets.staging import InitialLoad
 from tests.replication.targets.target_database import Place, source_table
 
 # MatrixOne checks literals and strings, not integers: it stores 100.00 in a DECIMAL(4,2).
