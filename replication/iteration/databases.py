@@ -1,13 +1,15 @@
 """The catalog of several databases of an account at one time (decision account-snapshots)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from matrixone.upstream import statements
 from matrixone.upstream.catalog import Catalog, TableVersion, joined_catalogs, read_catalog, table_versions
+from matrixone.upstream.errors import DatabaseMissing
 from matrixone.upstream.session import Session, integer, text
-from replication.errors import ScopeConflict
+from replication.errors import ScopeConflict, TableChangedMeanwhile
 from replication.iteration.catalog_diff import DatabaseList
 from replication.iteration.table_lists import TableFailures, note_changed
 from replication.snapshot_ref import SnapshotRef
@@ -42,6 +44,20 @@ def read_databases(
         catalogs.append(catalog)
         lists[name] = DatabaseList(later, _ids(versions), any(version.is_partitioned for version in versions))
     return joined_catalogs(catalogs, ref.at), lists, failures
+
+
+@contextmanager
+def still_there(subscription: Subscription) -> Iterator[None]:
+    """One of several databases that is missing was dropped since it was chosen: the next attempt takes new snapshots.
+    Raises TableChangedMeanwhile."""
+    try:
+        yield
+    except DatabaseMissing as error:
+        if not subscription.of_account:
+            raise
+        raise TableChangedMeanwhile(
+            f"a database was dropped meanwhile: {error.message}", subject=error.subject
+        ) from error
 
 
 def chosen_databases(session: Session, subscription: Subscription, at: Timestamp | None = None) -> dict[str, int]:

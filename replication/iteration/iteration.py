@@ -27,7 +27,7 @@ from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.definitions import read_definitions
-from matrixone.upstream.errors import DatabaseMissing, SnapshotGone
+from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
@@ -45,7 +45,7 @@ from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.committing import IterationResult, Last, Outcome, PointCommitter
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
 from replication.iteration.database_lists import DatabaseLists
-from replication.iteration.databases import chosen_databases
+from replication.iteration.databases import chosen_databases, still_there
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
 from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Resync
@@ -233,10 +233,8 @@ class Iteration:
             snapshots.create_snapshot(self._session, name, publication, database)
             return
         first = next(iter(chosen_databases(self._session, self.subscription)))
-        try:
+        with still_there(self.subscription):
             snapshots.create_account_snapshot(self._session, name, publication, first)
-        except DatabaseMissing as error:
-            raise TableChangedMeanwhile("it was dropped meanwhile", subject=f"database {first}") from error
 
     def diff_catalog(self) -> CatalogDiff:
         """Read the catalog at the snapshot and compare it with the last point, by table id."""
@@ -244,13 +242,9 @@ class Iteration:
         if self._catalog is None:
             ref = self.resume()
             self._enter(Step.CATALOG)
-            self._catalog = diff_scope(
-                self._session,
-                self.subscription,
-                ref,
-                self._last.tables,
-                partial(self._passing.of_databases, ref),
-            )
+            take = partial(self._passing.of_databases, ref)
+            with still_there(self.subscription):
+                self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables, take)
         return self._catalog
 
     # ---- 2
@@ -294,7 +288,8 @@ class Iteration:
             listing = results.listed()
             self._is_kept = listing is not None
             if listing is None:
-                listing = self._list(ref)
+                with still_there(self.subscription):
+                    listing = self._list(ref)
             self._listing = listing
         if keep and not self._is_kept:
             results.keep_listed(listing)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from matrixone.upstream import snapshots
-from matrixone.upstream.errors import ConnectionLost, DatabaseMissing, SnapshotGone
+from matrixone.upstream.errors import ConnectionLost, SnapshotGone
 from matrixone.upstream.session import Session
-from replication.errors import TableChangedMeanwhile
 from replication.iteration.catalog_diff import CatalogDiff
 from replication.iteration.options import IterationOptions
 from replication.snapshot_ref import SnapshotRef
@@ -39,14 +38,11 @@ class PassingSnapshots:
 
     def of_databases(self, ref: SnapshotRef, databases: Mapping[str, int]) -> dict[str, SnapshotRef]:
         """A snapshot of each of these databases of an account, later than `ref`, the account's. A run that takes the
-        iteration up finds the same ones. Raises TableChangedMeanwhile for one that was dropped."""
+        iteration up finds the same ones. Raises DatabaseMissing for one that was dropped."""
         publication, taken = self.subscription.publication, {}
         lists = self.record(lambda context: context.with_lists(databases.values()))
         for database, later in zip(databases, lists, strict=True):
-            try:
-                snapshots.create_snapshot(self.session, later.name, publication, database)
-            except DatabaseMissing as error:
-                raise TableChangedMeanwhile("it was dropped meanwhile", subject=f"database {database}") from error
+            snapshots.create_snapshot(self.session, later.name, publication, database)
             at = snapshots.snapshot_timestamp(self.session, later.name, publication)
             if at <= ref.at:
                 raise ConnectionLost(

@@ -15,7 +15,7 @@ from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.schema import Kind
 from matrixone.upstream.account_snapshots import is_of_account, marker_of
-from matrixone.upstream.errors import SnapshotGone
+from matrixone.upstream.errors import DatabaseMissing, SnapshotGone
 from replication.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile
 from replication.iteration.iteration import Outcome
 from replication.iteration.options import Timeouts
@@ -295,6 +295,23 @@ def test_an_open_snapshot_that_is_lost_before_the_list_is_taken_again(account: A
 def test_a_database_that_another_account_publishes_is_none_of_them(account: Account) -> None:
     account.storage.create_database("shop_c", account=account.name, kind=SUBSCRIPTION)
     assert account.iterate().tables == 2
+
+
+@pytest.mark.parametrize("statement", ["__++__internal_get_ddl", "__++__internal_object_list"])
+def test_a_database_that_the_upstream_does_not_find_again_is_an_error_of_that_attempt(
+    account: Account, statement: str
+) -> None:
+    """As a real one answers of a snapshot that was taken while the database was dropped and made again."""
+    account.iterate()
+    account.insert("shop_a", 8)
+    with once_before(statement, not_found), pytest.raises(TableChangedMeanwhile, match="failed to get database"):
+        account.iterate()
+    assert account.iterate().point
+
+
+def not_found() -> None:
+    text = "internal error: failed to get database: ExpectedEOB"
+    raise DatabaseMissing(text, subject="statement", number=20101, text=text)
 
 
 def test_no_database_that_matches_is_an_error(account: Account) -> None:
