@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
@@ -15,6 +16,7 @@ from replication.iteration.table_lists import TableFailures, note_changed
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
+CAPITALS = "capitals"  # in the place of a relkind
 TakeLists = Callable[[Mapping[str, int]], Mapping[str, SnapshotRef]]
 
 
@@ -32,7 +34,8 @@ def read_databases(
     catalogs: list[Catalog] = []
     lists: dict[str, DatabaseList] = {}
     failures: TableFailures = {}
-    for name, later in take(chosen_databases(session, subscription, ref.at)).items():
+    databases, others = chosen_databases(session, subscription, ref.at)
+    for name, later in take(databases).items():
         catalog = read_catalog(session, publication, name, later.name, ref.at)
         then = {version.id: version for version in table_versions(session, publication, name, ref.at)}
         versions = table_versions(session, publication, name, later.at)
@@ -43,7 +46,9 @@ def read_databases(
                 note_changed(table, failures, subscription.settings)
         catalogs.append(catalog)
         lists[name] = DatabaseList(later, _ids(versions), any(version.is_partitioned for version in versions))
-    return joined_catalogs(catalogs, ref.at), lists, failures
+    joined = joined_catalogs(catalogs, ref.at)
+    left_out = ((name, CAPITALS) for name in others)
+    return replace(joined, unreplicated=(*joined.unreplicated, *left_out)), lists, failures
 
 
 @contextmanager
@@ -60,9 +65,13 @@ def still_there(subscription: Subscription) -> Iterator[None]:
         ) from error
 
 
-def chosen_databases(session: Session, subscription: Subscription, at: Timestamp | None = None) -> dict[str, int]:
-    """The account's databases that the subscription chooses, at a time or now, with their ids; in order of name. One
-    that is another account's, to which it subscribes, is none of them. Raises ScopeConflict if there is none."""
+def chosen_databases(
+    session: Session, subscription: Subscription, at: Timestamp | None = None
+) -> tuple[dict[str, int], list[str]]:
+    """The account's databases that the subscription chooses, at a time or now, with their ids; in order of name. And
+    the names of those with capital letters: the upstream would take a snapshot of another one, or of none.
+
+    One that is another account's, to which it subscribes, is none of them. Raises ScopeConflict if there is none."""
     publication, physical = subscription.publication, None if at is None else at.physical
     answer = session.read(statements.select_all_databases(publication.publisher_id, physical))
     found = {}
@@ -70,13 +79,14 @@ def chosen_databases(session: Session, subscription: Subscription, at: Timestamp
         name = text(cell, "datname")
         if not text(kind or b"", "dat_type") and subscription.chooses(name):
             found[name] = integer(number, f"dat_id of {name}")
-    if not found:
+    listable = {name: number for name, number in sorted(found.items()) if name == name.lower()}
+    if not listable:
         raise ScopeConflict(
             f"account {publication.publisher} has no database that matches {subscription.databases}",
             subject=f"subscription {subscription.name}",
             remedy=f"`ccpr alter {subscription.name} --databases …`, then `ccpr resume {subscription.name}`.",
         )
-    return dict(sorted(found.items()))
+    return listable, sorted(found.keys() - listable.keys())
 
 
 def _ids(versions: list[TableVersion]) -> dict[str, int]:

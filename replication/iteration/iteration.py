@@ -232,7 +232,8 @@ class Iteration:
         if not self.subscription.of_account:
             snapshots.create_snapshot(self._session, name, publication, database)
             return
-        first = next(iter(chosen_databases(self._session, self.subscription)))
+        databases, _ = chosen_databases(self._session, self.subscription)
+        first = next(iter(databases))
         with still_there(self.subscription):
             snapshots.create_account_snapshot(self._session, name, publication, first)
 

@@ -99,6 +99,7 @@ _KINDS = {
     "unpublished": ("table", "the publication does not list it"),
     "partitioned": ("partitioned table", "what its partitions are is not known"),
     "excluded": ("table", "the patterns of the subscription leave it out"),
+    "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
     "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
 }
 

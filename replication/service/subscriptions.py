@@ -216,7 +216,7 @@ def check_databases(session: Session, subscription: Subscription) -> list[str]:
     if system:
         raise DatabaseMissing("databases of the system are not replicated", subject=f"database {', '.join(system)}")
     try:
-        found = list(chosen_databases(session, subscription))
+        found, _ = chosen_databases(session, subscription)
     except ScopeConflict as error:
         raise DatabaseMissing(error.message, subject=f"database {subscription.databases}") from error
     there = {name.lower() for name in found}
@@ -225,7 +225,7 @@ def check_databases(session: Session, subscription: Subscription) -> list[str]:
         raise DatabaseMissing(
             f"account {account} has no database {', '.join(missing)}", subject=f"database {subscription.databases}"
         )
-    return found
+    return list(found)
 
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:

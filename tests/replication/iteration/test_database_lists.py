@@ -20,6 +20,7 @@ from replication.errors import BaseSnapshotLost, ScopeConflict, TableChangedMean
 from replication.iteration.iteration import Outcome
 from replication.iteration.options import Timeouts
 from replication.iteration.passing_snapshots import PassingSnapshots
+from replication.service.status import LeftOut
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
@@ -312,6 +313,22 @@ def test_a_database_that_the_upstream_does_not_find_again_is_an_error_of_that_at
 def not_found() -> None:
     text = "internal error: failed to get database: ExpectedEOB"
     raise DatabaseMissing(text, subject="statement", number=20101, text=text)
+
+
+@pytest.mark.parametrize("other", ["shop_x", "shop_b"])
+def test_a_database_with_capital_letters_is_left_out_and_said_to_be(account: Account, other: str) -> None:
+    """The upstream would take a snapshot of the one in lower case, if there is one."""
+    capitals = other.upper()
+    account.storage.create_database(capitals, account=account.name)
+    account.storage.create_table(capitals, "t", COLUMNS, primary_key=["id"], account=account.name)
+    account.insert(capitals, 1)
+    assert account.iterate().tables == 2
+    assert account.context().unreplicated == ((capitals, "capitals"),)
+    assert "lower case" in LeftOut.of(capitals, "capitals").reason
+    account.storage.drop_database(capitals, account=account.name)
+    account.insert("shop_a", 77)
+    account.iterate()
+    assert account.context().unreplicated == ()
 
 
 def test_no_database_that_matches_is_an_error(account: Account) -> None:
