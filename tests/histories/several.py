@@ -248,7 +248,7 @@ class SeveralReplica(Replica):
 
 def replicate_several(seed: int, folder: Path, create_at: CreateAt) -> None:
     """As `replicate`."""
-    circumstances = replace(Circumstances.of(seed), one_table=False, large=False)
+    circumstances = replace(Circumstances.of(seed), one_table=False, large=False, with_indexes=False)
     history, pattern = SeveralHistory(seed, circumstances, create_at), random.Random(seed + 5).choice(list(PATTERNS))
     history.choice = Choice(databases=PATTERNS[pattern])
     history.done.append(f"databases {pattern}")

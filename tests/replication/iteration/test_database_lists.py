@@ -2,7 +2,7 @@
 (decision account-snapshots), one case at a time; random histories are in tests/histories."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,21 +217,6 @@ def test_isolated_only_the_altered_table_stays_behind(
     outcome = isolated.iterate()
     assert (outcome.point, outcome.quarantined) == (True, ("shop_b.t",))
     assert isolated.iterate().quarantined == ()
-
-
-def test_where_index_tables_are_copied_an_altered_table_does_not_fail_alone(
-    tmp_path: Path, meanwhile: Callable[..., None]
-) -> None:
-    """They would be of another time than their table, or missing."""
-    settings = Settings(databases="shop_*", tables="*", consistency="isolated", with_indexes=True)
-    with contextmanager(an_account)("acc1", tmp_path, settings) as account:
-        account.storage.create_index("shop_b", "t", "i", ["v"], account=account.name)
-        account.iterate()
-        account.insert("shop_b", 8)
-        meanwhile(lambda: ALTERATIONS["rename"](account))
-        with pytest.raises(TableChangedMeanwhile):
-            account.iterate()
-        assert account.iterate().quarantined == ()
 
 
 def test_a_database_that_is_dropped_meanwhile_is_an_error_of_that_attempt(
