@@ -27,6 +27,7 @@ from replication.errors import (
     MirrorDisagrees,
     MirrorForeign,
     MirrorMissing,
+    TableChangedMeanwhile,
 )
 from replication.iteration import appendable
 from replication.iteration.copying import copy_in_process
@@ -40,8 +41,9 @@ from replication.service.target_sync import TargetOutcome, sync_targets
 from replication.service.targets import add
 from replication.service.workspace import Workspace
 from replication.state.subscription import Subscription
-from tests.histories.history import DATABASE, History
+from tests.histories.history import History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
+from tests.histories.several import SeveralHistory
 from tests.histories.target_histories import assert_target_equal
 from tests.replication.targets.target_database import new_database
 from tests.support.mariadb import MariaDb
@@ -67,9 +69,7 @@ class Overtaken(Exception):
 
 
 class Disasters(RuleBasedStateMachine):
-    """One history, replicated into a folder of its own, and into a database of `server`."""
-
-    server: MariaDb
+    """One history, replicated into a folder of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,16 +83,22 @@ class Disasters(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         """Half of the upstreams are of MatrixOne 4.2; in half of the histories a second snapshot takes the place of the
         full list."""
-        self.history = History(seed, create_at="prepare" if seed % 2 else "commit")
+        self.history = self.history_of(seed)
         if seed % 4 in (1, 2):
             self.cleared.enter_context(patch.object(appendable, "SHORT_LIST", -1))
         self.emulator = SimulatedUpstream(self.history.storage)
         self.emulator.start()
         publisher = (self.history.account, self.history.storage.accounts[self.history.account])
-        self.target = self.cleared.enter_context(new_database(self.server))
-        with closing(subscribed(self.emulator.port, self.folder, DATABASE, publisher=publisher)) as workspace:
-            add(workspace, NAME, "db", self.target.address, self.server.password, DdlPolicy.FULL)
+        whole = self.history.subscribed
+        with closing(subscribed(self.emulator.port, self.folder, whole, publisher=publisher)) as workspace:
+            self.prepare(workspace)
         self.place = self.folder / "home" / "mirrors" / NAME
+
+    def history_of(self, seed: int) -> History:
+        return History(seed, create_at="prepare" if seed % 2 else "commit")
+
+    def prepare(self, workspace: Workspace) -> None:
+        """What else belongs to the subscription."""
 
     def teardown(self) -> None:
         if hasattr(self, "emulator"):
@@ -164,31 +170,6 @@ class Disasters(RuleBasedStateMachine):
                     step(old)
                 raise AssertionError("it could go on after its successor")
             raise Overtaken
-
-    # ---- the target
-
-    @rule()
-    def sync_target(self) -> None:
-        """It has the rows of the newest point afterwards, or an error says that it is of another history. Then its
-        tables are loaded again, as the remedy says."""
-        with self.way_out(), closing(self.workspace()) as workspace:
-            self.run(workspace)
-            self.disagreement = None
-            outcome = self.synced(workspace)
-            if outcome.failure is not None or (outcome.result is not None and outcome.result.behind):
-                codes = {entry.failure.code for entry in (outcome.result.behind if outcome.result else ())}
-                codes |= {outcome.failure.code} if outcome.failure else set()
-                assert codes <= {"TARGET_AHEAD", "TARGET_POINT_GONE", "POINT_GONE"}, codes
-                return
-            if outcome.result is None:
-                return  # nothing was new
-            newest = workspace.mirror(NAME).point()
-            assert_target_equal(workspace, self.target, self.history, newest.at)
-
-    def synced(self, workspace: Workspace) -> TargetOutcome:
-        with workspace.iteration(NAME) as iteration:
-            (outcome,) = sync_targets(workspace, iteration) or [TargetOutcome("db", None, None, 0.0)]
-            return outcome
 
     # ---- copies
 
@@ -281,7 +262,7 @@ class Disasters(RuleBasedStateMachine):
 
     def run(self, workspace: Workspace) -> None:
         """With a full list where the base is gone, as a person would allow it who reads the error."""
-        for resync in (False, True):
+        for resync in (False, True, True):
             try:
                 with workspace.iteration(NAME, self.options(resync=resync)) as iteration:
                     for step in STEPS:
@@ -291,8 +272,9 @@ class Disasters(RuleBasedStateMachine):
                 check_names("--allow-resync", error)
                 if resync:
                     raise
-            except (SnapshotGone, StaleRead):
-                assert not resync
+            except (SnapshotGone, StaleRead, TableChangedMeanwhile) as error:
+                last = error
+        raise last
 
     @contextmanager
     def way_out(self) -> Iterator[None]:
@@ -305,6 +287,54 @@ class Disasters(RuleBasedStateMachine):
         except CcprError as error:
             error.add_note(f"in {self.folder}")
             raise
+
+
+class DisastersWithTarget(Disasters):
+    """With a database of `server` as target."""
+
+    server: MariaDb
+
+    def prepare(self, workspace: Workspace) -> None:
+        self.target = self.cleared.enter_context(new_database(self.server))
+        add(workspace, NAME, "db", self.target.address, self.server.password, DdlPolicy.FULL)
+
+    @rule()
+    def sync_target(self) -> None:
+        """It has the rows of the newest point afterwards, or an error says that it is of another history. Then its
+        tables are loaded again, as the remedy says."""
+        with self.way_out(), closing(self.workspace()) as workspace:
+            self.run(workspace)
+            self.disagreement = None
+            outcome = self.synced(workspace)
+            if outcome.failure is not None or (outcome.result is not None and outcome.result.behind):
+                codes = {entry.failure.code for entry in (outcome.result.behind if outcome.result else ())}
+                codes |= {outcome.failure.code} if outcome.failure else set()
+                assert codes <= {"TARGET_AHEAD", "TARGET_POINT_GONE", "POINT_GONE"}, codes
+                return
+            if outcome.result is None:
+                return  # nothing was new
+            newest = workspace.mirror(NAME).point()
+            assert_target_equal(workspace, self.target, self.history, newest.at)
+
+    def synced(self, workspace: Workspace) -> TargetOutcome:
+        with workspace.iteration(NAME) as iteration:
+            (outcome,) = sync_targets(workspace, iteration) or [TargetOutcome("db", None, None, 0.0)]
+            return outcome
+
+
+class DisastersOfSeveral(Disasters):
+    """With several databases of an account."""
+
+    def history_of(self, seed: int) -> History:
+        return SeveralHistory(seed, create_at="prepare" if seed % 2 else "commit")
+
+    @rule(count=st.integers(1, 9))
+    def write(self, count: int) -> None:
+        assert isinstance(self.history, SeveralHistory)
+        for _ in range(count):
+            self.history.strike()
+        if not self.history.live():
+            self.history.step()  # creates one
 
 
 def check_way_out(error: MirrorDisagrees) -> None:

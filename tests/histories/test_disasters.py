@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.histories.disasters import Disasters
+from tests.histories.disasters import Disasters, DisastersOfSeveral, DisastersWithTarget
 from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb
 
@@ -15,12 +15,21 @@ COUNT = int(os.environ.get("DISASTERS") or (100 if UNDER_CI else 20))
 
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaDb) -> None:
-    class WithTarget(Disasters):
+    class WithTarget(DisastersWithTarget):
         server = mariadb
 
+    play(WithTarget, COUNT)
+
+
+@pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
+def test_several_databases_are_read_likewise() -> None:
+    play(DisastersOfSeveral, max(COUNT // 4, 5))
+
+
+def play(machine: type[Disasters], count: int) -> None:
     run_state_machine_as_test(
-        WithTarget,
+        machine,
         settings=settings(
-            max_examples=COUNT, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=count, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
