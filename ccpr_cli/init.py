@@ -11,6 +11,7 @@ from ccpr_cli.arguments import AsJson
 from ccpr_cli.configuration_file import write
 from ccpr_cli.lifecycle import is_interactive
 from ccpr_cli.output import handle_errors, out, show_json
+from ccpr_cli.scope import is_several
 
 _ENV = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -19,7 +20,9 @@ def init(
     source: Annotated[
         str | None, typer.Option("--from", help="The upstream: 'mysql://account#user:env:NAME@host:port'.")
     ] = None,
-    database: Annotated[str | None, typer.Option(help="The database to replicate.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="The database to replicate, or several as in `subscribe`.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The subscription's name; the database's if not given.")] = None,
     table: Annotated[str | None, typer.Option(help="Only this table of the database.")] = None,
     interval: Annotated[str | None, typer.Option(help="Time between iterations: 60, 90s, 10m.")] = None,
@@ -40,11 +43,14 @@ def init(
             database = typer.prompt("Database")
         if not source or not database:
             raise typer.BadParameter("give --from and --database; there is nobody to ask", param_hint="--from")
+        if is_several(database) and (table or to):
+            text = "it is of one database, and several are named; see docs/reference/ccpr-yaml.md"
+            raise typer.BadParameter(text, param_hint="--table" if table else "--to")
         if asks and name is None:
             name = typer.prompt("Name of the subscription", default=_name_of(database))
         if asks and interval is None:
             interval = typer.prompt("Time between iterations", default="60s")
-        if asks and to is None:
+        if asks and to is None and not is_several(database):
             to = typer.prompt("Target (mysql://user@host:port/database; empty: none)", default="") or None
         text, variables = _written(source, database, name or _name_of(database), table, interval or "60s", to)
         write(file, text, force=force)
@@ -73,7 +79,8 @@ def _written(
 
     endpoint, password = parse_uri(source)
     variables = [_variable(password, "UPSTREAM_PASSWORD")]
-    subscription: dict[str, Any] = {"upstream": "main", "database": database, "interval": interval}
+    key = "databases" if is_several(database) else "database"
+    subscription: dict[str, Any] = {"upstream": "main", key: database, "interval": interval}
     if table is not None:
         subscription["table"] = table
     if to is not None:

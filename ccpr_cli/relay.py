@@ -15,6 +15,7 @@ from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.logins import seconds_option
 from ccpr_cli.output import err, handle_errors, out, seconds_text, show_json, show_table
 from matrixone.upstream.errors import BadUri
+from replication.wording import first_names
 
 if TYPE_CHECKING:
     from relay.service import RelayService
@@ -34,8 +35,9 @@ def serve(
         bool, typer.Option("--insecure", help="Accept logins without TLS, also from other machines.")
     ] = False,
 ) -> None:
-    """Serve all subscriptions of the state folder until SIGTERM or Ctrl-C: account sys, a publication for each, named
-    as the subscription is; and look after its followers. The first line printed is `listening on HOST:PORT`."""
+    """Serve all subscriptions of the state folder, except those to several databases, until SIGTERM or Ctrl-C: account
+    sys, a publication for each, named as the subscription is; and look after its followers. The first line printed is
+    `listening on HOST:PORT`."""
     from relay.server import Listen
     from relay.service import RelayService
     from relay.watching import Watcher
@@ -50,12 +52,17 @@ def serve(
 
         def ready() -> None:
             print(f"listening on {served.address}", flush=True)
-            warn_of_logins(served)
+            warn_of_relay(served)
 
         serve_components([served, Watcher(workspace, served.quiet)], done, ready)
 
 
-def warn_of_logins(served: "RelayService") -> None:
+def warn_of_relay(served: "RelayService") -> None:
+    """What it will not do, and could be expected to."""
+    if left_out := served.left_out():
+        err.print(
+            f"not served, since they are to several databases: {first_names(left_out)}", style="yellow", markup=False
+        )
     if not served.has_logins():
         err.print(
             "nobody can log in at the relay yet; let a cluster follow with: ccpr follow NAME, or add a user with: "

@@ -93,7 +93,7 @@ def serve(
     printed is `serving on 127.0.0.1:PORT`.
     """
     from ccpr_cli.output import counted, handle_errors
-    from ccpr_cli.relay import warn_of_logins
+    from ccpr_cli.relay import warn_of_relay
     from relay.figures import Figures
     from relay.server import Listen
     from relay.service import RelayService
@@ -154,7 +154,7 @@ def serve(
             print(f"state folder {workspace.home}, {counted(workers, 'worker')}; Ctrl-C ends it", flush=True)
             if served is not None:
                 print(f"relay on {served.address}", flush=True)
-                warn_of_logins(served)
+                warn_of_relay(served)
 
         died = serve_components([*components, pages, replicator], until, ready, lambda: replicator.defect)
         if replicator.unfinished:  # a thread that waits for a server would keep the process

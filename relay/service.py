@@ -1,5 +1,6 @@
 """The relay of a state folder as a component of a service, for `ccpr relay serve` and `ccpr serve --relay` alike."""
 
+from matrixone.upstream.publication import EVERYTHING
 from relay.backing import Quiet, StateFolder
 from relay.logins import Logins
 from relay.server import Listen, Relay
@@ -48,6 +49,11 @@ class RelayService:
     def quiet(self, publication: str) -> Quiet:
         """See `relay.watching.Watcher`."""
         return self._served.quiet(publication)
+
+    def left_out(self) -> list[str]:
+        """The names of the subscriptions to several databases, which are not served. Raises StateUnavailable,
+        StateUnreadable."""
+        return sorted(row.subscription_name for row in self._workspace.log.all_rows()[0] if row.db_name == EVERYTHING)
 
     def has_logins(self) -> bool:
         """Whether anybody can log in. Raises StateUnavailable, StateUnreadable."""

@@ -145,7 +145,7 @@ class SubscriptionStatus:
     not_replicated : what the database had at the last iteration and is not replicated, with the reason. Of very many
         the first ones.
     forgotten_pins : snapshots of the relay that nobody has used for long.
-    relays : where relays of this state folder listen now, HOST:PORT.
+    relays : where relays of this state folder listen now that serve it, HOST:PORT.
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
@@ -266,7 +266,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),
         followers=tuple(follower_status(one, history, newest, row, lag) for one in followers),
         forgotten_pins=ForgottenPin.among(Pins(engine, row.task_id).all(), now),
-        relays=relay_addresses(workspace.home),
+        relays=() if read.subscription.of_account else relay_addresses(workspace.home),
         objects_from=read.subscription.settings.objects_from,
         objects_copied=copied,
         objects_direct=direct,

@@ -380,7 +380,14 @@ subscriptions:
         file.write_text(content)
         return command("apply", "-f", str(file), "--yes", code=code)
 
-    apply(text)
+    first = source.home / "first.yaml"
+    options = ("--from", source.uri, "--name", "s", "-f", str(first))
+    assert (
+        command("init", "--database", "shop_*", "--to", "mysql://u@h/d", *options, code=2)["error"]["code"] == "USAGE"
+    )
+    command("init", "--database", "shop_*", *options)
+    command("apply", "-f", str(first))
+    assert apply(text)["unchanged"] == 1
     command("run", "s")
     source.assert_equal("shop_*")
     apply(text.replace("shop_*", "*"))

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from ccpr_cli.relay import warn_of_relay
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from relay import loading
 from relay.backing import StateFolder
+from relay.server import Listen
+from relay.service import RelayService
 from replication.service.workspace import Workspace
 from tests.end_to_end.conftest import home
 from tests.end_to_end.replica import command
@@ -64,6 +67,15 @@ def test_one_of_them_is_restored_with_its_rows(storage: Storage, home: Path, of:
         assert Counter(map(repr, found)) == Counter(map(repr, storage.rows_at("b", "t", storage.now).to_pylist()))
 
 
-def test_the_relay_serves_the_others(storage: Storage) -> None:
+def test_the_relay_serves_the_others_and_says_so(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(Workspace()) as workspace:
         assert set(StateFolder(workspace).served()) == {"one"}
+        service = RelayService(workspace, Listen.parse("127.0.0.1:0"))
+        service.start()
+        try:
+            warn_of_relay(service)
+            relays = {one["name"]: bool(one["relays"]) for one in command("status")}
+        finally:
+            service.stop()
+    assert relays == {"one": True, "s": False}
+    assert "not served, since they are to several databases: s" in capsys.readouterr().err

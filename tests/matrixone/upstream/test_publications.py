@@ -247,6 +247,8 @@ def test_another_role_is_refused_before_the_first_snapshot(account: str, role: b
         ("d", "tt", ("d", "t"), False),
         ("d", "t,u", ("d", None), False),
         ("d", "*", ("e", None), False),
+        ("*", "*", ("*", None), True),
+        ("d", "*", ("*", None), False),
     ],
 )
 def test_an_offer_covers_what_it_names(database: str, tables: str, asked: tuple[str, str | None], covered: bool):
