@@ -22,16 +22,7 @@ FIRST_ID = 300_000
 
 class Databases:
     """Accounts, databases and publications, and the entries of tables. Thread-safe; a table is named by `database`,
-    `table` and an account.
-
-    Parameters
-    ----------
-    now : the clock, nanoseconds since 1970.
-    seed : of object and index names.
-    cn_rows : inserts and deletes of at least so many rows in one transaction are written as objects by the compute
-        node.
-    object_rows : the most rows of one object of a merge.
-    """
+    `table` and an account. For the parameters see `emulator.engine.storage.Storage`."""
 
     def __init__(self, now: Callable[[], int], seed: int, cn_rows: int, object_rows: int) -> None:
         self.late: LateRows | None = None

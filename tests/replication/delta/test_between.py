@@ -1,7 +1,6 @@
 """The changes of a table between two points, whatever was done to it in between: rows, TRUNCATE, ALTER, RENAME, DROP,
 CREATE; over random histories of a simulated upstream, and one by one."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,13 +24,10 @@ from replication.mirror.errors import KeyChanged
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import LaggingTable, Point
 from tests.histories.history import History
+from tests.replication.delta.histories import COUNT, FIRST, points_of
 from tests.support.delta_truth import assert_is_delta, row_texts, rows_at, together
 from tests.support.simulated_mirror import SimulatedMirror
 from tests.support.spark_fixtures import RecordedMirror
-
-FIRST, COUNT = int(os.environ.get("SEED", "1")), int(os.environ.get("HISTORIES", "40"))
-ROUNDS, STEPS = 4, 14
-
 
 # ---- what it has to be
 
@@ -119,12 +115,7 @@ def same_key(mirror: Mirror, pair: Pair) -> bool:
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_changes_lead_from_one_point_of_a_history_to_another(seed: int, tmp_path: Path) -> None:
     history = History(seed)
-    simulated = SimulatedMirror(history.storage, tmp_path / "mirror")
-    for _ in range(ROUNDS):
-        for _ in range(history.rng.randint(0, STEPS)):
-            history.step()
-        simulated.take_points(*[history._transaction] * history.rng.choice((0, 0, 1, 2)))
-        history.done.append(f"points up to {simulated.points[-1].at}")
+    simulated = points_of(history, tmp_path)
     mirror = simulated.mirror
     try:
         for former, later in combinations(simulated.points, 2):

@@ -1,7 +1,6 @@
 """Row deltas over random histories of a simulated upstream: between any two points they are exactly what changed in
 its rows."""
 
-import os
 from itertools import combinations
 from pathlib import Path
 
@@ -11,22 +10,15 @@ import pytest
 from emulator.engine.storage import Storage
 from replication.delta.delta import TableAt, table_delta
 from tests.histories.history import History
+from tests.replication.delta.histories import COUNT, FIRST, points_of
 from tests.support.delta_truth import Rows, assert_is_delta, together
 from tests.support.simulated_mirror import SimulatedMirror
-
-FIRST, COUNT = int(os.environ.get("SEED", "1")), int(os.environ.get("HISTORIES", "40"))
-ROUNDS, STEPS = 4, 14
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_delta_is_what_changed_between_two_points_of_a_history(seed: int, tmp_path: Path) -> None:
     history = History(seed)
-    simulated = SimulatedMirror(history.storage, tmp_path / "mirror")
-    for _ in range(ROUNDS):
-        for _ in range(history.rng.randint(0, STEPS)):
-            history.step()
-        simulated.take_points(*[history._transaction] * history.rng.choice((0, 0, 1, 2)))
-        history.done.append(f"points up to {simulated.points[-1].at}")
+    simulated = points_of(history, tmp_path)
     try:
         for former, later in combinations(simulated.points, 2):
             for table_id, ref in later.tables.items():
