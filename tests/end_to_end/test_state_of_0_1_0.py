@@ -324,7 +324,7 @@ SINCE_0_1_0 = {
     "context: capabilities": {"version zero_dates flush early_creates abort_column"},
     "sync_config": {
         "sync_interval retain retain_for retain_files with_indexes flush max_sessions max_mb_s mirror consistency "
-        "resync_limit shared invalid_text zero_dates max_lag objects_from tables exclude_tables"
+        "resync_limit shared invalid_text zero_dates max_lag objects_from databases tables exclude_tables"
     },
     "work/copied.arrow": {"name size sha256 fetched failure found direct"},
 }
