@@ -49,20 +49,20 @@ def create_snapshot(
     For the same reason it is safe to repeat the statement after a lost connection, which is done here;
     SnapshotOutcomeUnknown is raised only if no attempt was answered.
     """
-    statement = statements.create_snapshot(name, database, publication.publisher, publication.name, table)
-    try:
-        session.read(statement, also=(SnapshotOutcomeUnknown,))
-    except SnapshotExists as error:  # another process, or our own attempt whose answer was lost, was first
-        _log.info("snapshot %s exists already: %s", name, error.text)
+    _create(session, name, statements.create_snapshot(name, database, publication.publisher, publication.name, table))
 
 
 def create_account_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
     """Create the snapshot of the publisher's account, and before it the one with whose time lists are compared, of a
     database. As `create_snapshot`."""
     create_snapshot(session, marker_of(name), publication, database)
+    _create(session, name, statements.create_account_snapshot(name, publication.publisher))
+
+
+def _create(session: Session, name: str, statement: str) -> None:
     try:
-        session.read(statements.create_account_snapshot(name, publication.publisher), also=(SnapshotOutcomeUnknown,))
-    except SnapshotExists as error:
+        session.read(statement, also=(SnapshotOutcomeUnknown,))
+    except SnapshotExists as error:  # another process, or our own attempt whose answer was lost, was first
         _log.info("snapshot %s exists already: %s", name, error.text)
 
 

@@ -20,7 +20,7 @@ from matrixone.upstream.objects import object_list
 from matrixone.upstream.session import Session
 from replication.errors import BadObjectList
 from replication.iteration.object_list import read_list
-from replication.mirror.object_rows import LISTED_SCHEMA
+from replication.mirror.object_rows import LISTED_SCHEMA, without_objects
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
@@ -61,13 +61,31 @@ class LaterSnapshot:
     Attributes
     ----------
     take : takes the snapshot of a database, or returns the one that it has taken before.
+    full_list : says whether it is worth one.
     """
 
     session: Session
     subscription: Subscription
     take: Callable[[str], SnapshotRef]
+    full_list: FullList
 
-    def appendable(self, ref: SnapshotRef, database: str, tables: Collection[int], subject: str) -> pa.Table | None:
+    def with_appendable(
+        self,
+        difference: pa.Table,
+        ref: SnapshotRef,
+        database: str,
+        tables: Collection[int],
+        subject: str,
+        read_full: Callable[[], pa.Table],
+    ) -> pa.Table:
+        """A list of some tables of a database at `ref` against an earlier snapshot, with the appendable objects that
+        it lacks. `read_full` reads those of the full list."""
+        appendable = self._appendable(ref, database, tables, subject) if self.full_list.is_long(tables) else None
+        if appendable is None:
+            appendable = read_full()
+        return pa.concat_tables([difference, without_objects(appendable, difference)])
+
+    def _appendable(self, ref: SnapshotRef, database: str, tables: Collection[int], subject: str) -> pa.Table | None:
         """LISTED_SCHEMA: the appendable objects of some tables of a database that are live at `ref`, a snapshot of it,
         and were flushed after it. None if that cannot be said: one of the tables went away in between, or the upstream
         does not answer."""

@@ -8,6 +8,7 @@ then stays, since the account's snapshot protects it.
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -17,11 +18,11 @@ from matrixone.upstream.errors import SnapshotGone
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.session import Session
-from replication.iteration.appendable import FullList, LaterSnapshot
+from replication.iteration.appendable import LaterSnapshot
 from replication.iteration.catalog_diff import DatabaseList
 from replication.iteration.object_list import read_list
 from replication.iteration.table_lists import TableFailures, TableLists, cut_at, note_changed
-from replication.mirror.object_rows import LISTED_SCHEMA, without_objects
+from replication.mirror.object_rows import LISTED_SCHEMA
 from replication.snapshot_ref import SnapshotRef
 from replication.state.subscription import Subscription
 
@@ -40,7 +41,6 @@ class DatabaseLists:
     subscription: Subscription
     lists: Mapping[str, DatabaseList]
     later: LaterSnapshot
-    full_list: FullList
     by_table: TableLists
 
     def read(
@@ -90,11 +90,5 @@ class DatabaseLists:
 
         if base is None:  # what was deleted between the two snapshots is in no full list of the later one
             return pa.concat_tables([read_against(None), read_against(ref.marker)])
-        difference = read_against(base.marker)
-        # A difference omits some appendable objects (decision created-before-its-rows).
-        appendable = None
-        if self.full_list.is_long(wanted):
-            appendable = self.later.appendable(listed.ref, database, wanted, subject)
-        if appendable is None:
-            appendable = read_against(None, appendable=True)
-        return pa.concat_tables([difference, without_objects(appendable, difference)])
+        difference, read_full = read_against(base.marker), partial(read_against, None, appendable=True)
+        return self.later.with_appendable(difference, listed.ref, database, wanted, subject, read_full)

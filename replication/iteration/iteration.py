@@ -307,9 +307,9 @@ class Iteration:
                 )
         passing = self._passing
         passing.wait_until_flushed(ref, catalog)
-        later = LaterSnapshot(self._session, self.subscription, passing.later)
         known = {number: point.ref.objects for number, point in self._last.tables.items() if point.ref is not None}
         full_list = FullList(self._context.list_rows, known)
+        later = LaterSnapshot(self._session, self.subscription, passing.later, full_list)
         by_table = TableLists(
             self._session, self.subscription, lambda table: passing.after_flush(table.database, table.name)
         )
@@ -324,9 +324,7 @@ class Iteration:
             later,
             full_list,
             by_table,
-            DatabaseLists(self._session, self.subscription, catalog.lists, later, full_list, by_table)
-            if catalog.lists
-            else None,
+            DatabaseLists(self._session, self.subscription, catalog.lists, later, by_table) if catalog.lists else None,
             self._options.timeouts.stale_read,
         )
         found = listing.diff(ref, self._context.current, resync)

@@ -3,6 +3,7 @@ last point."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -151,11 +152,9 @@ class Listing:
                 return read_against(None)
             # A difference omits an appendable object that was created before the base and written after it (decision
             # created-before-its-rows).
-            difference = read_against(base.name)
-            appendable = self._appendable(ref, tables, subject)
-            if appendable is None:
-                appendable = read_against(None, appendable=True)
-            return pa.concat_tables([difference, without_objects(appendable, difference)])
+            difference, read_full = read_against(base.name), partial(read_against, None, appendable=True)
+            database = self.subscription.database
+            return self.later.with_appendable(difference, ref, database, tables, subject, read_full)
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)
@@ -178,12 +177,6 @@ class Listing:
             listed, found.known, complete=touched - found.failures.keys() if base is None else set()
         )
         return found
-
-    def _appendable(self, ref: SnapshotRef, tables: set[int], subject: str) -> pa.Table | None:
-        """From a later snapshot instead of a long full list, if it can be said so."""
-        if not self.full_list.is_long(tables):
-            return None
-        return self.later.appendable(ref, self.subscription.database, tables, subject)
 
     def _check_shared(self, found: "_Found", subject: str) -> None:
         """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those
