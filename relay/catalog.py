@@ -3,12 +3,15 @@ of MatrixOne would say, as far as a replicator asks (docs/upstream.md 5 and "Che
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
+from matrixone.ddl.parser import parse_create_table
 from matrixone.schema import Kind, Table
+from matrixone.sql.errors import DdlUnreadable
 from matrixone.upstream.column_types import encode_type
 from matrixone.upstream.defaults import default_cell
-from relay.errors import RelayText
+from relay.errors import IndexTablesMissing, RelayText
 from relay.states import State
 from relay.texts import served_text
 from wire.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, VARCHAR, Cell
@@ -112,28 +115,19 @@ def _text(table: Table, database: str, *, writable: bool) -> str | None:
 
 class _Indexes(Mapping[int, CatalogAnswer]):
     """The rows of `get_mo_indexes` by table id. Asking for those of a table whose indexes are not known is an error: a
-    MatrixOne would have hidden tables without rows."""
+    MatrixOne would have hidden tables without rows, and answer queries by them."""
 
     def __init__(self, state: State | None, ids: Mapping[int, int], name: str) -> None:
         tables = {} if state is None else state.tables
         self._by_id = {ids[table_id]: table for table_id, table in tables.items() if table.kind is not Kind.INDEX}
-        self._some = any(table.kind is Kind.INDEX for table in tables.values())
         self._name = name
 
     def __getitem__(self, number: int) -> CatalogAnswer:
         table = self._by_id[number]
-        if table.indexes is None and table.partitions:
-            raise internal(
-                f"{table.qualified_name} is partitioned and has indexes. A MatrixOne needs their tables, and a mirror "
-                "does not have those of partitions. The table can be served once its indexes are dropped at the "
-                f"source, from a subscription that was made with --with-indexes, after `ccpr run {self._name}`"
-            )
-        if table.indexes is None and self._some:
-            raise internal(
-                f"the mirror of {self._name} does not have the index tables of {table.qualified_name}, which a "
-                "MatrixOne needs. If the subscription was made with --with-indexes, run it once more: "
-                f"`ccpr run {self._name}`. If not, make another one with `ccpr subscribe … --with-indexes`"
-            )
+        try:
+            check_index_tables(table, self._name)
+        except IndexTablesMissing as error:
+            raise internal(f"{error.message} ({error.subject}). {error.remedy}") from error
         rows = [(number, *row) for row in table.indexes or ()]
         return CatalogAnswer.of({column.name: column.type for column in INDEX_COLUMNS}, rows)
 
@@ -142,3 +136,27 @@ class _Indexes(Mapping[int, CatalogAnswer]):
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+
+def check_index_tables(table: Table, name: str) -> None:
+    """Raises IndexTablesMissing for a table that has indexes by its text, or may have them since that cannot be read,
+    if the mirror of subscription `name` does not have their tables."""
+    if table.indexes is not None:
+        return
+    subject = f"table {table.qualified_name}"
+    with suppress(DdlUnreadable):
+        if not parse_create_table(table.ddl, subject=subject).indexes:
+            return
+    if table.partitions:
+        raise IndexTablesMissing(
+            "it is partitioned and has indexes; a mirror does not have the index tables of partitions",
+            subject=subject,
+            remedy="Drop its indexes at the source, where the subscription was made with --with-indexes; then "
+            f"`ccpr run {name}`.",
+        )
+    raise IndexTablesMissing(
+        "the mirror does not have the tables of its indexes",
+        subject=subject,
+        remedy=f"If {name} was made with --with-indexes, run it once more: `ccpr run {name}`. If not, make another "
+        f"subscription, to database {table.database} alone, with `ccpr subscribe … --with-indexes`.",
+    )

@@ -32,6 +32,15 @@ class RelayText(Terminal):
     )
 
 
+class IndexTablesMissing(Terminal):
+    """A table has indexes whose tables the mirror does not have. A MatrixOne would create them empty, and answer
+    queries by them."""
+
+    code = "INDEX_TABLES_MISSING"
+    about = "table"
+    default_remedy = "Make another subscription, to its database alone, with `ccpr subscribe … --with-indexes`."
+
+
 class DownstreamHasDatabase(Terminal):
     """The other cluster has a database of this name. Nothing is ever loaded into one that exists."""
 
@@ -92,7 +101,7 @@ class FollowerGone(Terminal):
 
 
 class FollowerStopped(Terminal):
-    """A follower has stopped with an error of its own, which trying again does not mend."""
+    """A follower has stopped with an error of its own, which trying again does not remove."""
 
     code = "FOLLOWER_STOPPED"
     about = "follower"

@@ -21,6 +21,7 @@ from matrixone.errors import CcprError
 from matrixone.objects.stats import ObjectStats
 from matrixone.schema import Kind
 from matrixone.upstream.session import Session
+from relay.catalog import check_index_tables
 from relay.comparison import Check, compare
 from relay.downstream import Downstream, Task, TaskState
 from relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
@@ -114,7 +115,8 @@ def load(
     before it is released for writing.
 
     Raises DownstreamUnfit, DownstreamHasDatabase, DownstreamFailed, DownstreamSilent, CopyDiffers, RelayAddress,
-    RelayListen, PointNotReached, PointGone, TableMissingInMirror, MirrorDamaged, and errors of the session.
+    RelayListen, PointNotReached, PointGone, TableMissingInMirror, IndexTablesMissing, MirrorDamaged, and errors of the
+    session.
     """
     downstream = Downstream(session)
     downstream.check()
@@ -153,6 +155,9 @@ def load(
             raise TableMissingInMirror(
                 f"point {point.lsn} has no table {', '.join(sorted(missing))}", subject=f"database {source.database}"
             )
+        for table in state.tables.values():
+            if table.kind is not Kind.INDEX:
+                check_index_tables(table, source.name)
         return _load(downstream, published, state, database, listen, address, check, progress, whole)
 
 

@@ -163,7 +163,7 @@ def _grant(
 ) -> Grant | None:
     """None for what is in another database. `table all` is written ALL."""
     found, place = integer(number, "obj_id"), text(on, "obj_type")
-    if found not in objects or (place == "database") != (found == database_id and place == "database"):
+    if found not in objects or (place == "database" and found != database_id):
         return None
     value = {
         "role": text(role, "role_name"),

@@ -9,14 +9,14 @@ import pytest
 
 from emulator.replay.differences import difference, full_list
 from emulator.replay.recording import Recording, open_recording
-from matrixone.schema import Kind, Partition
+from matrixone.schema import Kind, Partition, Table
 from relay.catalog import served_catalog
 from relay.publication import ACCOUNT, MirrorPublication
 from relay.states import State
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
 from wire.answers import StatementError
-from wire.backing import Snapshot
+from wire.backing import CatalogAnswer, Snapshot
 
 pytestmark = pytest.mark.recordings
 # An upstream lists no objects where a table is partitioned, and no iteration makes a point there.
@@ -92,12 +92,34 @@ def text(cell: Any) -> str:
     return cell if isinstance(cell, str) else bytes(cell).decode()
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_table_whose_index_tables_the_mirror_lacks_is_refused_and_no_other(
+    scenario: str, recordings: Path, tmp_path: Path
+) -> None:
+    """A MatrixOne would create them from the text, and they would stay empty."""
+    newest = open_recording(recordings / scenario).snapshots[-1]
+    state = publication_of_recording(recordings / scenario, tmp_path / "mirror").shown()
+    tables = {one.id: replace(one, indexes=None) for one in state.tables.values() if one.kind is not Kind.INDEX}
+    catalog = served_catalog(State(state.point, tables, {}), "d", 1, name="shop", writable=False, replica=False)
+    for number in tables:
+        if any(row[-1] for row in newest.indexes_of(number).rows):
+            with pytest.raises(StatementError, match="with-indexes"):
+                catalog.indexes[number]
+        else:
+            assert rows(catalog.indexes[number]) == []
+
+
 def test_a_partitioned_table_with_indexes_is_refused_with_what_to_do(recordings: Path, tmp_path: Path) -> None:
     """Its hidden tables would be empty at the other end."""
     state = publication_of_recording(recordings / "dml", tmp_path / "mirror").shown()
     table = next(table for table in state.tables.values() if table.kind is Kind.TABLE)
     partitioned = replace(table, indexes=None, partitions=(Partition("p0", 1),))
-    changed = State(state.point, {**state.tables, table.id: partitioned}, state.parents)
-    catalog = served_catalog(changed, "d", 1, name="shop", writable=False, replica=False)
+    indexed = replace(partitioned, ddl=partitioned.ddl.replace("PRIMARY KEY", "UNIQUE KEY `u`"))
+
+    def answer(table: Table) -> CatalogAnswer:
+        changed = State(state.point, {**state.tables, table.id: table}, state.parents)
+        return served_catalog(changed, "d", 1, name="shop", writable=False, replica=False).indexes[table.id]
+
+    assert rows(answer(partitioned)) == []
     with pytest.raises(StatementError, match=r"is partitioned and has indexes.*ccpr run shop"):
-        catalog.indexes[table.id]
+        answer(indexed)

@@ -26,22 +26,26 @@ __all__ = ["home"]
 
 @pytest.fixture
 def storage(home: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """Databases `a` and `b` with a table `t` each, of other rows, in a mirror."""
+    """Databases `a`, `b` and `c` with a table `t` each, of other rows, in a mirror; that of `c` has an index."""
     monkeypatch.setattr(loading, "POLL_SECONDS", 0.02)
     monkeypatch.setenv("DOWN", "111")
     storage = Storage()
-    for number, database in enumerate(("a", "b")):
+    for number, database in enumerate(("a", "b", "c")):
         storage.create_database(database)
         storage.create_table(database, "t", {"id": "int not null", "v": "varchar(20)"}, primary_key=["id"])
         with storage.begin() as transaction:
             transaction.insert(database, "t", {"id": [number, 7], "v": [database, f"{database} 7"]})
     storage.create_table("b", "only_b", {"id": "int not null"}, primary_key=["id"])
+    storage.create_index("c", "t", "by_v", ["v"])
     storage.create_publication("p", "*")
     with SimulatedUpstream(storage, password="111") as emulator:
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
         command("subscribe", "s", "--from", source, "--account", "sys")
         command("subscribe", "one", "--from", source, "--database", "a", "--publication", "p", "--allow-overlap")
+        part = ("--database", "c", "--tables", "t*", "--publication", "p", "--allow-overlap")
+        command("subscribe", "part", "--from", source, *part)
         command("run", "s")
+        command("run", "part")
     return storage
 
 
@@ -57,7 +61,7 @@ def test_one_of_them_is_restored_with_its_rows(storage: Storage, home: Path, of:
         refs = [ref for ref in mirror.point().tables.values() if ref.kind is Kind.TABLE]
         client.definitions = {ref.name: mirror.manifest(ref).table for ref in refs}
         error = restore(client, *words, code=1)["error"]
-        assert (error["code"], error["remedy"]) == ("SEVERAL_DATABASES", "Name one with --database: a, b.")
+        assert (error["code"], error["remedy"]) == ("SEVERAL_DATABASES", "Name one with --database: a, b, c.")
         done = restore(client, *words, "--database", "b", "--as", "back", "--check", "sum")
         assert (done["database"], done["tables"], done["rows"]) == ("back", 2, 2)
         task = client.databases["back"]
@@ -67,9 +71,19 @@ def test_one_of_them_is_restored_with_its_rows(storage: Storage, home: Path, of:
         assert Counter(map(repr, found)) == Counter(map(repr, storage.rows_at("b", "t", storage.now).to_pylist()))
 
 
+@pytest.mark.parametrize("name", ["s", "part"])
+def test_a_table_whose_index_tables_are_not_in_the_mirror_is_not_restored(storage: Storage, name: str) -> None:
+    """A MatrixOne would create them empty, and find no rows by them."""
+    with NativeClient() as client:
+        error = restore(client, name, "--database", "c", "--as", "back", code=1)["error"]
+        assert (error["code"], error["subject"]) == ("INDEX_TABLES_MISSING", "table c.t")
+        assert "to database c alone, with `ccpr subscribe … --with-indexes`" in error["remedy"]
+        assert "back" not in client.databases
+
+
 def test_the_relay_serves_the_others_and_says_so(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(Workspace()) as workspace:
-        assert set(StateFolder(workspace).served()) == {"one"}
+        assert set(StateFolder(workspace).served()) == {"one", "part"}
         service = RelayService(workspace, Listen.parse("127.0.0.1:0"))
         service.start()
         try:
@@ -77,5 +91,5 @@ def test_the_relay_serves_the_others_and_says_so(storage: Storage, capsys: pytes
             relays = {one["name"]: bool(one["relays"]) for one in command("status")}
         finally:
             service.stop()
-    assert relays == {"one": True, "s": False}
+    assert relays == {"one": True, "part": True, "s": False}
     assert "not served, since they are to several databases: s" in capsys.readouterr().err
