@@ -52,7 +52,14 @@ _log = logging.getLogger(__name__)
 
 
 def served_catalog(
-    state: State | None, database: str, database_id: int, *, name: str, writable: bool, replica: bool
+    state: State | None,
+    database: str,
+    database_id: int,
+    *,
+    name: str,
+    writable: bool,
+    replica: bool,
+    next_numbers: Mapping[int, int | None] | None = None,
 ) -> ServedCatalog:
     """The catalog at a point; None for a mirror that has none yet.
 
@@ -62,15 +69,17 @@ def served_catalog(
     name : of the subscription, for messages.
     writable : without the mark of a replica (`relay.texts`).
     replica : with the ids that a MatrixOne is shown (`State.replica_id`).
+    next_numbers : of AUTO_INCREMENT, by table id, where the texts are to say them.
     """
     tables = [] if state is None else sorted(state.tables.values(), key=lambda table: table.id)
+    numbers = next_numbers or {}
     ids = {table.id: state.replica_id(table.id) if replica and state is not None else table.id for table in tables}
     return ServedCatalog(
         databases=CatalogAnswer.of({"datname": VARCHAR}, [(database,)]),
         ddl=CatalogAnswer.of(
             DDL,
             [
-                (database, table.name, ids[table.id], _text(table, database, writable=writable))
+                (database, table.name, ids[table.id], _text(table, database, writable, numbers.get(table.id)))
                 for table in tables
                 if table.kind is not Kind.INDEX
             ],
@@ -104,10 +113,10 @@ def _column_rows(table: Table, number: int, database: str) -> Iterator[tuple[Cel
         yield *names, *flags, column.seqnum, ",".join(column.labels)
 
 
-def _text(table: Table, database: str, *, writable: bool) -> str | None:
+def _text(table: Table, database: str, writable: bool, next_number: int | None) -> str | None:
     """None makes `get_ddl` fail: to leave the table out would drop it at the other end."""
     try:
-        return served_text(table, database, writable=writable)
+        return served_text(table, database, writable=writable, next_number=next_number)
     except RelayText as error:
         _log.warning("%s: %s", error.subject, error.message)
         return None

@@ -115,8 +115,8 @@ def load(
     before it is released for writing.
 
     Raises DownstreamUnfit, DownstreamHasDatabase, DownstreamFailed, DownstreamSilent, CopyDiffers, RelayAddress,
-    RelayListen, PointNotReached, PointGone, TableMissingInMirror, IndexTablesMissing, MirrorDamaged, and errors of the
-    session.
+    RelayListen, PointNotReached, PointGone, TableMissingInMirror, IndexTablesMissing, RelayText, MirrorDamaged, and
+    errors of the session.
     """
     downstream = Downstream(session)
     downstream.check()
@@ -158,6 +158,7 @@ def load(
         for table in state.tables.values():
             if table.kind is not Kind.INDEX:
                 check_index_tables(table, source.name)
+        published.next_numbers(state)  # raises where they cannot be said
         return _load(downstream, published, state, database, listen, address, check, progress, whole)
 
 

@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 
 from matrixone.errors import CcprError
 from matrixone.objects.timestamp import Timestamp
+from matrixone.schema import Kind
 from relay.catalog import served_catalog
 from relay.content import Content
+from relay.counters import next_number
 from relay.pins import PinStore
 from relay.states import Newest, State, States, bearable
 from replication.errors import PointGone, PointNotReached, RelayPinned
@@ -93,6 +95,7 @@ class MirrorPublication(FlushedByNature):
         self._at, self._writable, self._only, self._consistent, self._clock = at, writable, only, consistent, clock
         self._states, self._content = States(mirror), Content(mirror, entry)
         self._catalogs = Newest[tuple[int, bool], ServedCatalog](_MOST_CATALOGS)
+        self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)
         self._created = 0
 
@@ -152,9 +155,27 @@ class MirrorPublication(FlushedByNature):
             number = 1 + int.from_bytes(hashlib.sha256(self.mirror.store.url.encode()).digest()[:5], "big")
             scoped = None if state is None else self._scoped(state)
             known = served_catalog(
-                scoped, self.served_as, number, name=self._name, writable=self._writable, replica=replica
+                scoped,
+                self.served_as,
+                number,
+                name=self._name,
+                writable=self._writable,
+                replica=replica,
+                next_numbers=None if scoped is None else self.next_numbers(scoped),
             )
             self._catalogs.put(key, known)
+        return known
+
+    def next_numbers(self, state: State) -> dict[int, int | None]:
+        """Where AUTO_INCREMENT goes on, by table id; of what cannot be written to none. Raises RelayText,
+        MirrorDamaged."""
+        if not self._writable:
+            return {}
+        known = self._numbers.get(state.point.lsn)
+        if known is None:
+            counting = (table_id for table_id, table in state.tables.items() if table.kind is Kind.TABLE)
+            known = {table_id: next_number(self.mirror, state, table_id) for table_id in counting}
+            self._numbers.put(state.point.lsn, known)
         return known
 
     def _scoped(self, state: State) -> State:

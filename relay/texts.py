@@ -2,7 +2,7 @@
 
 `get_ddl` of an upstream adds ``PROPERTIES("from_publication" = "true")``, by which the tables of a downstream are
 read-only and stay so (docs/upstream.md, "A MatrixOne behind the relay"). For a copy that is to be written to, that one
-property is taken out and nothing else.
+property is taken out, and where AUTO_INCREMENT goes on is put in; nothing else is changed.
 """
 
 from matrixone.schema import Table
@@ -14,8 +14,8 @@ from relay.errors import RelayText
 PROPERTY = "from_publication"
 
 
-def served_text(table: Table, database: str, *, writable: bool) -> str:
-    """The table's text for a database of this name. Raises RelayText."""
+def served_text(table: Table, database: str, *, writable: bool, next_number: int | None = None) -> str:
+    """The table's text for a database of this name; `next_number` is that of AUTO_INCREMENT. Raises RelayText."""
     subject = f"table {table.qualified_name}"
     if not table.ddl:
         raise RelayText("the mirror has no CREATE TABLE text of it", subject=subject)
@@ -27,6 +27,11 @@ def served_text(table: Table, database: str, *, writable: bool) -> str:
     cut = _property(tokens) if writable else None
     if cut is not None:
         text = text[: cut[0]].rstrip() + text[cut[1] :]
+    if next_number is not None:
+        at = _end_of_columns(tokens)
+        if at is None:
+            raise RelayText("its CREATE TABLE text does not list its columns where it is expected", subject=subject)
+        text = f"{text[:at]} AUTO_INCREMENT = {next_number:d}{text[at:]}"
     if database != table.database:
         place = _database(tokens, table.database)
         if place is None:
@@ -41,6 +46,16 @@ def _database(tokens: list[Token], database: str) -> Token | None:
         return None
     named = tokens[2].kind in ("name", "word") and tokens[2].value == database and tokens[3].is_sign(".")
     return tokens[2] if named else None
+
+
+def _end_of_columns(tokens: list[Token]) -> int | None:
+    """Behind the parenthesis that ends them."""
+    depth = 0
+    for token in tokens:
+        depth += token.is_sign("(") - token.is_sign(")")
+        if depth == 0 and token.is_sign(")"):
+            return token.end
+    return None
 
 
 def _property(tokens: list[Token]) -> tuple[int, int] | None:
