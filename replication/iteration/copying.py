@@ -33,7 +33,7 @@ from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
 from replication.failure import Failure
 from replication.iteration.findings import Findings
-from replication.iteration.storage import open_storage
+from replication.iteration.storage import is_folder, open_storage
 from replication.iteration.storage_ahead import read_ahead
 from replication.iteration.write_queue import WriteQueue
 from replication.mirror.layout import LEDGER_SCHEMA, object_path
@@ -260,13 +260,16 @@ def _with_content(
 def copy_in_process(
     job: CopyJob, objects: pa.Table, *, on_progress: Callable[[int], None] = lambda size: None
 ) -> Iterator[pa.RecordBatch]:
-    """The engine without Spark: a few threads, each with a session of its own. `on_progress` is called with the bytes
-    of objects that are done.
+    """The engine without Spark: a few threads, each with a session of its own; one where a folder is read, which is
+    never waited for. `on_progress` is called with the bytes of objects that are done.
 
     An error of one, or an interrupt, ends the others with the object that they are at: an error is not
     reported terabytes later.
     """
     sessions = min(job.budget.sessions, objects.num_rows)
+    if job.objects_from and is_folder(job.objects_from):
+        sessions = min(sessions, 1)
+        job = replace(job, budget=replace(job.budget, sessions=1))
     shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]
     ended = threading.Event()
 

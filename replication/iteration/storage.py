@@ -24,6 +24,7 @@ from replication.mirror.buckets import open_bucket
 from replication.mirror.open_store import folder_of
 from replication.mirror.store import Chunk
 
+_BUCKETS = ("s3://", "gs://")
 _BLOCKS = 1024  # of a piece
 PIECE_BYTES = _BLOCKS * CONTENT_BYTES  # of content, that is; so that pieces of framed files begin with a block
 _NOBODYS = "00000000-0000-0000-0000-000000000000_00000"  # an object name that no object has
@@ -172,10 +173,15 @@ class StoredObject:
         return unframe(found, at=begin, subject=subject) if self._framed else found
 
 
+def is_folder(url: str) -> bool:
+    """Whether the URL of a storage is a folder of this machine's."""
+    return not url.startswith(_BUCKETS)
+
+
 def open_storage(url: str) -> Storage:
     """The storage of `s3://bucket/prefix?…`, `gs://bucket/prefix`, `file:///folder` or an absolute path; does not
     connect yet. Raises BadName."""
-    if url.startswith(("s3://", "gs://")):
+    if not is_folder(url):
         bucket = open_bucket(url)
         return Storage(bucket.files, bucket.root, bucket.url)
     folder = folder_of(url)

@@ -5,6 +5,7 @@ The memory of it is bounded: what is read ahead of the writing is at most AHEAD_
 the next is asked for.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,8 @@ from replication.mirror.store import Chunk, Store, StoredFile
 
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
 SMALL_BYTES, TOGETHER = 64 << 10, 8  # objects up to that size are written that many at a time
-_THREADS = 4  # while one waits for the disk, others hash and check; and disks do syncs that come together at once
+# While one waits for the disk, others hash and check; more than the machine has cores are in each other's way.
+_THREADS = max(2, min(4, os.cpu_count() or 1))
 
 
 class Abandoned(Exception):
