@@ -105,7 +105,8 @@ def check_session(session: "SparkSession", subject: str) -> None:
         if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
             raise SparkVersionDiffers(f"it has Spark {version}, this program {pyspark.__version__}", subject=subject)
         rows = pa.table({"task": pa.array([0], pa.int32())})
-        found = in_tasks(session, rows).mapInArrow(partial(report_code, loaded_code()), "difference string").toArrow()
+        schema = pa.schema([pa.field("difference", pa.string())])
+        found = in_tasks(session, rows, partial(report_code, loaded_code()), schema).toArrow()
     except PySparkException as error:
         raise failure_of(error, subject) from error
     if differences := [text for text in found.column("difference").to_pylist() if text]:

@@ -16,7 +16,7 @@ from replication.mirror.open_store import open_store
 from replication.spark.connect import difference_of_code, failure_of
 from replication.spark.errors import SparkCodeDiffers
 from replication.spark.identity import loaded_code
-from replication.spark.tasks import SparkJobFailed, in_tasks, is_connect, reason_of, refuse_unshared_store, spark_schema
+from replication.spark.tasks import SparkJobFailed, in_tasks, is_connect, reason_of, refuse_unshared_store
 from replication.spark.watching import Watch
 from replication.spark.worker import configure_worker
 
@@ -70,7 +70,7 @@ def copy_with_spark(
     assigned, tag, watch = assign_tasks(objects, tasks), f"ccpr-{uuid.uuid4()}", None
     try:
         refuse_unshared_store(spark, job.store_url)
-        frame = in_tasks(spark, assigned).mapInArrow(partial(_copy_share, job, loaded_code()), spark_schema(_COPY_ROWS))
+        frame = in_tasks(spark, assigned, partial(_copy_share, job, loaded_code()), _COPY_ROWS)
         with ExitStack() as held:
             spark.addTag(tag)
             held.callback(spark.removeTag, tag)

@@ -44,7 +44,7 @@ def consume_with_spark(spark: "SparkSession", delta: Delta, consume: Consumer, s
     rows = pa.table([splits, list(range(len(splits)))], schema=_SPLIT)
     if not splits:
         return spark.createDataFrame(schema.empty_table(), spark_schema(schema))
-    return in_tasks(spark, rows).mapInArrow(partial(_run_splits, store_url, consume), spark_schema(schema))
+    return in_tasks(spark, rows, partial(_run_splits, store_url, consume), schema)
 
 
 def _run_splits(store_url: str, consume: Consumer, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

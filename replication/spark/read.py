@@ -20,7 +20,7 @@ from replication.mirror.layout import HEAD
 from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.mirror.table_read import TASK_BYTES, TableRead, plan_read
-from replication.spark.tasks import StoreNotShared, in_tasks, refuse_unshared_store, spark_schema
+from replication.spark.tasks import StoreNotShared, in_tasks, refuse_unshared_store
 from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def read_table(
     """
     read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)
     refuse_unshared_store(spark, read.store_url)
-    shares = in_tasks(spark, read.shares(task_bytes))
-    return shares.mapInArrow(partial(_read_names, read), spark_schema(read.schema))
+    return in_tasks(spark, read.shares(task_bytes), partial(_read_names, read), read.schema)
 
 
 def read_share(read: TableRead, names: Sequence[str] | pa.Array) -> Iterator[pa.RecordBatch]:

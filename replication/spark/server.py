@@ -169,6 +169,7 @@ class WarmSpark:
         self.log = self.folder / "server.log"
         self._config = self.folder / "server.conf"
         self._process: subprocess.Popen[bytes] | None = None
+        self._listens: Server | None = None  # as this process has seen: as long as it lives, nobody else has its port
 
     # ---- looking
 
@@ -181,8 +182,9 @@ class WarmSpark:
             return Found(State.STARTING)
         if server.boot != boot():
             return Found(State.ELSEWHERE, server)
-        if not server.start_seconds or not is_ours(server.port):
+        if not server.start_seconds or not (server == self._listens or is_ours(server.port)):
             return Found(State.STARTING, server)
+        self._listens = server
         if server.code != loaded_code():
             return Found(State.OTHER_CODE, server)
         if server.settings != self._settings_digest(server.token):

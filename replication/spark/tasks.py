@@ -1,7 +1,10 @@
 """What all our Spark jobs need: rows assigned to tasks, Arrow's types as Spark's, and the errors of Spark."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+TaskFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _LONGEST_REASON = 400
+_FEW_BYTES = 128 << 10
+_masters: "WeakKeyDictionary[SparkSession, str]" = WeakKeyDictionary()
 LOOPBACK_ADDRESS = "127.0.0.1"
 LOOPBACK = frozenset(("localhost", LOOPBACK_ADDRESS, "::1", "[::1]"))
 
@@ -50,11 +56,22 @@ def reason_of(error: Exception) -> str:
     return (causes or thrown or lines or [type(error).__name__])[0][:_LONGEST_REASON]
 
 
-def in_tasks(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
-    """The rows as a DataFrame with a partition for each number in the column `task`."""
-    highest = pc.max(rows.column("task")).as_py()
+def in_tasks(spark: "SparkSession", rows: pa.Table, function: TaskFunction, schema: pa.Schema) -> "DataFrame":
+    """What `function` makes of the rows (of `schema`), in a task for each number in the column `task`. It is pickled.
+
+    A few rows travel with it, which saves the stage that distributes them (decision few-rows-with-the-task).
+    """
+    tasks = 1 + (pc.max(rows.column("task")).as_py() or 0)
+    if rows.nbytes <= _FEW_BYTES:
+        return spark.range(0, tasks, 1, tasks).mapInArrow(partial(_on_rows, rows, function), spark_schema(schema))
     frame = spark.createDataFrame(rows)
-    return frame.repartitionById(highest + 1, "task") if highest else frame.coalesce(1)
+    frame = frame.repartitionById(tasks, "task") if tasks > 1 else frame.coalesce(1)
+    return frame.mapInArrow(function, spark_schema(schema))
+
+
+def _on_rows(rows: pa.Table, function: TaskFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    numbers = pa.concat_arrays([batch.column(0) for batch in batches])
+    return function(rows.filter(pc.is_in(rows.column("task").cast(numbers.type), numbers)).to_batches())
 
 
 def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
@@ -64,7 +81,9 @@ def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
         return
     if is_connect(spark) and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
         raise StoreNotShared("the Spark Connect server is on another machine", subject=store_url)
-    master = spark.conf.get("spark.master", "") or ""
+    if spark not in _masters:  # it never changes, and is a question to the server
+        _masters[spark] = spark.conf.get("spark.master", "") or ""
+    master = _masters[spark]
     if not is_here(master):
         raise StoreNotShared(f"the Spark master is {master or 'unknown'}", subject=store_url)
 

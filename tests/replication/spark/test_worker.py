@@ -1,7 +1,9 @@
-"""Importers of archives are forgotten, and found again."""
+"""Importers of archives are forgotten, and found again; what arrives is acknowledged at once."""
 
 import gc
 import importlib
+import os
+import socket
 import sys
 import zipfile
 import zipimport
@@ -29,3 +31,27 @@ def test_archives_are_read_again_only_when_something_is_imported(
         assert importlib.import_module("ccpr_test_two").value == 2
     finally:
         gc.unfreeze()
+
+
+def descriptors() -> set[str]:
+    """Of this process, that are open; and the one that it takes to look."""
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has it")
+def test_connections_acknowledge_at_once_and_stay_as_they_are() -> None:
+    quick = (socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        other, _ = server.accept()
+        with other, Path(os.devnull).open("rb"):
+            one.setsockopt(*quick, 0)
+            assert one.getsockopt(*quick) == 0
+            before = descriptors()
+            try:
+                configure_worker()
+            finally:
+                gc.unfreeze()
+            assert descriptors() == before, "nothing is left open, nor closed"
+            assert one.getsockopt(*quick) == 1
+            one.sendall(b"as before")
+            assert other.recv(20) == b"as before"
