@@ -136,6 +136,7 @@ def failure_of(error: Exception, subject: str) -> CcprError:
         return SparkRefused("it refuses the token", subject=subject)
     if any(sign in text for sign in _SIGNS_OF_LOSS) or (broken and broken["status"] in _STATUS_OF_LOSS):
         return SparkSessionLost(f"it has ended: {shown_url(reason)}", subject=subject)
-    if "No module named" in text and ("replication" in text or "matrixone" in text):
+    unknown = "No module named" in text or "Can't get attribute" in text
+    if unknown and ("replication" in text or "matrixone" in text):
         return SparkCodeDiffers("its workers do not have this program", subject=subject)
     return SparkJobFailed(f"Spark failed: {shown_url(reason)}", subject=subject)

@@ -18,7 +18,6 @@ from replication.spark.errors import SparkCodeDiffers
 from replication.spark.identity import loaded_code
 from replication.spark.tasks import SparkJobFailed, in_tasks, is_connect, reason_of, refuse_unshared_store
 from replication.spark.watching import Watch
-from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +108,6 @@ def assign_tasks(objects: pa.Table, tasks: int) -> pa.Table:
 
 
 def _copy_share(job: CopyJob, code: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    configure_worker()
     try:
         if difference := difference_of_code(code):
             raise SparkCodeDiffers(difference, subject="Spark")

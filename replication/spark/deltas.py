@@ -15,7 +15,6 @@ from replication.delta.change_rows import change_batches, change_schema
 from replication.delta.delta import Delta
 from replication.delta.split import DeltaPart, DeltaShape, DeltaSplit, run_split
 from replication.spark.tasks import in_tasks, refuse_unshared_store, spark_schema
-from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +47,6 @@ def consume_with_spark(spark: "SparkSession", delta: Delta, consume: Consumer, s
 
 
 def _run_splits(store_url: str, consume: Consumer, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    configure_worker()
     for batch in batches:
         for pickled in batch.column("split").to_pylist():
             split = pickle.loads(pickled)

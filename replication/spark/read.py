@@ -21,7 +21,6 @@ from replication.mirror.mirror import Mirror
 from replication.mirror.open_store import open_store
 from replication.mirror.table_read import TASK_BYTES, TableRead, plan_read
 from replication.spark.tasks import StoreNotShared, in_tasks, refuse_unshared_store
-from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +59,6 @@ def read_share(read: TableRead, names: Sequence[str] | pa.Array) -> Iterator[pa.
 
 
 def _read_names(read: TableRead, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    configure_worker()
     names = [batch.column("name") for batch in batches]
     if names:
         yield from read_share(read, pa.concat_arrays(names))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.errors import Terminal, Transient
+from replication.spark.worker import configure_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,15 +64,20 @@ def in_tasks(spark: "SparkSession", rows: pa.Table, function: TaskFunction, sche
     """
     tasks = 1 + (pc.max(rows.column("task")).as_py() or 0)
     if rows.nbytes <= _FEW_BYTES:
-        return spark.range(0, tasks, 1, tasks).mapInArrow(partial(_on_rows, rows, function), spark_schema(schema))
-    frame = spark.createDataFrame(rows)
-    frame = frame.repartitionById(tasks, "task") if tasks > 1 else frame.coalesce(1)
-    return frame.mapInArrow(function, spark_schema(schema))
+        frame, with_task = spark.range(0, tasks, 1, tasks), rows
+    else:
+        frame, with_task = spark.createDataFrame(rows), None
+        frame = frame.repartitionById(tasks, "task") if tasks > 1 else frame.coalesce(1)
+    return frame.mapInArrow(partial(_run, with_task, function), spark_schema(schema))
 
 
-def _on_rows(rows: pa.Table, function: TaskFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    numbers = pa.concat_arrays([batch.column(0) for batch in batches])
-    return function(rows.filter(pc.is_in(rows.column("task").cast(numbers.type), numbers)).to_batches())
+def _run(rows: pa.Table | None, function: TaskFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker. With `rows` the batches have the numbers of tasks."""
+    configure_worker()
+    if rows is not None:
+        numbers = pa.concat_arrays([batch.column(0) for batch in batches])
+        batches = rows.filter(pc.is_in(rows.column("task").cast(numbers.type), numbers)).to_batches()
+    return function(batches)
 
 
 def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:

@@ -37,9 +37,10 @@ def configure_worker() -> None:
 def _acknowledge_at_once() -> None:
     """What has arrived on this process's TCP connections, of which one is the JVM's, and what comes next. Lasts for
     some packets only, so it is done in every task. Only Linux has it."""
-    if not hasattr(socket, "TCP_QUICKACK"):
+    descriptors = Path("/proc/self/fd")
+    if not hasattr(socket, "TCP_QUICKACK") or not descriptors.exists():
         return
-    for path in Path("/proc/self/fd").iterdir():
+    for path in descriptors.iterdir():
         with suppress(OSError):  # it is closed by now
             descriptor = os.dup(int(path.name))
             try:
