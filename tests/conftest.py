@@ -1,5 +1,6 @@
 """Fixtures of all tests, and the rule that none is skipped under CI=true."""
 
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path, PosixPath
 
@@ -13,6 +14,7 @@ from tests.support.s3_fixtures import s3_credentials
 from tests.support.spark_fixtures import key_file, spark
 from tests.support.wire_client import connect
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # Dagster uses it, too; see `replication.spark.connect`
 # How long an example takes says more about the machine than about the program.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 USER = "ccpr"
 # Trying again for ten minutes, as Spark's client does without this, would hide that a server has ended.
 _RETRIES, _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 50, 1000
+# gRPC's own, of its first use: with its handlers a fork can end before its exec, and so the start of a JVM of this
+# process. Nothing of ours uses gRPC in a fork. Source: https://github.com/grpc/grpc/issues/43055
+_FORK_HANDLERS = "GRPC_ENABLE_FORK_SUPPORT"
 _BROKEN_CALL = re.compile(
     r'of RPC that terminated with:\s+status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"'
 )
@@ -76,6 +79,7 @@ def _session(connection: Any) -> "SparkSession":
         def __del__(self) -> None:
             pass
 
+    os.environ.setdefault(_FORK_HANDLERS, "false")
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # as its errors, which are raised
     logging.getLogger("SparkConnectClient").setLevel(logging.CRITICAL)
     session: Any = Session(connection)
