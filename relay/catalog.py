@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from matrixone.ddl.parser import parse_create_table
+from matrixone.ddl.parser import create_table_of
 from matrixone.schema import Kind, Table
 from matrixone.sql.errors import DdlUnreadable
 from matrixone.upstream.column_types import encode_type
@@ -154,7 +154,7 @@ def check_index_tables(table: Table, name: str) -> None:
         return
     subject = f"table {table.qualified_name}"
     with suppress(DdlUnreadable):
-        if not parse_create_table(table.ddl, subject=subject).indexes:
+        if not create_table_of(table).indexes:
             return
     if table.partitions:
         raise IndexTablesMissing(

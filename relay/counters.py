@@ -7,7 +7,7 @@ those of deleted rows included. Source: decision copies-count-on; docs/upstream.
 
 import pyarrow.compute as pc
 
-from matrixone.ddl.parser import parse_create_table
+from matrixone.ddl.parser import create_table_of
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats
 from matrixone.objects.zonemap import parse_zonemap
@@ -38,7 +38,7 @@ def next_number(mirror: Mirror, state: State, table_id: int) -> int | None:
 def _counted(table: Table) -> list[Column]:
     """The columns with AUTO_INCREMENT; of a table without one and without primary key its hidden key."""
     try:
-        columns = parse_create_table(table.ddl).columns
+        columns = create_table_of(table).columns
     except DdlUnreadable as error:
         raise RelayText(
             "its CREATE TABLE text does not say for certain which columns are AUTO_INCREMENT",

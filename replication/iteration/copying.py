@@ -266,10 +266,9 @@ def copy_in_process(
     An error of one, or an interrupt, ends the others with the object that they are at: an error is not
     reported terabytes later.
     """
-    sessions = min(job.budget.sessions, objects.num_rows)
     if job.objects_from and is_folder(job.objects_from):
-        sessions = min(sessions, 1)
         job = replace(job, budget=replace(job.budget, sessions=1))
+    sessions = min(job.budget.sessions, objects.num_rows)
     shares = [objects.take(np.arange(first, objects.num_rows, sessions)) for first in range(sessions)]
     ended = threading.Event()
 
