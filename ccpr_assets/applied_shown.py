@@ -56,19 +56,21 @@ def _points(mirror: Mirror) -> dict[str, int]:
     return {} if head is None or head.oldest_point is None else {metadata.OLDEST_POINT: head.oldest_point}
 
 
-def definitions_metadata(found: Definitions | None) -> dict[str, dg.TableMetadataValue]:
+def definitions_metadata(found: Sequence[Definitions]) -> dict[str, dg.TableMetadataValue]:
     """What the point has besides tables, and what of it could not be read; nothing where there is nothing."""
-    if not found:
-        return {}
 
-    def record(one: Written | Unreadable, statement: str = "", problem: str = "") -> dict[str, str]:
-        return {"kind": one.kind, "name": one.name, "statement": statement, "problem": problem}
+    def record(database: str, one: Written | Unreadable, statement: str = "", problem: str = "") -> dict[str, str]:
+        place = {"database": database} if len(found) > 1 else {}
+        return {**place, "kind": one.kind, "name": one.name, "statement": statement, "problem": problem}
+
+    def statement(database: str, one: Written) -> str:
+        return ";\n".join(one.statements(database))[:_LONGEST_STATEMENT]
 
     records = [
-        *(record(one, ";\n".join(one.statements(found.database))[:_LONGEST_STATEMENT]) for one in found.all()),
-        *(record(one, problem=one.reason) for one in found.unreadable),
+        *(record(each.database, one, statement(each.database, one)) for each in found for one in each.all()),
+        *(record(each.database, one, problem=one.reason) for each in found for one in each.unreadable),
     ]
-    return {metadata.DEFINITIONS: metadata.table(records, dict.fromkeys(records[0], "string"))}
+    return {metadata.DEFINITIONS: metadata.table(records, dict.fromkeys(records[0], "string"))} if records else {}
 
 
 def zero_dates_metadata(outcome: Outcome) -> dict[str, dg.TableMetadataValue]:

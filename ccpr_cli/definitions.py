@@ -1,6 +1,7 @@
 """`ccpr schema`, `ccpr history`: how tables are defined at a point, and what iterations brought."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,12 +43,11 @@ def schema(
         point = mirror.point(at_option(at))
         refs = {ref.qualified_name: ref for ref in point.tables.values() if table or ref.kind is Kind.TABLE}
         besides = mirror.definitions(point)
-        database = "" if besides is None else besides.database
-        others = () if besides is None else besides.all()
+        others = [(each.database, one) for each in besides for one in each.all()]
         if table is not None:
-            full = full_name(table, {*refs, *(f"{database}.{one.name}" for one in others)})
+            full = full_name(table, {*refs, *(f"{database}.{one.name}" for database, one in others)})
             refs = {full: refs[full]} if full in refs else {}
-            others = tuple(one for one in others if f"{database}.{one.name}" == full)
+            others = [(database, one) for database, one in others if f"{database}.{one.name}" == full]
             if not refs and not others:
                 raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
         found = [mirror.manifest(ref).table for _, ref in sorted(refs.items())]
@@ -61,28 +61,37 @@ def schema(
             }
             for one in found
         ]
-        unreadable = [] if besides is None else [asdict(one) for one in besides.unreadable]
+        unreadable = [{"database": each.database, **asdict(one)} for each in besides for one in each.unreadable]
         document = {"lsn": point.lsn, "tables": tables, "unreadable": unreadable}
-        show_json(document | {f"{kind}s": _described(others, kind, database) for kind in _KINDS})
+        show_json(document | {f"{kind}s": _described(others, kind) for kind in _KINDS})
         return
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     for one in found:
         out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n", markup=False)
-    for other in others:
+    for database, other in others:
         out.print(printable(";\n".join(other.statements(database)), keep="\n\t") + ";\n", markup=False)
-    if table is None and besides is not None:
+    if table is None:
         _show_unreadable(besides)
 
 
-def _described(found: "Iterable[Written]", kind: str, database: str) -> list[dict[str, Any]]:
-    chosen = (one for one in found if one.kind == kind)
-    return [{**asdict(one), "statements": list(one.statements(database))} for one in chosen]
+def _described(found: "Iterable[tuple[str, Written]]", kind: str) -> list[dict[str, Any]]:
+    chosen = ((database, one) for database, one in found if one.kind == kind)
+    return [
+        {"database": database, **asdict(one), "statements": list(one.statements(database))} for database, one in chosen
+    ]
 
 
-def _show_unreadable(besides: "Definitions") -> None:
-    for one in besides.unreadable:
+def _show_unreadable(besides: "Sequence[Definitions]") -> None:
+    """What is not known of any of several databases is said once."""
+    found = [(each.database, one) for each in besides for one in each.unreadable]
+    times = Counter(one for _, one in found)
+    lines = []
+    for database, one in found:
+        where = f" of {database}" if times[one] < len(besides) else ""
         name = f" {one.name}" if one.name else "s"
-        out.print(printable(f"not known: {one.kind}{name}: {one.reason}"), style="yellow", markup=False)
+        lines.append(f"not known: {one.kind}{name}{where}: {one.reason}")
+    for line in dict.fromkeys(lines):
+        out.print(printable(line), style="yellow", markup=False)
 
 
 def history(

@@ -25,12 +25,13 @@ class DefinitionsScript:
     file: str
 
     @classmethod
-    def of_point(cls, mirror: "Mirror", point: "Point", database: str, file: str) -> "DefinitionsScript":
-        """Of what belongs to `database`, as the restored one is called."""
+    def of_point(cls, mirror: "Mirror", point: "Point", database: str, name: str, file: str) -> "DefinitionsScript":
+        """Of what the point has of `database`; `name` is what the restored one is called."""
         from matrixone.ddl.script import script_of
 
-        title = f"Database {database} as of point {point.lsn} ({point.at}): what it had besides tables."
-        return cls(script_of(mirror.definitions(point), database, title), file)
+        found = next((one for one in mirror.definitions(point) if one.database == database), None)
+        title = f"Database {name} as of point {point.lsn} ({point.at}): what it had besides tables."
+        return cls(script_of(found, name, title), file)
 
     def write(self, *, as_json: bool) -> None:
         if self.file != _STANDARD_OUTPUT:

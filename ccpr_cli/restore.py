@@ -102,7 +102,9 @@ def restore(
         source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
         script = None
         if with_definitions is not None:
-            script = DefinitionsScript.of_point(opened, known, as_ or source.database, with_definitions)
+            script = DefinitionsScript.of_point(
+                opened, known, source.database, as_ or source.database, with_definitions
+            )
             script.write(as_json=as_json)
             if not into:
                 if as_json:

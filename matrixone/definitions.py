@@ -6,7 +6,7 @@ Source: docs/upstream.md, "Views, sequences, functions, grants".
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, TypeAlias
 
@@ -229,6 +229,19 @@ class Definitions:
             tuple(map(Grant.from_json, value.get("grants", ()))),
             tuple(map(Unreadable.from_json, value.get("unreadable", ()))),
         )
+
+
+def definitions_json(found: Sequence[Definitions]) -> dict[str, Any]:
+    """Of one database, or of several, which an earlier release takes for nothing."""
+    if len(found) == 1:
+        return found[0].to_json()
+    return {"database": "", "databases": [one.to_json() for one in found]}
+
+
+def definitions_of(value: Mapping[str, Any]) -> tuple[Definitions, ...]:
+    """Raises ValueError, KeyError or TypeError for what `definitions_json` would not have written."""
+    several = value.get("databases")
+    return tuple(map(Definitions.from_json, [value] if several is None else several))
 
 
 Written: TypeAlias = View | SequenceState | Function | Grant

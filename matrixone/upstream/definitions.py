@@ -1,11 +1,12 @@
-"""What the publisher's database has besides tables, at a snapshot.
+"""What the publisher's databases have besides tables, at a snapshot.
 
 Source: docs/upstream.md, "Views, sequences, functions, grants". What cannot be read is a value, too: nothing here ends
 an iteration but a lost connection.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from matrixone.upstream.session import Row, Session, integer, text
 VIEW, SEQUENCE = "v", "S"  # relkind
 OF_ANOTHER_ACCOUNT = "it is of another account, whose rows the login cannot read"
 _SYS = 0
+_OBJECT = statements.GRANT_COLUMNS.index("obj_id")
 _TYPES = {
     types.INT8: "tinyint",
     types.INT16: "smallint",
@@ -40,32 +42,59 @@ T = TypeVar("T")
 def read_definitions(
     session: Session,
     publication: Publication,
-    database: str,
-    database_id: int,
-    tables: Collection[Table],
-    relations: Collection[tuple[Table, str]],
+    databases: Mapping[str, int],
+    tables: Iterable[Table],
+    relations: Iterable[tuple[Table, str]],
     at: Timestamp,
-) -> Definitions:
-    """What the database has at that time. Raises what is not the fault of a definition: a lost connection.
+) -> tuple[Definitions, ...]:
+    """What each of the databases has at that time, in order of name, without those that have nothing. Raises what is
+    not the fault of a definition: a lost connection.
+
+    What the account's roles may do is asked once, and views only of databases that have some.
 
     Parameters
     ----------
-    tables : all that the catalog has.
+    databases : their ids by name.
+    tables : all that the catalog has of them.
     relations : the views and sequences among them, each with its relkind.
     """
+    named = {name: {number: ""} for name, number in databases.items()}
+    for table in tables:
+        named[table.database][table.id] = table.name
+    related: dict[str, list[tuple[Table, str]]] = {name: [] for name in databases}
+    for table, kind in relations:
+        related[table.database].append((table, kind))
+    granted, problems = _granted(session, publication, at)
+    found = []
+    for database, objects in sorted(named.items()):
+        besides = _of_database(session, publication, database, related[database], at)
+        unreadable, grants = [*besides.unreadable, *problems], list[Grant]()
+        for number in objects.keys() & granted.keys():
+            for row in granted[number]:
+                grants += _list(_or_note(unreadable, "grant", "", partial(_grant, objects[number], *row)))
+        grants.sort(key=lambda one: (one.role, one.on, one.object, one.privilege))
+        found.append(replace(besides, grants=tuple(grants), unreadable=tuple(unreadable)))
+    return tuple(filter(None, found))
+
+
+def _of_database(
+    session: Session, publication: Publication, database: str, relations: Iterable[tuple[Table, str]], at: Timestamp
+) -> Definitions:
+    """All but the grants."""
     views: list[View] = []
     sequences: list[SequenceState] = []
     functions: list[Function] = []
-    grants: list[Grant] = []
     unreadable: list[Unreadable] = []
-    named = {kind: {table.name: table for table, found in relations if found == kind} for kind in (VIEW, SEQUENCE)}
+    named: dict[str, dict[str, Table]] = {VIEW: {}, SEQUENCE: {}}
+    for table, kind in relations:
+        named[kind][table.name] = table
     if named[VIEW]:
         texts = partial(_views, session, publication, database, at)
         for name, row in (_or_note(unreadable, "view", "", texts) or {}).items():
             views += _list(_or_note(unreadable, "view", name, partial(_view, name, *row)))
     if publication.publisher_id != _SYS:
         unreadable += [Unreadable("sequence", name, OF_ANOTHER_ACCOUNT) for name in sorted(named[SEQUENCE])]
-        unreadable += [Unreadable(kind, "", OF_ANOTHER_ACCOUNT) for kind in ("function", "grant")]
+        unreadable.append(Unreadable("function", "", OF_ANOTHER_ACCOUNT))
         return Definitions(database, tuple(views), unreadable=tuple(unreadable))
     for name, table in sorted(named[SEQUENCE].items()):
         state = partial(_sequence, session, database, table, at)
@@ -74,13 +103,24 @@ def read_definitions(
     for row in _or_note(unreadable, "function", "", rows) or ():
         name = (row[0] or b"").decode("utf-8", "replace")
         functions += _list(_or_note(unreadable, "function", name, partial(_function, *row)))
-    objects = {database_id: ""} | {table.id: table.name for table in tables}
-    rows = partial(_rows, session, statements.select_grants(at.physical), statements.GRANT_COLUMNS)
-    for row in _or_note(unreadable, "grant", "", rows) or ():
-        grants += _list(_or_note(unreadable, "grant", "", partial(_grant, objects, database_id, *row)))
     functions.sort(key=lambda one: one.name)
-    grants.sort(key=lambda one: (one.role, one.on, one.object, one.privilege))
-    return Definitions(database, tuple(views), tuple(sequences), tuple(functions), tuple(grants), tuple(unreadable))
+    return Definitions(database, tuple(views), tuple(sequences), tuple(functions), unreadable=tuple(unreadable))
+
+
+def _granted(
+    session: Session, publication: Publication, at: Timestamp
+) -> tuple[dict[int, list[Row]], list[Unreadable]]:
+    """What the roles of the account may do, by the object on which they may, or why that is not known."""
+    problems: list[Unreadable] = []
+    if publication.publisher_id != _SYS:
+        return {}, [Unreadable("grant", "", OF_ANOTHER_ACCOUNT)]
+    rows = partial(_rows, session, statements.select_grants(at.physical), statements.GRANT_COLUMNS)
+    found: dict[int, list[Row]] = {}
+    for row in _or_note(problems, "grant", "", rows) or ():
+        number = _or_note(problems, "grant", "", partial(integer, row[_OBJECT], "obj_id"))
+        if number is not None:
+            found.setdefault(number, []).append(row)
+    return found, problems
 
 
 def _list(found: T | None) -> list[T]:
@@ -153,23 +193,23 @@ def _function(
 
 
 def _grant(
-    objects: Mapping[int, str],
-    database_id: int,
+    name: str,
     role: bytes | None,
     on: bytes | None,
-    number: bytes | None,
+    _: bytes | None,
     privilege: bytes | None,
     option: bytes | None,
 ) -> Grant | None:
-    """None for what is in another database. `table all` is written ALL."""
-    found, place = integer(number, "obj_id"), text(on, "obj_type")
-    if found not in objects or (place == "database" and found != database_id):
+    """On what has the name, which is empty for the database. None where the id is of something else. `table all` is
+    written ALL."""
+    place = text(on, "obj_type")
+    if place == "database" and name:
         return None
     value = {
         "role": text(role, "role_name"),
         "privilege": text(privilege, "privilege_name").removeprefix(f"{place} "),
         "on": place,
-        "object": objects[found],
+        "object": name,
         "with_option": option in (b"1", b"true"),
     }
     try:

@@ -19,11 +19,13 @@ class DatabaseList:
     Attributes
     ----------
     ref : a snapshot of the database, later than the account's.
+    number : the database's id.
     ids : of everything in it then, by name.
     is_partitioned : whether a table in it was then, so that its tables are listed one by one.
     """
 
     ref: SnapshotRef
+    number: int
     ids: Mapping[str, int]
     is_partitioned: bool
 
@@ -41,7 +43,7 @@ class CatalogDiff:
         at the end as `excluded` tables that the patterns leave out.
     relations : views and sequences, with relkind, whose definitions belong to a point; none where the subscription is
         of single tables.
-    is_whole : whether the subscription is of the whole database, with all that it has besides tables.
+    is_whole : whether the subscription is of whole databases, with all that they have besides tables.
     lists : if the subscription is to several databases, by their names.
     failures : by id, tables that cannot be replicated as they are; in isolated mode, else the first of them is raised.
     """

@@ -7,7 +7,7 @@ by the next executor.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -159,7 +159,7 @@ class PointCommitter:
         context: Context,
         last: Last,
         result: IterationResult,
-        definitions: Definitions | None = None,
+        definitions: Sequence[Definitions] = (),
     ) -> None:
         """Points and outcome in one transaction. Raises LeaseLost, and nothing is committed, unless the claim is still
         what it was (docs/requirements.md O5). `definitions`: what the point has besides tables.
@@ -180,9 +180,9 @@ class PointCommitter:
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
-    def _definitions(self, last: Last, found: Definitions | None) -> str:
+    def _definitions(self, last: Last, found: Sequence[Definitions]) -> str:
         """Write what the point has besides tables, unless the last point has the same. Returns its path."""
-        if not found:
+        if not any(found):
             return ""
         before = "" if last.point is None else self.history.definitions_of(last.point.lsn)
         claim = self._lease.claim

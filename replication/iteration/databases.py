@@ -45,7 +45,8 @@ def read_databases(
             if table.kind is Kind.TABLE and patterns.match(table.name) and any(now.get(n) != then.get(n) for n in ids):
                 note_changed(table, failures, subscription.settings)
         catalogs.append(catalog)
-        lists[name] = DatabaseList(later, _ids(versions), any(version.is_partitioned for version in versions))
+        is_partitioned = any(version.is_partitioned for version in versions)
+        lists[name] = DatabaseList(later, databases[name], _ids(versions), is_partitioned)
     joined = joined_catalogs(catalogs, ref.at)
     left_out = ((name, CAPITALS) for name in others)
     return replace(joined, unreplicated=(*joined.unreplicated, *left_out)), lists, failures

@@ -444,26 +444,20 @@ class Iteration:
             self.diff_catalog().relations_digest != self._context.relations,
         )
 
-    def _definitions(self, ref: SnapshotRef) -> Definitions | None:
+    def _definitions(self, ref: SnapshotRef) -> tuple[Definitions, ...]:
         """What the point has besides tables. Read for points only: an idle iteration asks nothing more."""
         catalog = self.diff_catalog()
         if not catalog.is_whole:
-            return None
+            return ()
         publication, found = self.subscription.publication, catalog.catalog
-        return read_definitions(
-            self._session,
-            publication,
-            self.subscription.database,
-            found.database_id,
-            found.tables,
-            catalog.relations,
-            ref.at,
-        )
+        several = {name: one.number for name, one in catalog.lists.items()}
+        databases = several if self.subscription.of_account else {self.subscription.database: found.database_id}
+        return read_definitions(self._session, publication, databases, found.tables, catalog.relations, ref.at)
 
     def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
         """Commit, publish, clear away."""
         self._enter(Step.OUTCOME)
-        catalog, definitions = self.diff_catalog(), None
+        catalog, definitions = self.diff_catalog(), ()
         attempts, left_out = self._context.attempts, catalog.unreplicated[:MOST_UNREPLICATED]
         context, report = replace(self._context.committed(), unreplicated=left_out), result.report
         if result.points is not None:

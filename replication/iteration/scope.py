@@ -92,14 +92,14 @@ class _Scope:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the database is subscribed to and published, not only tables of it."""
+        """Whether all of each database is subscribed to and published, not only tables of it."""
         listed = self._offer is not None and self._offer.lists_tables
-        return self._subscription.level == "database" and not self._subscription.patterns and not listed
+        return self._subscription.table is None and not self._subscription.patterns and not listed
 
     def relations(self) -> tuple[tuple[Table, str], ...]:
         kinds = {name: kind for name, kind in self._catalog.unreplicated if kind in (VIEW, SEQUENCE)}
-        others = (table for table in self._catalog.tables if table.kind is Kind.OTHER)
-        return tuple((table, kinds[table.name]) for table in others if table.name in kinds)
+        others = ((table, self._shown(table)) for table in self._catalog.tables if table.kind is Kind.OTHER)
+        return tuple((table, kinds[name]) for table, name in others if name in kinds)
 
     def tables(self) -> dict[int, Table]:
         """By id. Raises NotCovered; ScopeConflict if the one table that is asked for was never there, or no table

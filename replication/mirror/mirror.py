@@ -29,7 +29,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.definitions import Definitions
+from matrixone.definitions import Definitions, definitions_json, definitions_of
 from matrixone.objects.reader import ObjectFile
 from matrixone.objects.stats import ObjectStats, stats_columns
 from matrixone.objects.timestamp import Timestamp
@@ -182,13 +182,14 @@ class Mirror:
                 )
             return Manifest(table, objects)
 
-    def definitions(self, point: Point) -> Definitions | None:
-        """What the database had besides tables; None if the point does not say. Raises MirrorDamaged."""
+    def definitions(self, point: Point) -> tuple[Definitions, ...]:
+        """What each of the databases had besides tables, in order of name; empty if the point does not say. Raises
+        MirrorDamaged."""
         if not point.definitions:
-            return None
+            return ()
         value = self.files.read_json(point.definitions)
         with self.files.understood(point.definitions):
-            return Definitions.from_json(value)
+            return definitions_of(value)
 
     def open_object(self, name: str) -> ObjectFile:
         return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}")
@@ -292,9 +293,9 @@ class Mirror:
         """Its path. `copied` is LEDGER_SCHEMA."""
         return self.files.write(partial(ledger_path, lsn, fence), arrow_file(copied))
 
-    def write_definitions(self, found: Definitions, lsn: int, fence: int, before: str = "") -> str:
+    def write_definitions(self, found: Sequence[Definitions], lsn: int, fence: int, before: str = "") -> str:
         """Its path: that of `before`, an earlier point's file, if it says the same."""
-        content = json_bytes(found.to_json())
+        content = json_bytes(definitions_json(found))
         if before and digest_in(before) == digest_of(content):
             return before
         return self.files.write(partial(definitions_path, lsn, fence), content)

@@ -91,8 +91,8 @@ class TargetStatus:
 
 
 _KINDS = {
-    "v": ("view", "it has no rows; points of one whole database have its definition (`ccpr schema`)"),
-    "S": ("sequence", "no table; points of one whole database have its definition and value (`ccpr schema`)"),
+    "v": ("view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
+    "S": ("sequence", "no table; points of whole databases have its definition and value (`ccpr schema`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
     "cluster": ("cluster table", "the upstream gives its definition to nobody"),
     "temporary": ("temporary table", "it is of one session"),

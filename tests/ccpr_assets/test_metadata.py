@@ -40,13 +40,13 @@ def test_columns_with_zero_dates_are_listed_and_nothing_is_shown_without_any() -
 
 def test_what_a_point_has_besides_tables_is_listed_and_nothing_without_any() -> None:
     left = Unreadable("sequence", "s", "it is of another account")
-    (shown,) = definitions_metadata(Definitions("d", (View(NAME, "select 1"),), unreadable=(left,))).values()
+    (shown,) = definitions_metadata([Definitions("d", (View(NAME, "select 1"),), unreadable=(left,))]).values()
     view, sequence = (record.data for record in shown.records)
     assert (view["kind"], view["problem"]) == ("view", "")
     assert "\x1b" not in str(view)
     assert str(view["statement"]).endswith("AS select 1")
     assert sequence == {"kind": "sequence", "name": "s", "statement": "", "problem": "it is of another account"}
-    assert definitions_metadata(None) == definitions_metadata(Definitions("d")) == {}
+    assert definitions_metadata(()) == definitions_metadata([Definitions("d")]) == {}
 
 
 def test_an_error_shows_no_control_characters() -> None:

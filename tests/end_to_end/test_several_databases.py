@@ -14,11 +14,13 @@ import pytest
 import typer.testing
 
 import ccpr
+from ccpr_assets.applied_shown import definitions_metadata
 from ccpr_assets.table_specs import load_subscriptions
 from ccpr_assets.target_tables import report_target_tables
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
+from matrixone.upstream.definitions import VIEW
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.patterns import ALL_NAMES, NamePatterns
@@ -194,7 +196,7 @@ def test_it_is_shown_as_what_it_is(source: Source) -> None:
     assert status["scope"] == "shop_*,crm of account acc1 (tables item)"
     left_out = {one["name"]: one["reason"] for one in status["not_replicated"]}
     assert left_out == {
-        "crm.v": "it has no rows; points of one whole database have its definition (`ccpr schema`)",
+        "crm.v": "it has no rows; points of whole databases have its definition (`ccpr schema`)",
         **{f"{name}.order_1": "the patterns of the subscription leave it out" for name in DATABASES},
     }
     tables = [table["table"] for table in command("tables", "s")["tables"]]
@@ -227,6 +229,83 @@ def test_rows_are_read_by_the_full_name(source: Source) -> None:
     assert command("resync", "s", "--table", "crm.item", "--yes")["outcome"]
     assert command("resync", "s", "--table", "item", "--yes", code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"
     source.assert_equal()
+
+
+def described(found: dict[str, Any], kind: str) -> list[tuple[str, str]]:
+    return [(one["database"], one["name"]) for one in found[kind]]
+
+
+def test_views_sequences_and_functions_of_each_database_are_in_each_point(source: Source) -> None:
+    storage, account, mine = source.storage, source.account, source.account == "sys"
+    for database in ("crm", "shop_1"):
+        query = f"select id from {database}.item"
+        text = f"create view v as {query}"
+        storage.create_view(database, "v", {"id": "int"}, query, create_sql=text, account=account)
+    storage.create_sequence("crm", "sq", start=10, increment=2, account=account)
+    storage.functions.append((1, "f", 0, "[]", "int", "select 1", "sql", "shop_2", "dump"))
+    item = storage.table("shop_1", "item", account=account).id
+    storage.role_privileges.append((2, "r", "table", item, 30, "select", "d.t", 1, "2026-01-01 00:00:00", 0))
+    source.subscribe("--account", account)
+    first = command("run", "s")["lsn"]
+    found = command("schema", "s")
+    assert described(found, "views") == [("crm", "v"), ("shop_1", "v")]
+    assert found["views"][1]["statements"] == ["CREATE VIEW `shop_1`.`v` AS select id from shop_1.item"]
+    unreadable = {(one["kind"], one["database"], one["name"]) for one in found["unreadable"]}
+    if mine:
+        assert unreadable == set()
+        assert [(one["database"], one["name"], one["last"]) for one in found["sequences"]] == [("crm", "sq", 10)]
+        assert described(found, "functions") == [("shop_2", "f")]
+        assert [(one["database"], one["object"]) for one in found["grants"]] == [("shop_1", "item")]
+    else:
+        whole = {(kind, database, "") for kind in ("function", "grant") for database in DATABASES}
+        assert unreadable == whole | {("sequence", "crm", "sq")}
+        assert (found["sequences"], found["functions"], found["grants"]) == ([], [], [])
+    assert command("schema", "s", "crm.v")["views"] == found["views"][:1]
+    assert command("schema", "s", "v", code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"  # there are two
+    asked = idle(source)
+    storage.drop_relation("crm", "v", VIEW, account=account)
+    assert command("run", "s")["point"]
+    assert described(command("schema", "s"), "views") == [("shop_1", "v")]
+    assert idle(source) == asked
+    assert command("schema", "s", "--at", str(first)) == found
+    assert command("verify", "s")["sound"]
+    storage.drop_database("shop_1", account=account)
+    command("run", "s")
+    assert described(command("schema", "s"), "views") == []
+
+
+def idle(source: Source) -> dict[str, int]:
+    """What an idle iteration asks, once everything is flushed."""
+    while command("run", "s")["point"]:
+        pass
+    before = Counter(source.emulator.status().statements)
+    assert not command("run", "s")["point"]
+    return dict(Counter(source.emulator.status().statements) - before)
+
+
+@only_acc1
+def test_the_script_of_a_database_has_what_belongs_to_it(source: Source) -> None:
+    for database in ("crm", "shop_1"):
+        name = f"in_{database}"
+        text = f"create view {name} as select 1"
+        source.storage.create_view(database, name, {"a": "int"}, "select 1", create_sql=text, account="acc1")
+    source.subscribe("--account", "acc1")
+    command("run", "s")
+    script = command("restore", "s", "--database", "crm", "--as", "copy", "--with-definitions", "-")["script"]
+    assert script["definitions"] == 1
+    assert "CREATE VIEW `copy`.`in_crm` AS select 1" in script["text"]
+    assert "in_shop_1" not in script["text"]
+    shown = typer.testing.CliRunner().invoke(app, ["schema", "s"], catch_exceptions=False).stdout
+    assert "CREATE VIEW `shop_1`.`in_shop_1` AS select 1;" in shown
+    assert shown.count("not known: functions: it is of another account") == 1
+    with Workspace() as workspace:
+        mirror = workspace.mirror("s")
+        ((_, table),) = definitions_metadata(mirror.definitions(mirror.point())).items()
+    records = [record.data for record in table.records]
+    assert [(one["database"], one["name"]) for one in records if one["kind"] == "view"] == [
+        ("crm", "in_crm"),
+        ("shop_1", "in_shop_1"),
+    ]
 
 
 def test_nothing_stays_upstream_of_one_that_is_dropped(source: Source) -> None:

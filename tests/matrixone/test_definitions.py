@@ -1,6 +1,14 @@
 import pytest
 
-from matrixone.definitions import Definitions, SequenceState, View, runnable, views_in_order
+from matrixone.definitions import (
+    Definitions,
+    SequenceState,
+    View,
+    definitions_json,
+    definitions_of,
+    runnable,
+    views_in_order,
+)
 
 
 def test_views_come_after_those_that_they_need() -> None:
@@ -29,7 +37,13 @@ def test_definitions_are_the_same_after_json_and_others_are_refused() -> None:
     sequence = SequenceState("s", "bigint unsigned", 2**64 - 1, 1, 2**64 - 1, 1, 1, cycle=False, called=True)
     made = Definitions("shop", (View("v", "select 1", ("a",), "shop"),), (sequence,))
     value = made.to_json()
-    assert Definitions.from_json(value | {"of a later release": []}) == made
+    assert definitions_of(value | {"of a later release": []}) == (made,)
+    several = (made, Definitions("crm", (View("w", "select 2"),)))
+    assert definitions_of(definitions_json(several)) == several
+    assert not Definitions.from_json(definitions_json(several))  # as an earlier release reads it
+    for bad in (7, [7], ["x"], {"shop": value}):
+        with pytest.raises((TypeError, ValueError)):
+            definitions_of(definitions_json(several) | {"databases": bad})
     for key, bad in {"last": 2**64, "cycle": 1, "type": "int; drop", "name": 7}.items():
         with pytest.raises((TypeError, ValueError)):
             Definitions.from_json(value | {"sequences": [value["sequences"][0] | {key: bad}]})
