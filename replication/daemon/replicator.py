@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from matrixone.errors import CcprError
+from matrixone.upstream.malloc import return_free_memory
 from replication.daemon.holding import Holding
 from replication.daemon.listening import Listener
 from replication.daemon.schedule import Schedule
@@ -41,6 +42,7 @@ from replication.state.subscription import Subscription
 from replication.state.targets import TargetRecords, lagging_targets, may_be_restored
 
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
+MEMORY_SECONDS = 60.0  # between two times that free memory is returned
 DATABASE_SECONDS = 1.0  # between two attempts to reach a state database that does not answer
 MOST_TARGETS = 64  # synced at once
 MOST_KNOWN_TABLES = 50_000  # of all subscriptions together, that are kept in memory between iterations
@@ -164,7 +166,7 @@ class Replicator:
             self._on_end()
 
     def _decide(self) -> None:
-        polled = float("-inf")
+        polled, returned = float("-inf"), self._steady()
         while not self._stopping.is_set():
             self._beat = self._steady()
             self._wake.clear()
@@ -174,6 +176,9 @@ class Replicator:
                     self._stopping.wait(DATABASE_SECONDS)
                     continue
                 polled = self._steady()
+            if self._steady() - returned >= MEMORY_SECONDS:
+                return_free_memory()
+                returned = self._steady()
             for row in self._schedule.due():
                 self._begin(row)
             wait = self._schedule.wait_seconds()
