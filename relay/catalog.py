@@ -167,5 +167,5 @@ def check_index_tables(table: Table, name: str) -> None:
         "the mirror does not have the tables of its indexes",
         subject=subject,
         remedy=f"If {name} was made with --with-indexes, run it once more: `ccpr run {name}`. If not, make another "
-        f"subscription, to database {table.database} alone, with `ccpr subscribe … --with-indexes`.",
+        "subscription with `ccpr subscribe … --with-indexes`.",
     )

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h> of glibc
+_PR_SET_THP_DISABLE = 41  # <linux/prctl.h>
 _TOP_PAD_BYTES = 128 << 20
 _MMAP_BYTES = (1 << 24) - 1  # of a wire packet
 
@@ -18,7 +19,7 @@ _MMAP_BYTES = (1 << 24) - 1  # of a wire packet
 def keep_large_blocks() -> None:
     """Call it once at the start of a process that copies objects. Does nothing if the C library has no mallopt (musl,
     macOS, Windows)."""
-    mallopt = _of_glibc("mallopt")
+    mallopt = _of_libc("mallopt")
     if mallopt is None:
         return
     mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
@@ -31,11 +32,20 @@ def return_free_memory() -> None:
     """Return whole free pages to the kernel, in a few milliseconds. A service calls it now and then: what large
     answers leave, and the holes that the tables of CPython's interned strings (megabytes each time they are made
     larger or swept) leave in the arena of each thread, would stay with it. Does nothing without glibc's malloc_trim."""
-    trim = _of_glibc("malloc_trim")
+    trim = _of_libc("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
-def _of_glibc(name: str) -> Any:
-    """A function of the C library; None if it has no such one."""
+def refuse_huge_pages() -> None:
+    """Call it once at the start of a process with many threads that lives long: Arrow's allocator asks for huge pages,
+    and each 2 MB of it that a thread has touched once is then resident as a whole, for ever. Children inherit it. Does
+    nothing but on Linux."""
+    prctl = _of_libc("prctl")
+    if prctl is not None:
+        prctl(_PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+
+
+def _of_libc(name: str) -> Any:
+    """A function of Linux's C library; None if it has no such one."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None

@@ -16,7 +16,7 @@ from replication.errors import ScopeConflict
 from replication.iteration.building import or_fail
 from replication.iteration.catalog_diff import CatalogDiff, DatabaseList
 from replication.iteration.databases import TakeLists, read_databases
-from replication.iteration.table_lists import TableFailures
+from replication.iteration.table_lists import TableFailures, note_changed
 from replication.schema.table_changes import diff_catalogs
 from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
@@ -190,9 +190,17 @@ class _Scope:
             known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
             if known is None or not all(name in self._index_names for _, _, name in known if name):
                 known = index_rows(self._session, self._subscription.publication, table.id, self._named[table.database])
+                self._check_hidden(table, known)
             self._asked[table.id] = known
         rows = self._asked[table.id]
         return None if table.partitions and any(hidden for _, _, hidden in rows) else rows
+
+    def _check_hidden(self, table: Table, rows: Collection[tuple[str, str, str]]) -> None:
+        """The rows of one of several databases are of a later snapshot than the catalog (`read_databases`). Raises
+        TableChangedMeanwhile if an index is newer than the catalog."""
+        hidden = {name for _, _, name in rows} - {""}
+        if self._subscription.of_account and not table.partitions and not hidden <= self._index_names:
+            note_changed(table, self.failures, self._subscription.settings)
 
     def _is_covered(self, table: Table, offer: Offer) -> bool:
         """Whether the table is in scope. One that an ALTER took out is an error: it has another name than at the last

@@ -177,12 +177,6 @@ def _check_several(settings: Settings, table: str | None) -> None:
             subject="table",
             remedy=f"Name its database: --database DATABASE --table {table}; or choose from all: --tables {table}.",
         )
-    if settings.with_indexes:
-        raise BadSetting(
-            "index tables are copied with one database only",
-            subject="with_indexes",
-            remedy="Leave it out; or subscribe to each database on its own.",
-        )
 
 
 def canonical(settings: Settings) -> Settings:

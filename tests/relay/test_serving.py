@@ -244,7 +244,7 @@ def test_without_index_tables_a_matrixone_is_told_how_to_have_them(
             ids = {name: int(number or 0) for number, name in tables}
             assert client.rows(f"__++__internal_get_mo_indexes {ids[b'comp']} sys replica -") == []
             text = client.error(f"__++__internal_get_mo_indexes {ids[b'idx']} sys replica -")[1]
-            assert "to database gd_keys alone, with `ccpr subscribe … --with-indexes`" in text
+            assert "another subscription with `ccpr subscribe … --with-indexes`" in text
 
 
 def test_a_subscription_without_a_point_is_said_to_have_none(recordings: Path, home: Path, connect: Connect) -> None:

@@ -44,8 +44,10 @@ def storage(home: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
         command("subscribe", "one", "--from", source, "--database", "a", "--publication", "p", "--allow-overlap")
         part = ("--database", "c", "--tables", "t*", "--publication", "p", "--allow-overlap")
         command("subscribe", "part", "--from", source, *part)
-        command("run", "s")
-        command("run", "part")
+        whole = ("--account", "sys", "--with-indexes", "--allow-overlap")
+        command("subscribe", "whole", "--from", source, *whole)
+        for name in ("s", "part", "whole"):
+            command("run", name)
     return storage
 
 
@@ -77,8 +79,25 @@ def test_a_table_whose_index_tables_are_not_in_the_mirror_is_not_restored(storag
     with NativeClient() as client:
         error = restore(client, name, "--database", "c", "--as", "back", code=1)["error"]
         assert (error["code"], error["subject"]) == ("INDEX_TABLES_MISSING", "table c.t")
-        assert "to database c alone, with `ccpr subscribe … --with-indexes`" in error["remedy"]
+        assert "with `ccpr subscribe … --with-indexes`" in error["remedy"]
         assert "back" not in client.databases
+
+
+def test_with_index_tables_one_with_indexes_is_restored(storage: Storage) -> None:
+    with closing(Workspace()) as workspace, NativeClient() as client:
+        mirror = workspace.mirror("whole")
+        refs = [ref for ref in mirror.point().tables.values() if ref.database == "c"]
+        (index,) = (mirror.manifest(ref).table for ref in refs if ref.kind is Kind.INDEX)
+        client.definitions = {"t": next(mirror.manifest(ref).table for ref in refs if ref.kind is Kind.TABLE)}
+        assert restore(client, "whole", "--database", "c", "--as", "back", "--check", "sum")["rows"] == 2
+        task = client.databases["back"]
+        assert task is not None
+        assert task.tables.keys() == {"t", index.name}
+        for definition in (client.definitions["t"], index):
+            found = client.rows("back", definition, Timestamp(task.watermark))
+            expected = storage.rows_at("c", definition.name, storage.now).to_pylist()
+            assert len(expected) == 2
+            assert Counter(map(repr, found)) == Counter(map(repr, expected))
 
 
 def test_the_relay_serves_the_others_and_says_so(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,5 +110,5 @@ def test_the_relay_serves_the_others_and_says_so(storage: Storage, capsys: pytes
             relays = {one["name"]: bool(one["relays"]) for one in command("status")}
         finally:
             service.stop()
-    assert relays == {"one": True, "part": True, "s": False}
-    assert "not served, since they are to several databases: s" in capsys.readouterr().err
+    assert relays == {"one": True, "part": True, "s": False, "whole": False}
+    assert "not served, since they are to several databases: s, whole" in capsys.readouterr().err
