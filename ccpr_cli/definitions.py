@@ -69,6 +69,8 @@ def schema(
     for one in found:
         out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n", markup=False)
     for database, other in others:
+        if len(besides) > 1 and other.kind == "sequence":  # whose statements take no database with the name
+            out.print(printable(f"-- {database}.{other.name}"), markup=False)
         out.print(printable(";\n".join(other.statements(database)), keep="\n\t") + ";\n", markup=False)
     if table is None:
         _show_unreadable(besides)
@@ -84,14 +86,10 @@ def _described(found: "Iterable[tuple[str, Written]]", kind: str) -> list[dict[s
 def _show_unreadable(besides: "Sequence[Definitions]") -> None:
     """What is not known of any of several databases is said once."""
     found = [(each.database, one) for each in besides for one in each.unreadable]
-    times = Counter(one for _, one in found)
-    lines = []
-    for database, one in found:
-        where = f" of {database}" if times[one] < len(besides) else ""
-        name = f" {one.name}" if one.name else "s"
-        lines.append(f"not known: {one.kind}{name}{where}: {one.reason}")
-    for line in dict.fromkeys(lines):
-        out.print(printable(line), style="yellow", markup=False)
+    times = Counter(one for _, one in found if not one.name)
+    of_each = ((one.shown("" if times[one] == len(besides) else database), one) for database, one in found)
+    for what, one in dict.fromkeys(of_each):
+        out.print(printable(f"not known: {what}: {one.reason}"), style="yellow", markup=False)
 
 
 def history(

@@ -191,6 +191,12 @@ class Unreadable:
     name: str
     reason: str
 
+    def shown(self, place: str = "") -> str:
+        """What it is, for people; `place` comes before the name, or, where all of the kind are meant, after it."""
+        if self.name:
+            return f"{self.kind} {place}{'.' if place else ''}{self.name}"
+        return f"{self.kind}s{' of ' if place else ''}{place}"
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         return cls(*(text_of(value[key]) for key in ("kind", "name", "reason")))

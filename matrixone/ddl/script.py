@@ -62,7 +62,7 @@ def script_of(found: Definitions | None, database: str, title: str) -> Script:
         written += 1
         if isinstance(one, SequenceState) and not one.value_can_be_set:
             left_out.append(Unreadable("value of sequence", one.name, f"{one.last}: SETVAL takes no quoted names"))
-    lines += [_comment(f"not in it: {left.kind} {left.name}: {left.reason}") for left in left_out]
+    lines += [_comment(f"not in it: {left.shown()}: {left.reason}") for left in left_out]
     return Script("\n".join([*lines, ""]), written, tuple(left_out))
 
 

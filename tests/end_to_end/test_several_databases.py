@@ -321,15 +321,22 @@ def test_the_script_of_a_database_has_what_belongs_to_it(source: Source) -> None
         name = f"in_{database}"
         text = f"create view {name} as select 1"
         source.storage.create_view(database, name, {"a": "int"}, "select 1", create_sql=text, account="acc1")
+    source.storage.create_sequence("crm", "sq", account="acc1")
     source.subscribe("--account", "acc1")
     command("run", "s")
     script = command("restore", "s", "--database", "crm", "--as", "copy", "--with-definitions", "-")["script"]
     assert script["definitions"] == 1
     assert "CREATE VIEW `copy`.`in_crm` AS select 1" in script["text"]
     assert "in_shop_1" not in script["text"]
+    assert [one.rpartition(": ")[0] for one in script["text"].splitlines() if "not in it" in one] == [
+        "-- not in it: sequence sq",
+        "-- not in it: functions",
+        "-- not in it: grants",
+    ]
     shown = typer.testing.CliRunner().invoke(app, ["schema", "s"], catch_exceptions=False).stdout
     assert "CREATE VIEW `shop_1`.`in_shop_1` AS select 1;" in shown
     assert shown.count("not known: functions: it is of another account") == 1
+    assert shown.count("not known: sequence crm.sq: it is of another account") == 1
     with Workspace() as workspace:
         mirror = workspace.mirror("s")
         ((_, table),) = definitions_metadata(mirror.definitions(mirror.point())).items()
