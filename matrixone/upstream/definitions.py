@@ -69,9 +69,9 @@ def read_definitions(
     for database, objects in sorted(named.items()):
         besides = _of_database(session, publication, database, related[database], at)
         unreadable, grants = [*besides.unreadable, *problems], list[Grant]()
-        for number in objects.keys() & granted.keys():
-            for row in granted[number]:
-                grants += _list(_or_note(unreadable, "grant", "", partial(_grant, objects[number], *row)))
+        for number, name in objects.items():
+            for row in granted.get(number, ()):
+                grants += _list(_or_note(unreadable, "grant", "", partial(_grant, name, *row)))
         grants.sort(key=lambda one: (one.role, one.on, one.object, one.privilege))
         found.append(replace(besides, grants=tuple(grants), unreadable=tuple(unreadable)))
     return tuple(filter(None, found))
