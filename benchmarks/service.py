@@ -23,6 +23,7 @@ import statistics
 import tempfile
 import threading
 import time
+from array import array
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,7 +74,7 @@ class FastReplicator(Replicator):
 
 class Watch(Ignoring):
     def __init__(self) -> None:
-        self.lates: list[float] = []
+        self.lates = array("d")  # of an hour there are some 70,000
         self.ended = self.points = self.failed = 0
         self.lock = threading.Lock()
 
@@ -127,7 +128,7 @@ def main() -> None:
             while watch.ended < options.subscriptions:  # the first points
                 time.sleep(0.05)
             settled = settle(watch, options.subscriptions)
-            watch.lates.clear()
+            del watch.lates[:]
             began, number, real = clock.now(), 0, time.monotonic()
             next_round = began
             while clock.now() < began + options.minutes * 60:
