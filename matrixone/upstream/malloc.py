@@ -10,7 +10,7 @@ import ctypes
 import sys
 from typing import Any
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h> of glibc
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8  # <malloc.h> of glibc
 _PR_SET_THP_DISABLE = 41  # <linux/prctl.h>
 _TOP_PAD_BYTES = 128 << 20
 _MMAP_BYTES = (1 << 24) - 1  # of a wire packet
@@ -22,28 +22,31 @@ def keep_large_blocks() -> None:
     mallopt = _of_libc("mallopt")
     if mallopt is None:
         return
-    mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
     mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(_M_TOP_PAD, _TOP_PAD_BYTES)
 
 
+def stay_small() -> None:
+    """Call it at the start of a process with many threads that lives long. Does nothing but on Linux.
+
+    Arrow's allocator asks for huge pages, and each 2 MB of it that a thread has touched once is then resident as a
+    whole: they are refused, to children, too. The C library has an arena for each thread, and of what is freed at the
+    end of one `return_free_memory` returns nothing, but of the first one's: there is to be no other.
+    """
+    prctl, mallopt = _of_libc("prctl"), _of_libc("mallopt")
+    if prctl is not None:
+        prctl(_PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
 def return_free_memory() -> None:
-    """Return whole free pages to the kernel, in a few milliseconds. A service calls it now and then: what large
-    answers leave, and the holes that the tables of CPython's interned strings (megabytes each time they are made
-    larger or swept) leave in the arena of each thread, would stay with it. Does nothing without glibc's malloc_trim."""
+    """Return free pages to the kernel, in a few milliseconds: what `keep_large_blocks` keeps. Does nothing without
+    glibc's malloc_trim."""
     trim = _of_libc("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))
-
-
-def refuse_huge_pages() -> None:
-    """Call it once at the start of a process with many threads that lives long: Arrow's allocator asks for huge pages,
-    and each 2 MB of it that a thread has touched once is then resident as a whole, for ever. Children inherit it. Does
-    nothing but on Linux."""
-    prctl = _of_libc("prctl")
-    if prctl is not None:
-        prctl(_PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 
 def _of_libc(name: str) -> Any:

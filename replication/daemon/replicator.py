@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from matrixone.errors import CcprError
-from matrixone.upstream.malloc import refuse_huge_pages, return_free_memory
+from matrixone.upstream.malloc import return_free_memory, stay_small
 from replication.daemon.holding import Holding
 from replication.daemon.listening import Listener
 from replication.daemon.schedule import Schedule
@@ -108,7 +108,7 @@ class Replicator:
         self._database: CcprError | None = None
 
     def start(self) -> None:
-        refuse_huge_pages()
+        stay_small()
         self._beat = self._steady()
         self._thread.start()
 
