@@ -25,7 +25,7 @@ _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is fo
 
 class LocalStore:
     """Files below one folder. A file is written under a temporary name, fsynced, and then gets its name; `sync`
-    does the folder.
+    does the folder. Paths are texts: `pathlib` interns each part of a path, and a service has very many names.
 
     Parameters
     ----------
@@ -35,10 +35,14 @@ class LocalStore:
     def __init__(self, root: Path, *, shared: bool = False) -> None:
         self.root = root.absolute()
         self.url = self.root.as_uri()
+        self._root = str(self.root)
         self.shared = shared
 
-    def path(self, name: str) -> Path:
-        return self.root / check_name(name)
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{check_name(name)}"
+
+    def _temporary(self) -> str:
+        return f"{self._root}/{_UNFINISHED}/{secrets.token_hex(8)}"
 
     def put(
         self,
@@ -55,10 +59,10 @@ class LocalStore:
         name: str,
         chunks: Iterable[Chunk],
         check: Callable[[Content], None] | None,
-        place: Callable[[Path, str, StoredFile], None],
+        place: Callable[[str, str, StoredFile], None],
     ) -> StoredFile:
-        self.path(name)  # a bad name is refused before anything is written
-        temporary = self.root / _UNFINISHED / secrets.token_hex(8)
+        self._path(name)  # a bad name is refused before anything is written
+        temporary = self._temporary()
         digest, size = hashlib.sha256(), 0
         try:
             with self._create(temporary) as file:
@@ -76,13 +80,13 @@ class LocalStore:
             raise self._failed("write", name, error) from error
         finally:
             with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                os.unlink(temporary)
         return stored
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """Begins to write all files to disk before waiting for the first, since one fsync then does most of the work
         of the following ones."""
-        temporaries = [self.root / _UNFINISHED / secrets.token_hex(8) for name, _ in contents if self.path(name)]
+        temporaries = [self._temporary() for name, _ in contents if self._path(name)]
         stored = []
         try:
             with ExitStack() as held:
@@ -100,17 +104,17 @@ class LocalStore:
         finally:
             for temporary in temporaries:
                 with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+                    os.unlink(temporary)
         return stored
 
     def replace(self, name: str, content: bytes) -> None:
         self._put(name, [content], None, self._replace)
 
-    def _replace(self, temporary: Path, name: str, _: StoredFile) -> None:
-        self._rename(temporary, self.path(name))
+    def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
+        self._rename(temporary, self._path(name))
 
     def sync(self, folder: str) -> None:
-        path = self.path(folder) if folder else self.root
+        path = Path(self._path(folder)) if folder else self.root
         try:
             for level in (path, *path.parents):  # a folder that is itself new has to survive, too
                 if not level.is_dir():  # no file was put there
@@ -127,7 +131,7 @@ class LocalStore:
 
     def read(self, name: str) -> pa.Buffer:
         try:
-            return map_file(self.path(name))
+            return map_file(self._path(name))
         except FileNotFoundError as error:
             raise MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}") from error
         except OSError as error:
@@ -138,27 +142,28 @@ class LocalStore:
 
     def size(self, name: str) -> int | None:
         try:
-            return self.path(name).stat().st_size
+            return os.stat(self._path(name)).st_size
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._failed("read", name, error) from error
 
     def names(self, folder: str) -> Iterator[str]:
-        for path in sorted(self.path(folder).rglob("*")):
+        for path in sorted(Path(self._path(folder)).rglob("*")):
             if path.is_file():
                 yield path.relative_to(self.root).as_posix()
 
     def delete(self, name: str) -> None:
         try:
-            self.path(name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(name))
         except OSError as error:
             raise self._failed("delete", name, error) from error
 
     def delete_folder(self, folder: str) -> None:
         try:
-            if self.path(folder).is_dir():
-                shutil.rmtree(self.path(folder))
+            if (path := Path(self._path(folder))).is_dir():
+                shutil.rmtree(path)
         except OSError as error:
             raise self._failed("delete", folder, error) from error
 
@@ -172,40 +177,40 @@ class LocalStore:
             raise self._failed("sweep", _UNFINISHED, error) from error
         return count
 
-    def _create(self, temporary: Path) -> FileIO:
+    def _create(self, temporary: str) -> FileIO:
         """Creates the folder when it turns out to be missing: to check first would cost more than to write a small
         object."""
         try:
             return FileIO(temporary, "x+", opener=opener(shared=self.shared))
         except FileNotFoundError:
-            make_folder(temporary.parent, shared=self.shared)
+            make_folder(Path(temporary).parent, shared=self.shared)
             return FileIO(temporary, "x+", opener=opener(shared=self.shared))
 
-    def _place(self, temporary: Path, name: str, stored: StoredFile) -> None:
+    def _place(self, temporary: str, name: str, stored: StoredFile) -> None:
         """A link never takes the place of a file, as a rename would."""
-        path = self.path(name)
+        path = self._path(name)
         try:
             try:
                 os.link(temporary, path)
             except FileNotFoundError:
-                make_folder(path.parent, shared=self.shared)
+                make_folder(Path(path).parent, shared=self.shared)
                 os.link(temporary, path)
         except FileExistsError:
             check_same(self, name, stored)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            if path.exists():
+            if os.path.exists(path):
                 check_same(self, name, stored)
             else:
                 self._rename(temporary, path)
 
-    def _rename(self, temporary: Path, path: Path) -> None:
+    def _rename(self, temporary: str, path: str) -> None:
         try:
-            temporary.rename(path)
+            os.rename(temporary, path)
         except FileNotFoundError:
-            make_folder(path.parent, shared=self.shared)
-            temporary.rename(path)
+            make_folder(Path(path).parent, shared=self.shared)
+            os.rename(temporary, path)
 
     def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
         return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")

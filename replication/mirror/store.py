@@ -7,6 +7,7 @@ results of steps), and `sync` makes the files that were put in a folder survive 
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,9 +115,9 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
         raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
 
 
-def map_file(path: Path) -> pa.Buffer:
+def map_file(path: str | Path) -> pa.Buffer:
     """The content of a file of this machine, memory-mapped. Raises OSError."""
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
+    if os.stat(path).st_size == 0:  # noqa: PTH116  # an empty file cannot be mapped
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as source:
         return source.read_buffer()

@@ -86,11 +86,11 @@ def test_no_name_appears_before_its_file_is_on_the_disk(
         fsync(descriptor)
         synced.add(os.fstat(descriptor).st_ino)
 
-    def place(source: Path, target: Path) -> None:
-        assert source.stat().st_ino in synced
-        assert source.stat().st_size == 5
+    def place(source: str, target: str) -> None:
+        assert Path(source).stat().st_ino in synced
+        assert Path(source).stat().st_size == 5
         link(source, target)
-        placed.append(target.name)
+        placed.append(Path(target).name)
 
     monkeypatch.setattr(os, "fsync", note)
     monkeypatch.setattr(os, "link", place)
