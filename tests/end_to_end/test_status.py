@@ -220,7 +220,7 @@ def until(read: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
 
 
 def test_what_is_not_replicated_is_listed_with_the_reason(recordings: Path, home: Path) -> None:
-    reason = "it has no rows; points of one whole database have its definition (`ccpr schema`)"
+    reason = "it has no rows; points of whole databases have its definition (`ccpr schema`)"
     view = {"name": "v1", "kind": "view", "reason": reason}
     with replaying(recordings / "ddl", home) as replica:
         replica.subscribe()
