@@ -2,7 +2,7 @@
 (docs/requirements.md N2).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -188,19 +188,18 @@ class _Scope:
         if table.id not in self._asked:
             last = self._before.get(table.id)
             known = None if last is None or last.table.ddl != table.ddl or not table.ddl else last.table.indexes
-            if known is None or not all(name in self._index_names for _, _, name in known if name):
+            if known is None or not self._has_tables_of(known):
                 known = index_rows(self._session, self._subscription.publication, table.id, self._named[table.database])
-                self._check_hidden(table, known)
+                # Of one of several databases they are of a later snapshot than the catalog (`read_databases`).
+                if self._subscription.of_account and not table.partitions and not self._has_tables_of(known):
+                    note_changed(table, self.failures, self._subscription.settings)
             self._asked[table.id] = known
         rows = self._asked[table.id]
         return None if table.partitions and any(hidden for _, _, hidden in rows) else rows
 
-    def _check_hidden(self, table: Table, rows: Collection[tuple[str, str, str]]) -> None:
-        """The rows of one of several databases are of a later snapshot than the catalog (`read_databases`). Raises
-        TableChangedMeanwhile if an index is newer than the catalog."""
-        hidden = {name for _, _, name in rows} - {""}
-        if self._subscription.of_account and not table.partitions and not hidden <= self._index_names:
-            note_changed(table, self.failures, self._subscription.settings)
+    def _has_tables_of(self, indexes: Iterable[tuple[str, str, str]]) -> bool:
+        """Whether the catalog has all hidden tables of a table's indexes."""
+        return all(hidden in self._index_names for _, _, hidden in indexes if hidden)
 
     def _is_covered(self, table: Table, offer: Offer) -> bool:
         """Whether the table is in scope. One that an ALTER took out is an error: it has another name than at the last

@@ -61,7 +61,7 @@ class LocalStore:
         check: Callable[[Content], None] | None,
         place: Callable[[str, str, StoredFile], None],
     ) -> StoredFile:
-        self._path(name)  # a bad name is refused before anything is written
+        check_name(name)  # a bad one is refused before anything is written
         temporary = self._temporary()
         digest, size = hashlib.sha256(), 0
         try:
@@ -86,7 +86,7 @@ class LocalStore:
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """Begins to write all files to disk before waiting for the first, since one fsync then does most of the work
         of the following ones."""
-        temporaries = [self._temporary() for name, _ in contents if self._path(name)]
+        temporaries = [self._temporary() for name, _ in contents if check_name(name)]
         stored = []
         try:
             with ExitStack() as held:

@@ -117,7 +117,7 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
 
 def map_file(path: str | Path) -> pa.Buffer:
     """The content of a file of this machine, memory-mapped. Raises OSError."""
-    if os.stat(path).st_size == 0:  # noqa: PTH116  # an empty file cannot be mapped
+    if os.stat(path).st_size == 0:  # noqa: PTH116 - of a text, too  # an empty file cannot be mapped
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as source:
         return source.read_buffer()

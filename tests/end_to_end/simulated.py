@@ -45,3 +45,12 @@ class SimulatedSource:
 def rows(table: pa.Table) -> Counter:
     """To be compared, in any order."""
     return Counter(map(repr, table.to_pylist()))
+
+
+def asked_when_idle(emulator: SimulatedUpstream) -> dict[str, int]:
+    """What an idle iteration of `s` asks, once everything is flushed: how many statements of each kind."""
+    while command("run", "s")["point"]:
+        pass
+    before = Counter(emulator.status().statements)
+    assert not command("run", "s")["point"]
+    return dict(Counter(emulator.status().statements) - before)

@@ -12,7 +12,7 @@ import pytest
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command
-from tests.end_to_end.simulated import SimulatedSource
+from tests.end_to_end.simulated import SimulatedSource, asked_when_idle
 
 
 class Source(SimulatedSource):
@@ -27,10 +27,6 @@ class Source(SimulatedSource):
             for statement in statements:
                 cursor.execute(statement)
             return list(cursor.fetchall())
-
-    def asked(self) -> dict[str, int]:
-        """How many statements of each kind have arrived."""
-        return dict(self.emulator.status().statements)
 
 
 @pytest.fixture
@@ -68,24 +64,15 @@ def test_views_and_sequences_are_in_each_point_as_they_were_at_its_time(source: 
     assert schema("sq")["tables"] == []
 
 
-def idle(source: Source) -> dict[str, int]:
-    """What one idle iteration asks, once everything is flushed."""
-    while command("run", "s")["point"]:
-        pass
-    before = source.asked()
-    assert not command("run", "s")["point"]
-    return {kind: count - before.get(kind, 0) for kind, count in source.asked().items() if count != before.get(kind, 0)}
-
-
 def test_a_view_alone_makes_a_point_and_an_idle_iteration_asks_nothing_more(source: Source) -> None:
     source.subscribe()
     command("run", "s")
-    plain = idle(source)
+    plain = asked_when_idle(source.emulator)
     assert schema()["views"] == []
     source.run("create view v1 as select id from t", "create sequence sq")
     assert command("run", "s")["point"]
     assert [view["name"] for view in schema()["views"]] == ["v1"]
-    assert idle(source) == plain
+    assert asked_when_idle(source.emulator) == plain
     source.run("drop view v1")
     assert command("run", "s")["point"]
     assert schema()["views"] == []

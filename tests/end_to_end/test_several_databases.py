@@ -1,7 +1,6 @@
 """Several databases of an account as one subscription: what it has, what it asks for upstream, and what it cannot."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 import pytest
 import typer.testing
 
@@ -25,6 +23,7 @@ from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.patterns import ALL_NAMES, NamePatterns
 from tests.end_to_end.replica import command
+from tests.end_to_end.simulated import asked_when_idle, rows
 from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
 from tests.support.meanwhile import once_before
@@ -108,10 +107,6 @@ class Target:
         for name in names:
             shown = target_rows(self.place.server, self.place.database, name, tables[name].user_columns)
             assert rows(shown) == rows(source.storage.rows_at(database, name, now, account=source.account)), name
-
-
-def rows(table: pa.Table) -> Counter:
-    return Counter(map(repr, table.to_pylist()))
 
 
 @pytest.fixture(params=["acc1", "sys"])
@@ -294,25 +289,16 @@ def test_views_sequences_and_functions_of_each_database_are_in_each_point(source
         assert (found["sequences"], found["functions"], found["grants"]) == ([], [], [])
     assert command("schema", "s", "crm.v")["views"] == found["views"][:1]
     assert command("schema", "s", "v", code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"  # there are two
-    asked = idle(source)
+    asked = asked_when_idle(source.emulator)
     storage.drop_relation("crm", "v", VIEW, account=account)
     assert command("run", "s")["point"]
     assert described(command("schema", "s"), "views") == [("shop_1", "v")]
-    assert idle(source) == asked
+    assert asked_when_idle(source.emulator) == asked
     assert command("schema", "s", "--at", str(first)) == found
     assert command("verify", "s")["sound"]
     storage.drop_database("shop_1", account=account)
     command("run", "s")
     assert described(command("schema", "s"), "views") == []
-
-
-def idle(source: Source) -> dict[str, int]:
-    """What an idle iteration asks, once everything is flushed."""
-    while command("run", "s")["point"]:
-        pass
-    before = Counter(source.emulator.status().statements)
-    assert not command("run", "s")["point"]
-    return dict(Counter(source.emulator.status().statements) - before)
 
 
 @only_acc1
