@@ -1,9 +1,10 @@
-"""Copies objects in Spark tasks, each with an upstream session of its own, or straight from storage."""
+"""Copies objects in Spark tasks, each with upstream sessions of its own, or straight from storage."""
 
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from matrixone.errors import CcprError, Terminal
-from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_objects
+from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process
 from replication.mirror.open_store import open_store
 from replication.spark.connect import difference_of_code, failure_of
 from replication.spark.errors import SparkCodeDiffers
@@ -53,8 +54,9 @@ def copy_with_spark(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Copy objects (COPY_INPUT) in `tasks` tasks, each with an upstream session of its own. Returns COPY_OUTPUT when
-    all are done; `on_progress` is called meanwhile with the bytes of objects that are in the store since the last call.
+    """Copy objects (COPY_INPUT) in `tasks` tasks, each with its part of the job's budget: of four sessions two tasks
+    have two each, and no task has less than one. Returns COPY_OUTPUT when all are done; `on_progress` is called
+    meanwhile with the bytes of objects that are in the store since the last call.
 
     Objects that were copied by a task that then fails stay in the store. Raises what a task raised, in its own class:
     the first terminal error, else the first; what `on_progress` raises, which ends the job; SparkCodeDiffers;
@@ -66,10 +68,12 @@ def copy_with_spark(
 
     if objects.num_rows == 0:
         return
+    tasks = min(tasks, objects.num_rows)
+    share = replace(job, budget=job.budget.part(tasks))
     assigned, tag, watch = assign_tasks(objects, tasks), f"ccpr-{uuid.uuid4()}", None
     try:
         refuse_unshared_store(spark, job.store_url)
-        frame = in_tasks(spark, assigned, partial(_copy_share, job, loaded_code()), _COPY_ROWS)
+        frame = in_tasks(spark, assigned, partial(_copy_share, share, loaded_code()), _COPY_ROWS)
         with ExitStack() as held:
             spark.addTag(tag)
             held.callback(spark.removeTag, tag)
@@ -100,7 +104,6 @@ def assign_tasks(objects: pa.Table, tasks: int) -> pa.Table:
 
     Sorted by size, largest first, the objects go to the tasks in turn, in one direction and then in the other.
     """
-    tasks = max(1, min(tasks, objects.num_rows))
     ordered = objects.sort_by([("size", "descending"), ("name", "ascending")])
     turn, place = np.divmod(np.arange(ordered.num_rows), tasks)
     numbers = np.where(turn % 2 == 0, place, tasks - 1 - place).astype(np.int32)
@@ -111,7 +114,9 @@ def _copy_share(job: CopyJob, code: str, batches: Iterable[pa.RecordBatch]) -> I
     try:
         if difference := difference_of_code(code):
             raise SparkCodeDiffers(difference, subject="Spark")
-        for done in copy_objects(job, batches):
+        rows = (batch.select(COPY_INPUT.names).cast(COPY_INPUT) for batch in batches)
+        objects = pa.Table.from_batches(rows, COPY_INPUT)
+        for done in copy_in_process(job, objects):
             values = [column.cast(field.type) for column, field in zip(done.columns, _COPY_ROWS, strict=False)]
             yield pa.RecordBatch.from_arrays([*values, pa.nulls(done.num_rows, pa.binary())], schema=_COPY_ROWS)
     except CcprError as error:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,8 +115,7 @@ class Copier:
             with self._session_at(choice.place, found) as session:
                 at_once = self._settings.slots or job.budget.sessions  # a task that waits for another brings nothing
                 tasks = max(1, min(job.budget.sessions, at_once, size // _TASK_BYTES))
-                shares = replace(job.for_workers(), budget=replace(job.budget, sessions=tasks))
-                copied = copy_with_spark(session, shares, objects, tasks, on_progress=tally)
+                copied = copy_with_spark(session, job.for_workers(), objects, tasks, on_progress=tally)
                 yield from self._measured("spark", job.source, size, copied)
         except _OF_SPARK as error:
             self._forget()

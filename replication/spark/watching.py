@@ -45,7 +45,8 @@ class Tally:
 class Watch:
     """Looks for objects while tasks copy them, on a thread of its own; a context manager.
 
-    Each task copies its objects in their order: so only the next one of each is looked for. At a good end all count.
+    Each task copies its objects about in their order: so only the next one of each is looked for. At a good end all
+    count.
 
     Parameters
     ----------

@@ -36,6 +36,10 @@ class Budget:
     sessions: int = 4
     mb_s: float = 0.0
 
+    def part(self, number: int) -> "Budget":
+        """What each of a number of workers may take of it, one session at least."""
+        return Budget(max(1, self.sessions // number), self.mb_s / number)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -3,7 +3,7 @@ class."""
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,11 @@ from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.errors import AccessDenied
 from matrixone.upstream.publications import Publication
 from replication.errors import StorageMissing
-from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy
+from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, CopyReport, copy
 from replication.spark.copy import assign_tasks, copy_with_spark
 from replication.spark.tasks import SparkJobFailed, StoreNotShared
 from replication.state.credentials import Vault
+from replication.state.settings import Budget
 from tests.support.disk_files import write_storage
 from tests.support.recorded import Snapshot
 from wire.faults import WrongTotalSize
@@ -34,10 +35,8 @@ PASSWORD = "a secret of the test"
 
 @pytest.fixture
 def objects(recordings: Path) -> pa.Table:
-    """COPY_INPUT of the live objects of dml's second snapshot."""
-    return _input(
-        [listed.stats for table in Snapshot(recordings / "dml/snapshot-002").objects.values() for listed in table]
-    )
+    """Objects of dml's second snapshot."""
+    return _objects(recordings / "dml/snapshot-002")
 
 
 def test_two_tasks_copy_with_sessions_of_their_own(
@@ -58,6 +57,31 @@ def test_two_tasks_copy_with_sessions_of_their_own(
     assert again.ledger.sort_by("name") == report.ledger.sort_by("name")
     for name in objects.column("name").to_pylist():
         assert (tmp_path / "mirror/objects" / name).read_bytes() == (recordings / "dml/objects" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("sessions", "used"), [(1, 2), (3, 2), (5, 4)])
+def test_tasks_share_the_sessions_of_the_job(
+    spark: "SparkSession", key_file: Path, recordings: Path, tmp_path: Path, sessions: int, used: int
+) -> None:
+    objects = _objects(recordings / "keys/snapshot-001")
+    with RecordedUpstream(recordings / "keys", password=PASSWORD) as emulator:
+        job = replace(
+            _job(emulator.port, key_file, tmp_path / "mirror"),
+            publication=Publication("pub_keys", "sys", 0),
+            budget=Budget(sessions),
+        )
+        report = CopyReport.of(pa.Table.from_batches(copy_with_spark(spark, job, objects, 2)))
+        status = emulator.status()
+    assert (status.sessions_that_fetched, status.sessions_open) == (used, 0)
+    assert report.objects_fetched == objects.num_rows > 5
+    for name in objects.column("name").to_pylist():
+        assert (tmp_path / "mirror/objects" / name).read_bytes() == (recordings / "keys/objects" / name).read_bytes()
+
+
+def test_the_parts_of_a_budget_are_no_more_than_it() -> None:
+    assert Budget(8, 100.0).part(2) == Budget(4, 50.0)
+    assert Budget(5).part(2) == Budget(2)
+    assert Budget(1, 10.0).part(4) == Budget(1, 2.5)
 
 
 def test_tasks_read_storage_and_ask_the_upstream_for_what_is_not_there(
@@ -113,13 +137,14 @@ class Deadly:
     """A job that ends the worker's process, as the kernel does where memory runs out."""
 
     driver: int
-    url: str
+    store_url: str
+    budget: Budget = field(default_factory=Budget)
 
     @property
-    def store_url(self) -> str:
+    def objects_from(self) -> str:
         if os.getpid() != self.driver:
             os._exit(9)
-        return self.url
+        return ""
 
 
 def test_a_worker_that_dies_is_reported_as_a_failure_of_spark(
@@ -163,7 +188,9 @@ def _job(port: int, key_file: Path, mirror: Path, password: str = PASSWORD) -> C
     )
 
 
-def _input(stats: list) -> pa.Table:
+def _objects(snapshot: Path) -> pa.Table:
+    """COPY_INPUT of what a recorded snapshot lists."""
+    stats = [listed.stats for table in Snapshot(snapshot).objects.values() for listed in table]
     values = [[one.name for one in stats], [one.size for one in stats], [one.raw for one in stats]]
     return pa.Table.from_arrays(
         [pa.array(value, field.type) for value, field in zip(values, COPY_INPUT, strict=True)], schema=COPY_INPUT
