@@ -96,8 +96,9 @@ def shown_url(url: str) -> str:
     return printable(_SECRETS.sub(r"\1…", url))
 
 
-def check_session(session: "SparkSession", subject: str) -> None:
-    """Whether the server answers, has our version of Spark, and its workers our code. Takes a job of Spark.
+def check_session(session: "SparkSession", subject: str, tasks: int = 1) -> None:
+    """Whether the server answers, has our version of Spark, and its workers our code. Takes a job of Spark, of as many
+    tasks.
 
     Raises SparkSessionLost, SparkRefused, SparkVersionDiffers, SparkCodeDiffers, SparkJobFailed.
     """
@@ -108,7 +109,7 @@ def check_session(session: "SparkSession", subject: str) -> None:
         version = session.version
         if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
             raise SparkVersionDiffers(f"it has Spark {version}, this program {pyspark.__version__}", subject=subject)
-        rows = pa.table({"task": pa.array([0], pa.int32())})
+        rows = pa.table({"task": pa.array(range(tasks), pa.int32())})
         schema = pa.schema([pa.field("difference", pa.string())])
         found = in_tasks(session, rows, partial(report_code, loaded_code()), schema).toArrow()
     except PySparkException as error:

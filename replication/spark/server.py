@@ -45,6 +45,7 @@ FOLDER = "spark"
 SPARKS_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # Spark's own
 _START_SECONDS, _END_SECONDS, _TURN_SECONDS = 300.0, 15.0, 360.0
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 1.0
+_PRACTICE_JOBS = 100
 _ATTEMPTS = 3  # a port that was free may be taken by the time that the server binds it
 _TAIL = 2000  # characters of the server's log in an error
 _PASSED_ON = ("AWS_", "CCPR_STALL_", "CCPR_OBJECT_LIST_")  # variables that workers read
@@ -252,6 +253,18 @@ class WarmSpark:
                 _log.warning("attempt %d to start the warm session failed, see %s", attempt + 1, self.log)
             raise self._did_not_start("it ended while it was starting")
 
+    def practise(self, cancelled: threading.Event | None = None) -> None:
+        """Run small jobs for some ten seconds in the server that was started here, so that all its workers have
+        imported what they need and Java has compiled what plans a job: then the first copies are as quick as later ones
+        (decision practised-session). Copies may run beside it. Does nothing if somebody else had started it. Raises
+        what `check_session` raises."""
+        if self._process is None or (server := self.look().server) is None:
+            return
+        for _ in range(_PRACTICE_JOBS):
+            if cancelled is not None and cancelled.is_set():
+                return
+            self._check(server, self.settings.slots or 1)
+
     def stop(self) -> bool:
         """End the server, its workers and their jobs. Returns whether there was one. Raises SparkUnavailable if it
         cannot be ended."""
@@ -272,10 +285,10 @@ class WarmSpark:
             return False
         return True
 
-    def _check(self, server: Server) -> None:
+    def _check(self, server: Server, tasks: int = 1) -> None:
         session = warm_connection(server.port, server.token, server.session_id)
         try:
-            check_session(session, "the warm session")
+            check_session(session, "the warm session", tasks)
         finally:
             session.stop()
 

@@ -83,6 +83,7 @@ class Supervisor:
             try:
                 self._warm.start(supervised=True, cancelled=self._ended)
                 self.failure, self.starts = None, self.starts + 1
+                self._warm.practise(self._ended)
                 while is_held(self._warm.alive) and not self._ended.wait(_LOOK_SECONDS):
                     self._take_over()
                 failed = 0 if time.monotonic() - began > _BACK_OFF[-1] else failed + 1

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -21,6 +22,7 @@ from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from replication.iteration.copying import COPY_INPUT, CopyJob, copy
 from replication.spark import connect
+from replication.spark import server as serving
 from replication.spark.choice import Choice, Place
 from replication.spark.connect import check_session, failure_of, remote_connection, warm_connection
 from replication.spark.engine import Copier
@@ -28,12 +30,15 @@ from replication.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessio
 from replication.spark.rates import Rates
 from replication.spark.server import Server, State, WarmSpark
 from replication.spark.session import SparkSettings
-from replication.spark.tasks import SparkJobFailed, StoreNotShared, refuse_unshared_store
+from replication.spark.tasks import SparkJobFailed, StoreNotShared, in_tasks, refuse_unshared_store
 from replication.state.credentials import Vault
 from replication.state.settings import Budget
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.spark_fixtures import RecordedMirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.recordings]
 
@@ -64,6 +69,34 @@ def _listening(port: int) -> set[str]:
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]
     return {address for _, address, _, state, *_ in lines if state == "0A" and address.endswith(f":{port:04X}")}
+
+
+def test_a_practised_session_has_run_jobs_on_all_cores(warm: WarmSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_PRACTICE_JOBS", 5)
+    session = warm.session()
+    assert session is not None
+    try:
+        before = _tasks_until_now(session)
+        warm.practise()
+        assert _tasks_until_now(session) - before == 5 * 2 + 1
+    finally:
+        session.stop()
+
+
+def _tasks_until_now(session: "SparkSession") -> int:
+    """How many tasks Spark had started before this one."""
+
+    def attempt(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for _ in batches:
+            yield pa.record_batch({"attempt": [context.taskAttemptId()]})
+
+    rows = pa.table({"task": pa.array([0], pa.int32())})
+    found = in_tasks(session, rows, attempt, pa.schema([pa.field("attempt", pa.int64())])).toArrow()
+    return found.column("attempt").to_pylist()[0]
 
 
 def test_a_connect_server_reads_and_copies(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -47,13 +47,15 @@ class Quick(WarmSpark):
     mode, delay = "serves", 0.0
     broken = False
     launches = 0
+    checked: ClassVar[list[int]] = []  # how many tasks each check had
 
     def _command(self) -> list[str]:
         Quick.launches += 1
         code = SERVER.replace("MODE", repr(self.mode)).replace("DELAY", str(self.delay))
         return [sys.executable, "-c", code, "--properties-file", str(self._config)]
 
-    def _check(self, server: Server) -> None:
+    def _check(self, server: Server, tasks: int = 1) -> None:
+        self.checked.append(tasks)
         if self.broken:
             raise SparkSessionLost("it does not answer", subject="the warm session")
 
@@ -62,6 +64,7 @@ class Quick(WarmSpark):
 def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Quick]:
     monkeypatch.setattr(SparkSettings, "prepare_environment", lambda self: None)
     Quick.launches = 0
+    Quick.checked.clear()
     made = Quick(tmp_path)
     yield made
     made.stop()
@@ -95,6 +98,23 @@ def test_a_session_is_started_once_found_again_and_ended(warm: Quick) -> None:
     assert warm.stop()
     assert warm.look().state is State.ABSENT
     assert not (warm.folder / "server.json").exists()
+
+
+def test_a_server_is_practised_by_who_has_started_it(warm: Quick) -> None:
+    warm.practise()
+    assert warm.checked == []
+    warm.start()
+    assert warm.checked == [1]
+    ended = threading.Event()
+    ended.set()
+    warm.practise(ended)
+    Quick(warm.home).practise()
+    assert warm.checked == [1]
+    warm.practise()
+    slots = warm.settings.slots
+    assert slots
+    assert len(warm.checked) == 101
+    assert warm.checked == [1, *[slots] * 100]
 
 
 def test_two_starts_at_once_make_one_server(warm: Quick) -> None:
