@@ -65,8 +65,7 @@ def main() -> None:
             made = large_objects(folder / "wide_and_large", work / "large", max(count for _, count in large))
             recordings.append((made, large))
         warm = WarmSpark(work)
-        warm.start()
-        warm.practise()  # as `ccpr spark start` does
+        warm.start(warm_up=True)  # as `ccpr spark start` does
         try:
             figures = {}
             for recording, sizes in recordings:
@@ -125,18 +124,16 @@ def _commands(source: Path, work: Path, rounds: int) -> dict[str, dict[str, floa
     """Seconds of a first `ccpr run` of 300 MB, from the start of the program to its end."""
     recording = large_objects(source, work / "command" / source.name, dict(_LARGE)[_COMMAND_SIZE])
     times: dict[str, list[float]] = {}
-    session = WarmSpark(work)
     with emulator(recording) as port:
         for warm in (False, True):
             if warm:
-                session.start()
-                session.practise()
+                WarmSpark(work).start(warm_up=True)
             for number in range(rounds + 1):
                 for engine in ("auto", "process")[:: 1 if number % 2 else -1]:
                     seconds = _first_run(port, recording, work, engine)
                     if number:
                         times.setdefault(f"{engine} {'warm' if warm else 'cold'}", []).append(seconds)
-        session.stop()
+        WarmSpark(work).stop()
     return {"ccpr run": {name: statistics.median(values) for name, values in times.items()}}
 
 

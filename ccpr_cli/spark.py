@@ -25,30 +25,24 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start the warm session, unless it runs, and wait until it is ready. One that runs another version of this
-    program, or with other settings, is started again. Small jobs then practise it for some ten seconds, so that the
-    first copies are as quick as later ones; Ctrl-C ends only that.
+    program, or with other settings, is started again. A new one is warmed up by small jobs for some ten seconds, so
+    that the first copies are as quick as later ones.
 
     It listens on 127.0.0.1 only, and asks for a token that is kept in the state folder.
     """
     with handle_errors(as_json=as_json):
         warm = _warm()
         before = warm.look()
-        found = warm.start(again=again)
-        if not as_json:
-            _say_started(before, found, again=again)
-        warm.practise()
+        found = warm.start(again=again, warm_up=True)
     if as_json:
         show_json(_values(warm, found))
-
-
-def _say_started(before: "Found", found: "Found", *, again: bool) -> None:
-    if before.server is not None and found.server is not None and before.server.pid == found.server.pid:
+    elif before.server is not None and found.server is not None and before.server.pid == found.server.pid:
         out.print(f"the warm session runs already: {_shown(found)}")
-        return
-    if before.server is not None:
-        out.print(f"the one that ran was ended ({'--again' if again else before.state.value})")
-    took = 0.0 if found.server is None else found.server.start_seconds
-    out.print(f"the warm session is ready after {seconds_text(took)}: {_shown(found)}")
+    else:
+        if before.server is not None:
+            out.print(f"the one that ran was ended ({'--again' if again else before.state.value})")
+        took = 0.0 if found.server is None else found.server.start_seconds
+        out.print(f"the warm session is ready after {seconds_text(took)}: {_shown(found)}")
 
 
 @spark.command()

@@ -45,7 +45,7 @@ FOLDER = "spark"
 SPARKS_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # Spark's own
 _START_SECONDS, _END_SECONDS, _TURN_SECONDS = 300.0, 15.0, 360.0
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 1.0
-_PRACTICE_JOBS = 100
+_WARM_UP_JOBS = 100
 _ATTEMPTS = 3  # a port that was free may be taken by the time that the server binds it
 _TAIL = 2000  # characters of the server's log in an error
 _PASSED_ON = ("AWS_", "CCPR_STALL_", "CCPR_OBJECT_LIST_")  # variables that workers read
@@ -217,11 +217,20 @@ class WarmSpark:
     # ---- starting and ending
 
     def start(
-        self, *, again: bool = False, supervised: bool = False, cancelled: threading.Event | None = None
+        self,
+        *,
+        again: bool = False,
+        warm_up: bool = False,
+        supervised: bool = False,
+        cancelled: threading.Event | None = None,
     ) -> Found:
         """Start the server, unless one that fits is there, and wait until a job has run in it. One that runs other code
         or with other settings, that does not answer, or whose start was abandoned, is ended first; so is any with
         `again`. Somebody else's start is waited for.
+
+        With `warm_up` small jobs run in a new one for some ten seconds, before it is ready: all its workers have then
+        imported what they need, and Java has compiled what plans a job, so that the first copies are as quick as later
+        ones (decision warm-up-jobs).
 
         Raises JavaMissing, SparkUnavailable, SparkCodeDiffers if this program is older than its files, and what
         `check_session` raises of the new server.
@@ -247,23 +256,11 @@ class WarmSpark:
                 raise _elsewhere(found)
             self._end()
             for attempt in range(_ATTEMPTS):
-                server = self._launch(supervised=supervised, cancelled=cancelled)
+                server = self._launch(warm_up=warm_up, supervised=supervised, cancelled=cancelled)
                 if server is not None:
                     return Found(State.READY, server)
                 _log.warning("attempt %d to start the warm session failed, see %s", attempt + 1, self.log)
             raise self._did_not_start("it ended while it was starting")
-
-    def practise(self, cancelled: threading.Event | None = None) -> None:
-        """Run small jobs for some ten seconds in the server that was started here, so that all its workers have
-        imported what they need and Java has compiled what plans a job: then the first copies are as quick as later ones
-        (decision practised-session). Copies may run beside it. Does nothing if somebody else had started it. Raises
-        what `check_session` raises."""
-        if self._process is None or (server := self.look().server) is None:
-            return
-        for _ in range(_PRACTICE_JOBS):
-            if cancelled is not None and cancelled.is_set():
-                return
-            self._check(server, self.settings.slots or 1)
 
     def stop(self) -> bool:
         """End the server, its workers and their jobs. Returns whether there was one. Raises SparkUnavailable if it
@@ -292,7 +289,7 @@ class WarmSpark:
         finally:
             session.stop()
 
-    def _launch(self, *, supervised: bool, cancelled: threading.Event) -> Server | None:
+    def _launch(self, *, warm_up: bool, supervised: bool, cancelled: threading.Event) -> Server | None:
         """A server in which a job has run; None if its process ended before (the port was taken).
 
         Raises SparkUnavailable, and what `check_session` raises; then nothing is left running."""
@@ -330,6 +327,10 @@ class WarmSpark:
                     raise self._did_not_start(f"{what} after {time.monotonic() - begun:.0f} s")
                 cancelled.wait(_POLL_SECONDS)
             self._check(server)
+            for _ in range(_WARM_UP_JOBS if warm_up else 0):
+                if cancelled.is_set():
+                    break
+                self._check(server, self.settings.slots or 1)
             server = replace(server, start_seconds=time.monotonic() - begun)
             self._record(server)
         except BaseException:

@@ -81,9 +81,8 @@ class Supervisor:
         while not self._ended.is_set():
             began = time.monotonic()
             try:
-                self._warm.start(supervised=True, cancelled=self._ended)
+                self._warm.start(warm_up=True, supervised=True, cancelled=self._ended)
                 self.failure, self.starts = None, self.starts + 1
-                self._warm.practise(self._ended)
                 while is_held(self._warm.alive) and not self._ended.wait(_LOOK_SECONDS):
                     self._take_over()
                 failed = 0 if time.monotonic() - began > _BACK_OFF[-1] else failed + 1

@@ -71,16 +71,17 @@ def _listening(port: int) -> set[str]:
     return {address for _, address, _, state, *_ in lines if state == "0A" and address.endswith(f":{port:04X}")}
 
 
-def test_a_practised_session_has_run_jobs_on_all_cores(warm: WarmSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_PRACTICE_JOBS", 5)
-    session = warm.session()
-    assert session is not None
+def test_a_session_is_warmed_up_by_jobs_on_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_WARM_UP_JOBS", 5)
+    own = WarmSpark(tmp_path, SparkSettings(tmp_path / "java", "local[2]"))
     try:
-        before = _tasks_until_now(session)
-        warm.practise()
-        assert _tasks_until_now(session) - before == 5 * 2 + 1
-    finally:
+        own.start(warm_up=True)
+        session = own.session()  # a job runs in it
+        assert session is not None
+        assert _tasks_until_now(session) == 1 + 5 * 2 + 1
         session.stop()
+    finally:
+        own.stop()
 
 
 def _tasks_until_now(session: "SparkSession") -> int:

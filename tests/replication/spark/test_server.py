@@ -100,21 +100,29 @@ def test_a_session_is_started_once_found_again_and_ended(warm: Quick) -> None:
     assert not (warm.folder / "server.json").exists()
 
 
-def test_a_server_is_practised_by_who_has_started_it(warm: Quick) -> None:
-    warm.practise()
-    assert warm.checked == []
+def test_a_server_is_warmed_up_by_jobs_on_all_cores_when_it_is_new(warm: Quick) -> None:
     warm.start()
     assert warm.checked == [1]
-    ended = threading.Event()
-    ended.set()
-    warm.practise(ended)
-    Quick(warm.home).practise()
-    assert warm.checked == [1]
-    warm.practise()
+    assert warm.start(warm_up=True).usable
+    assert warm.checked == [1, 1]  # whether the one that is there answers
+    warm.start(again=True, warm_up=True)
     slots = warm.settings.slots
     assert slots
-    assert len(warm.checked) == 101
-    assert warm.checked == [1, *[slots] * 100]
+    assert warm.checked == [1, 1, 1, *[slots] * 100]
+
+
+def test_a_warm_up_ends_when_the_start_is_cancelled(warm: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = threading.Event()
+
+    def check(server: Server, tasks: int = 1) -> None:
+        assert not warm.look().usable  # no copy has to wait for it, and it for no copy
+        warm.checked.append(tasks)
+        if len(warm.checked) == 5:
+            cancelled.set()
+
+    monkeypatch.setattr(warm, "_check", check)
+    assert warm.start(warm_up=True, cancelled=cancelled).usable
+    assert len(warm.checked) == 5
 
 
 def test_two_starts_at_once_make_one_server(warm: Quick) -> None:
