@@ -451,7 +451,7 @@ class Iteration:
             return ()
         publication, found = self.subscription.publication, catalog.catalog
         several = {name: one.number for name, one in catalog.lists.items()}
-        databases = several or {self.subscription.database: found.database_id}
+        databases = several if self.subscription.of_account else {self.subscription.database: found.database_id}
         return read_definitions(self._session, publication, databases, found.tables, catalog.relations, ref.at)
 
     def _end(self, ref: SnapshotRef, result: IterationResult) -> Outcome:
