@@ -1,9 +1,10 @@
 """The root of every error that this project raises on purpose.
 
 An error has a *code* (stable, for scripts), a *subject* (the table, object, statement or file it is about) and a
-*remedy* (what a person does next). The class decides whether trying again can help: `Transient` (try again),
-`Terminal` (a person has to act), `Unknown` (the outcome is not known: look it up before anything is repeated). Source:
-docs/architecture.md, "What bad input gets".
+*remedy* (what to do next). The class decides whether trying again can help: `Transient` (try again, also what no rule
+knows), `Terminal` (only somebody's change helps; `Refused`: so says another server, which is asked once more),
+`Unknown` (the outcome is not known: look it up before anything is repeated). Source: docs/architecture.md, "What bad
+input gets"; decision ends-are-confirmed.
 
 `ccpr explain CODE` and docs/reference/errors.md show the docstring of each class with a code as its meaning.
 """
@@ -54,6 +55,11 @@ class Terminal(CcprError):
     """Trying again gives the same answer until a person changes something."""
 
     what_follows: ClassVar[str] = "a person has to act"
+
+
+class Refused(Terminal):
+    """Terminal if it is true: another server says it, and one that is being restarted or upgraded says what is not so.
+    Where the same server said otherwise before, it counts once it is confirmed (decision ends-are-confirmed)."""
 
 
 class Unknown(CcprError):

@@ -1,7 +1,7 @@
 """The errors of replication, each with a code and a remedy. Errors about the upstream and object files are in
 `matrixone`."""
 
-from matrixone.errors import Terminal, Transient, Unknown
+from matrixone.errors import Refused, Terminal, Transient, Unknown
 
 
 class BadName(Terminal):
@@ -163,7 +163,7 @@ class BadObjectList(Terminal):
     )
 
 
-class BaseSnapshotLost(Terminal):
+class BaseSnapshotLost(Refused):
     """The upstream no longer has the snapshot of the last point, so it cannot list the difference to it."""
 
     code = "BASE_SNAPSHOT_LOST"

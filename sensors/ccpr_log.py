@@ -23,7 +23,7 @@ from ccpr_assets.partitions import SUBSCRIPTIONS
 from ccpr_assets.reporting import changed, health_events, keep_failures, kept_failures, report
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
-from matrixone.upstream.errors import NotFlushedYet, StaleRead
+from matrixone.upstream.errors import HistoryUnreadable, NotFlushedYet, StaleRead
 from matrixone.upstream.retry import NO_RETRY
 from replication.errors import (
     StateUnavailable,
@@ -254,7 +254,7 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
         for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
             try:
                 step()
-            except (NotFlushedYet, StaleRead):
+            except (NotFlushedYet, StaleRead, HistoryUnreadable):
                 return None
             if time.monotonic() >= end:
                 return None

@@ -105,10 +105,11 @@ def _read_owners(session: Session, publication: Publication, database: str, at: 
     return Owners.of((integer(number, "rel_id"), message or b"") for number, message in rows)
 
 
-def table_ids(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[str, int]:
-    """The ids of everything in the database at a time that has one, by name: tables, index tables, views, sequences.
-    Raises BadAnswer, SnapshotGone."""
-    answer = session.read(statements.select_tables(publication.publisher_id, database, at.physical))
+def table_ids(session: Session, publication: Publication, database: str, at: Timestamp | None = None) -> dict[str, int]:
+    """The ids of everything in the database, at a time or now, that has one, by name: tables, index tables, views,
+    sequences. Raises BadAnswer, SnapshotGone."""
+    physical = None if at is None else at.physical
+    answer = session.read(statements.select_tables(publication.publisher_id, database, physical))
     return {text(name, "relname"): integer(number, "rel_id") for name, number in answer.select("relname", "rel_id")}
 
 

@@ -1,8 +1,9 @@
 """Which error of `matrixone.upstream.errors` an error number and text mean.
 
 Numbers say little: most errors of the server arrive as 20101 and are distinguished by their text (docs/upstream.md 2
-and 12). So the rules below look at text and number together, one after another. An error that no rule knows is
-`StatementFailed`: terminal, with number and text kept.
+and 12). So the rules below look at text and number together, one after another. The inner text decides, whatever is
+wrapped around it: a server that is stopping says "failed to get database: context canceled" of one that is there. An
+error that no rule knows is `StatementFailed`: it is tried again, with number and text kept.
 """
 
 import re
@@ -15,6 +16,7 @@ from matrixone.upstream.errors import (
     ConnectionLost,
     ConnectionStalled,
     DatabaseMissing,
+    HistoryUnreadable,
     NotPermitted,
     ObjectGone,
     PartitionedTable,
@@ -22,6 +24,7 @@ from matrixone.upstream.errors import (
     SnapshotExists,
     SnapshotGone,
     SnapshotOutcomeUnknown,
+    SnapshotWaits,
     StaleRead,
     StatementFailed,
     StatementUnknown,
@@ -30,6 +33,7 @@ from matrixone.upstream.errors import (
     UnsupportedTable,
     UpstreamBusy,
     UpstreamError,
+    UpstreamStopping,
     UpstreamUnreachable,
 )
 from matrixone.upstream.progress import Stalled
@@ -91,12 +95,32 @@ def _rule(
 
 
 _NAME = r"['\"`]?(?P<{}>[^\s'\"`]+?)['\"`]?"
+# What a server or a node says while it stops, starts or loses another node. With these nothing is known of what the
+# statement was about, so they come first.
+_STOPPING = (
+    r"context canceled|\bwait active\b|server shutdown in progress|txn commit status is unknown|lock table bind changed"
+    r"|rolling restart|backend connection closed|broken pipe|connection re(?:set|fused)|rpc (?:client|stream) closed"
+    r"|no available backend|cannot connect to backend"
+)
+_STOPPING_NUMBERS = (1053, 1815, 20501, 20502, 20503, 20504, 20505, 20634, 20635, 20638, 20702)
+_HISTORY = (
+    r"No available checkpoints for snapshot read|checkpoint gap or overlap"
+    r"|failed to query mo_indexes: .*\btable \S*mo_indexes\S* does not exist"
+)
 _BUSY = (
     r"GC is running|need retry|service unavailable|temporarily unavailable|temporary failure|rpc (?:error|timeout)"
-    r"|backend|deadline exceeded|timeout|timed out|connection re(?:set|fused)|broken pipe|network error"
-    r"|invalid connection|bad connection|too many connections|unexpected EOF"
+    r"|backend|deadline exceeded|timeout|timed out|network error|invalid connection|bad connection"
+    r"|too many connections|unexpected EOF|w-w conflict|write conflict|deadlock|try restarting transaction"
+)
+# Of MySQL; of MatrixOne for calls between nodes and transactions, and for locks (docs/upstream.md 12).
+_BUSY_NUMBERS = (
+    *(1040, 1043, 1205, 1213, 1226),
+    *(20500, 20506, 20600, 20605, 20609, 20619, 20628, 20631),
+    *(20701, 20703, 20705, 20706, 20709, 20710),
 )
 _RULES = (
+    _rule(UpstreamStopping, _STOPPING, *_STOPPING_NUMBERS),
+    _rule(HistoryUnreadable, _HISTORY),
     _rule(NotPermitted, r"not allowed to execute publication internal command"),
     _rule(
         NotPermitted,
@@ -132,20 +156,22 @@ _RULES = (
         1045,
         1698,
     ),
-    _rule(UpstreamBusy, "", 1040, 1043, 1205, 1213, 1226),
-    _rule(UpstreamBusy, _BUSY),
-    # Wrappers whose inner text no rule above knows. They are last, so that a database does not look dropped because
-    # the server was busy.
-    _rule(SnapshotGone, r"failed to (?:resolve (?:against )?|query )snapshot"),
-    _rule(DatabaseMissing, r"failed to get database"),
-    _rule(TableMissing, r"failed to get table"),
+    _rule(UpstreamBusy, _BUSY, *_BUSY_NUMBERS),
+    # The only inner text of a wrapper that says that what it names is not there: so for a database that is missing, and
+    # for one of a past that cannot be read. Which of the two, the present says (`replication.iteration.ends`).
+    _rule(DatabaseMissing, r"failed to get database: ExpectedEOB"),
+    _rule(HistoryUnreadable, r"\bExpectedEOB\b"),
 )
 
 # Numbers of the client library; 0 if it gave none (packets out of step).
 _LOST = frozenset({0, 2006, 2013, 2014, 2027, 2055})
 _NOT_CONNECTED = frozenset({2002, 2003, 2005})
+_EMPTY_PAST = re.compile(r"\bExpectedEOB\b")  # the server's own error packet may have number 0
 _TLS = 2026
 _TLS_HANG_UP = ssl.SSLEOFError, ssl.SSLZeroReturnError  # the peer closed during the handshake: trying again may help
+_MAY_HAVE_HAPPENED = frozenset({UpstreamStopping, UpstreamBusy})
+_TIMED_OUT = "timed out"  # the client library's word for an answer that has not come
+_CREATE_SNAPSHOT = re.compile(r"\s*create\s+snapshot\b", re.I)
 _SNAPSHOT_CHANGE = re.compile(r"\s*(?:create|drop)\s+snapshot\b", re.I)
 
 
@@ -186,17 +212,23 @@ def _kind(
         return TlsFailed, None
     if number in _NOT_CONNECTED:
         return UpstreamUnreachable, None
+    if number == 0 and _EMPTY_PAST.search(text):
+        return HistoryUnreadable, None
     if number in _LOST:
         if connecting:
             return UpstreamUnreachable, None
         if _SNAPSHOT_CHANGE.match(statement):
-            return SnapshotOutcomeUnknown, None
+            waits = _CREATE_SNAPSHOT.match(statement) and _TIMED_OUT in text
+            return (SnapshotWaits if waits else SnapshotOutcomeUnknown), None
         return (ConnectionStalled if isinstance(error, Stalled) else ConnectionLost), None
     for rule in _RULES:
         found = rule.text.search(text) if rule.text is not None else None
         if found is None and number not in rule.numbers:
             continue
-        if rule.kind is UpstreamBusy and found is not None and not connecting and _SNAPSHOT_CHANGE.match(statement):
-            return SnapshotOutcomeUnknown, None  # a timeout inside the server: the commit may have succeeded
+        if rule.kind in _MAY_HAVE_HAPPENED and not connecting and _SNAPSHOT_CHANGE.match(statement):
+            # Where it was given up, or waited for something inside the server, the commit may have succeeded.
+            return SnapshotOutcomeUnknown, None
         return rule.kind, rule.remedy(found, statement) if rule.remedy is not None and found is not None else None
+    if not connecting and _SNAPSHOT_CHANGE.match(statement):
+        return SnapshotOutcomeUnknown, None
     return StatementFailed, None

@@ -5,7 +5,7 @@
 
 from typing import Any, ClassVar
 
-from matrixone.errors import CcprError, Terminal, Transient, Unknown
+from matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
 
 
 class UpstreamError(CcprError):
@@ -61,6 +61,41 @@ class UpstreamBusy(UpstreamError, Transient):
     default_remedy = "Nothing: it is tried again. If it stays, look at the load and the logs of the upstream."
 
 
+class UpstreamStopping(UpstreamError, Transient):
+    """The server, or a node of its cluster, is being stopped or restarted, and gave the statement up: "context
+    canceled", "Server shutdown in progress" and their like, whatever the words around them say."""
+
+    code = "UPSTREAM_STOPPING"
+    meaning = "the upstream is stopping or restarting"
+    default_remedy = "Nothing: it is tried again with a new login. If it stays, look at the logs of the upstream."
+
+
+class HistoryUnreadable(UpstreamError, Transient):
+    """The server cannot read its own past now, or gives an empty one: after a restart some releases do for minutes.
+    What it says of that time says nothing of what was dropped."""
+
+    code = "HISTORY_UNREADABLE"
+    about = "snapshot"
+    meaning = "the upstream cannot read its past now"
+    default_remedy = (
+        "Nothing: it is tried again with a new snapshot, and nothing is taken for dropped. If it stays, restart the "
+        "upstream's nodes one after the other."
+    )
+
+
+class SnapshotWaits(UpstreamError, Transient):
+    """CREATE SNAPSHOT waits upstream for a lock: since 4.2 for the end of each open transaction with an ALTER of the
+    database. The same name is asked for again."""
+
+    code = "SNAPSHOT_WAITS"
+    about = "snapshot"
+    meaning = "CREATE SNAPSHOT waits upstream for the end of a transaction with an ALTER"
+    default_remedy = (
+        "Nothing: it is asked for again until the lock is free. If it stays, end the open transaction with an ALTER of "
+        "the database upstream: COMMIT or ROLLBACK it, or KILL its connection (SHOW PROCESSLIST)."
+    )
+
+
 class ConnectionLost(UpstreamError, Transient):
     """The connection broke, timed out or got out of step during a statement that may be repeated."""
 
@@ -93,24 +128,36 @@ class NotFlushedYet(UpstreamError, Transient):
     )
 
 
+class StatementFailed(UpstreamError, Transient):
+    """The upstream answered with an error that this program does not know; its number and text are in the message. What
+    no rule knows is tried again for as long as it takes."""
+
+    code = "STATEMENT_FAILED"
+    default_remedy = (
+        "It is tried again by itself. If it stays, look up the number and text in the upstream's documentation and "
+        "log, and report it with this text."
+    )
+
+
 # -- the outcome is not known
 
 
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
-    """The connection broke in the middle of CREATE or DROP SNAPSHOT, and it is not known whether it was executed.
+    """CREATE or DROP SNAPSHOT was not answered, or with an error after which it is not known whether it was executed or
+    will be: one that waited for a lock is executed later.
 
     Both statements are safe to repeat, and the name was recorded before: the next attempt looks the same name up.
     """
 
     code = "SNAPSHOT_OUTCOME_UNKNOWN"
-    meaning = "the connection was lost while a snapshot was created or dropped: it may have happened or not"
+    meaning = "it is not known whether the snapshot was created or dropped"
     default_remedy = (
         "Look it up: __++__internal_get_snapshot_ts <snapshot> <publisher> <publication>; or repeat with "
         "IF [NOT] EXISTS."
     )
 
 
-# -- a person has to act
+# -- only a change helps; what the server says of it (Refused) is confirmed before it counts
 
 
 class BadUri(UpstreamError, Terminal):
@@ -144,7 +191,7 @@ class BadLimit(UpstreamError, Terminal):
     default_remedy = "Set it to a whole number, or unset it. docs/reference/configuration.md says what it is for."
 
 
-class AccessDenied(UpstreamError, Terminal):
+class AccessDenied(UpstreamError, Refused):
     """User, password, account or role of the login is wrong."""
 
     code = "ACCESS_DENIED"
@@ -153,7 +200,7 @@ class AccessDenied(UpstreamError, Terminal):
     default_remedy = "Check account, user and password of the URI mysql://<account>#<user>:<password>@<host>:<port>."
 
 
-class TlsFailed(UpstreamError, Terminal):
+class TlsFailed(UpstreamError, Refused):
     """The encrypted connection that the URI asks for could not be made."""
 
     code = "TLS_FAILED"
@@ -165,7 +212,7 @@ class TlsFailed(UpstreamError, Terminal):
     )
 
 
-class NotPermitted(UpstreamError, Terminal):
+class NotPermitted(UpstreamError, Refused):
     """The login works, but it has no privilege for this."""
 
     code = "NOT_PERMITTED"
@@ -177,7 +224,7 @@ class NotPermitted(UpstreamError, Terminal):
     )
 
 
-class PublicationMissing(UpstreamError, Terminal):
+class PublicationMissing(UpstreamError, Refused):
     """The publication that the subscription names does not exist in that account.
 
     RESTORE DATABASE and RESTORE ACCOUNT upstream drop the publications of what they restore, without a word."""
@@ -223,7 +270,7 @@ class NotCovered(UpstreamError, Terminal):
     default_remedy = "As admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys."
 
 
-class SnapshotGone(UpstreamError, Terminal):
+class SnapshotGone(UpstreamError, Refused):
     """A snapshot that was recorded no longer exists upstream: somebody dropped it, or the upstream removed it."""
 
     code = "SNAPSHOT_GONE"
@@ -246,7 +293,7 @@ class SnapshotExists(UpstreamError, Terminal):
     )
 
 
-class StaleRead(UpstreamError, Terminal):
+class StaleRead(UpstreamError, Refused):
     """The upstream's history no longer reaches back to the older snapshot."""
 
     code = "STALE_READ"
@@ -257,7 +304,7 @@ class StaleRead(UpstreamError, Terminal):
     )
 
 
-class ObjectGone(UpstreamError, Terminal):
+class ObjectGone(UpstreamError, Refused):
     """The upstream's garbage collection removed the object's file: no snapshot protected it."""
 
     code = "OBJECT_GONE"
@@ -280,7 +327,7 @@ class ObjectSizeMismatch(UpstreamError, Terminal):
     )
 
 
-class DatabaseMissing(UpstreamError, Terminal):
+class DatabaseMissing(UpstreamError, Refused):
     """The database does not exist upstream: it was dropped or renamed, or its name is written differently."""
 
     code = "DATABASE_MISSING"
@@ -291,7 +338,7 @@ class DatabaseMissing(UpstreamError, Terminal):
     )
 
 
-class TableMissing(UpstreamError, Terminal):
+class TableMissing(UpstreamError, Refused):
     """The table does not exist upstream: it was dropped or renamed, or its name is written differently."""
 
     code = "TABLE_MISSING"
@@ -324,7 +371,7 @@ class UnsupportedTable(UpstreamError, Terminal):
     default_remedy = "Move it into another database, or subscribe to the other tables one by one (--table)."
 
 
-class StatementUnknown(UpstreamError, Terminal):
+class StatementUnknown(UpstreamError, Refused):
     """The server does not know this statement: it is of another version, or not MatrixOne at all."""
 
     code = "STATEMENT_UNKNOWN"
@@ -332,7 +379,7 @@ class StatementUnknown(UpstreamError, Terminal):
     default_remedy = "Check that the URI leads to a MatrixOne with cross-cluster publications: SELECT version()."
 
 
-class UpstreamTooOld(UpstreamError, Terminal):
+class UpstreamTooOld(UpstreamError, Refused):
     """The upstream is a MatrixOne without the replication interface: 3.0 or older, or not a MatrixOne at all. It is
     found by statements that every release with the interface answers, and not by the text of the version."""
 
@@ -345,16 +392,7 @@ class UpstreamTooOld(UpstreamError, Terminal):
     )
 
 
-class StatementFailed(UpstreamError, Terminal):
-    """The upstream answered with an error that this program does not know; its number and text are in the message."""
-
-    code = "STATEMENT_FAILED"
-    default_remedy = (
-        "Look up the number and text in the upstream's documentation and log; if it stays, report it with this text."
-    )
-
-
-class BadAnswer(UpstreamError, Terminal):
+class BadAnswer(UpstreamError, Refused):
     """The upstream's answer is not in the expected form."""
 
     code = "BAD_ANSWER"

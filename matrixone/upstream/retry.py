@@ -1,9 +1,10 @@
 """The only place that defines what is tried again: which errors, how often, with which pauses, and what happens then.
 
 Within an iteration a statement that may run twice is repeated as RULES say, by the class of its error. An error that
-remains ends the iteration and is written into `mo_ccpr_log`. After a Transient or Unknown one the sensor tries again
-later (BACK_OFF; the log's row counts the failures) with the same recorded snapshot, so that an unknown outcome is
-looked up and not repeated blindly. A Terminal one stops the subscription until a person runs it.
+remains ends the iteration and is written into `mo_ccpr_log`. After a Transient or Unknown one it is tried again later
+(BACK_OFF; the log's row counts the failures) with the same recorded snapshot, so that an unknown outcome is looked up
+and not repeated blindly. A Terminal one stops the subscription until somebody runs it; one that the upstream said
+(Refused) does so once it is confirmed (`replication.iteration.ends`).
 """
 
 import logging
@@ -15,10 +16,15 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from matrixone.errors import Transient
 from matrixone.upstream.errors import (
     ConnectionLost,
+    DatabaseMissing,
+    HistoryUnreadable,
     NotFlushedYet,
     SnapshotOutcomeUnknown,
+    SnapshotWaits,
     StaleRead,
+    StatementFailed,
     UpstreamBusy,
+    UpstreamStopping,
     UpstreamUnreachable,
 )
 
@@ -54,7 +60,7 @@ class BackOff:
     seconds, plus up to a fraction `jitter` of it that differs by subscription.
     """
 
-    longest: float = 900.0
+    longest: float = 300.0
     jitter: float = 0.1
 
 
@@ -64,20 +70,27 @@ NO_RETRY = Retry(attempts=1)
 RULES: Rules = (
     # A restart takes seconds; what takes longer is an outage.
     (UpstreamUnreachable, Retry(attempts=4, first_pause=0.5, longest_pause=4.0)),
+    (UpstreamStopping, Retry(attempts=4, first_pause=0.5, longest_pause=4.0)),
+    (HistoryUnreadable, Retry(attempts=3, first_pause=1.0, longest_pause=2.0)),
     (UpstreamBusy, Retry(attempts=7, first_pause=0.5, longest_pause=15.0)),
     (ConnectionLost, Retry()),
+    (SnapshotWaits, Retry(attempts=30, first_pause=0.2, longest_pause=1.0)),  # of two minutes each: the server's hour
     (SnapshotOutcomeUnknown, Retry()),  # only for statements with IF [NOT] EXISTS on a recorded name
     (NotFlushedYet, NO_RETRY),  # `snapshots.wait_until_flushed` has waited already
 )
 # Between two checkpoints, 5 minutes apart since 4.2.0, a server may not reach back to a snapshot that it can answer for
 # some seconds later. Five pauses of 30 s in all, and only then the base of a difference counts as lost.
-STALE_READ_RULES: Rules = ((StaleRead, Retry(attempts=6, first_pause=2.0, longest_pause=8.0)),)
+_STALE_READ = Retry(attempts=6, first_pause=2.0, longest_pause=8.0)
+STALE_READ_RULES: Rules = ((StaleRead, _STALE_READ), (HistoryUnreadable, _STALE_READ), (DatabaseMissing, _STALE_READ))
 DEFAULT_RETRY: Policy = RULES
 BACK_OFF = BackOff()
 
 
 def rule_for(kind: type[BaseException], policy: Policy = RULES) -> Retry:
-    """The rule of a policy for a class of errors; NO_RETRY if it has none."""
+    """The rule of a policy for a class of errors; NO_RETRY if it has none. What no rule of the classification knows is
+    not repeated here but with the next iteration: some statements are asked to see whether they are refused."""
+    if issubclass(kind, StatementFailed):
+        return NO_RETRY
     if isinstance(policy, Retry):
         return policy
     return next((rule for known, rule in policy if issubclass(kind, known)), NO_RETRY)

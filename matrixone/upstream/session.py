@@ -13,6 +13,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR
 from pymysql.cursors import SSCursor
 
+from matrixone.errors import Terminal
 from matrixone.upstream.classification import classify
 from matrixone.upstream.endpoint import Endpoint
 from matrixone.upstream.errors import AnswerTooLong, BadAnswer, UpstreamError
@@ -85,7 +86,8 @@ class Session:
     """A login at the upstream. Use it as a context manager.
 
     After a failed read the connection is closed, since the next bytes could belong to the old answer; the next
-    statement connects again. After an error that the server itself reports the connection stays in use.
+    statement connects again. So it is after an error that may pass, since a new login may reach another node. After
+    other errors that the server itself reports the connection stays in use.
     """
 
     def __init__(
@@ -183,8 +185,9 @@ class Session:
             result = read(connection)
             done = True
         except (pymysql.err.MySQLError, *NOT_THE_PROTOCOL) as error:
-            done = _in_step(error)
-            raise _typed(error, sql) from error
+            typed = _typed(error, sql)
+            done = _in_step(error) and isinstance(typed, Terminal)
+            raise typed from error
         finally:  # also after KeyboardInterrupt
             if not done:
                 self._drop()

@@ -46,8 +46,9 @@ def create_snapshot(
     """Create the snapshot, of the database or of one table of it, if there is none of this name.
 
     An existing one keeps its old timestamp without an error: so the name must be new, and recorded before this call.
-    For the same reason it is safe to repeat the statement after a lost connection, which is done here;
-    SnapshotOutcomeUnknown is raised only if no attempt was answered.
+    For the same reason it is safe to repeat the statement after a lost connection, which is done here, and while the
+    server waits for a lock: it creates what was given up when the lock is free, with the time of then, and the last
+    attempt finds that. SnapshotOutcomeUnknown and SnapshotWaits are raised only if no attempt was answered.
     """
     _create(session, name, statements.create_snapshot(name, database, publication.publisher, publication.name, table))
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from matrixone.errors import Transient
 from matrixone.objects.timestamp import Timestamp
 from matrixone.upstream.catalog import table_ids
-from matrixone.upstream.errors import UpstreamError
+from matrixone.upstream.errors import StatementFailed, UpstreamError
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.session import Session
@@ -92,7 +92,7 @@ class LaterSnapshot:
         try:
             return self._listed(ref, database, tables, subject)
         except (UpstreamError, BadObjectList) as error:
-            if isinstance(error, Transient):
+            if isinstance(error, Transient) and not isinstance(error, StatementFailed):
                 raise
             _logger.info("a full list takes the place of a second snapshot: %s", error)
             return None

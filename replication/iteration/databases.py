@@ -8,7 +8,7 @@ from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from matrixone.upstream import statements
 from matrixone.upstream.catalog import Catalog, TableVersion, joined_catalogs, read_catalog, table_versions
-from matrixone.upstream.errors import DatabaseMissing
+from matrixone.upstream.errors import DatabaseMissing, HistoryUnreadable
 from matrixone.upstream.session import Session, integer, text
 from replication.errors import ScopeConflict, TableChangedMeanwhile
 from replication.iteration.catalog_diff import DatabaseList
@@ -72,7 +72,8 @@ def chosen_databases(
     """The account's databases that the subscription chooses, at a time or now, with their ids; in order of name. And
     the names of those with capital letters: the upstream would take a snapshot of another one, or of none.
 
-    One that is another account's, to which it subscribes, is none of them. Raises ScopeConflict if there is none."""
+    One that is another account's, to which it subscribes, is none of them. Raises ScopeConflict if there is none;
+    HistoryUnreadable if there is none at that time, and some are there now."""
     publication, physical = subscription.publication, None if at is None else at.physical
     answer = session.read(statements.select_all_databases(publication.publisher_id, physical))
     found = {}
@@ -81,6 +82,11 @@ def chosen_databases(
         if not text(kind or b"", "dat_type") and subscription.chooses(name):
             found[name] = integer(number, f"dat_id of {name}")
     listable = {name: number for name, number in sorted(found.items()) if name == name.lower()}
+    if not listable and at is not None and chosen_databases(session, subscription)[0]:
+        raise HistoryUnreadable(
+            f"the catalog at {at} has none of the account's databases that are there now",
+            subject=f"account {publication.publisher}",
+        )
     if not listable:
         raise ScopeConflict(
             f"account {publication.publisher} has no database that matches {subscription.databases}",

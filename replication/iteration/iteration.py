@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.definitions import Definitions
-from matrixone.errors import CcprError, Terminal, Transient
+from matrixone.errors import CcprError, Terminal
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import zero_dates_of
 from matrixone.upstream import snapshots
 from matrixone.upstream.capabilities import Capabilities, probe
 from matrixone.upstream.definitions import read_definitions
-from matrixone.upstream.errors import SnapshotGone
+from matrixone.upstream.errors import HistoryUnreadable, SnapshotGone
 from matrixone.upstream.session import Session
 from replication.errors import (
     BaseSnapshotLost,
@@ -46,6 +46,7 @@ from replication.iteration.committing import IterationResult, Last, Outcome, Poi
 from replication.iteration.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, CopyReport, copy_known
 from replication.iteration.database_lists import DatabaseLists
 from replication.iteration.databases import chosen_databases, still_there
+from replication.iteration.ends import check_gone, judge
 from replication.iteration.lag import LagMeter, taken_at
 from replication.iteration.listing import Listing
 from replication.iteration.options import DEFAULT_OPTIONS, IterationOptions, Resync
@@ -106,6 +107,7 @@ class Iteration:
         self._context = Context.from_text(row.context)
         self._lag = LagMeter(clock)
         self._named_here = False  # the open snapshot's name is this process's
+        self._answered: set[str] = set()  # names of passing snapshots that the upstream has said to be made
         self._running = False  # by us; what another left running is resumed
         self._committer = PointCommitter(lease, mirror, clock)
         self._catalog: CatalogDiff | None = None
@@ -134,7 +136,7 @@ class Iteration:
         self._start()
         found = self._read_open_snapshot()
         if found is None:  # gone, or created again by somebody: what we derived from it is void
-            self._context = self._context.abandoned()
+            self._context = self._context.abandoned(self._clock())
             self._context = self._opened()
             self._catalog = self._listing = None
             self.__dict__.pop("_passing", None)
@@ -245,7 +247,10 @@ class Iteration:
             self._enter(Step.CATALOG)
             take = partial(self._passing.of_databases, ref)
             with still_there(self.subscription):
-                self._catalog = diff_scope(self._session, self.subscription, ref, self._last.tables, take)
+                found = diff_scope(self._session, self.subscription, ref, self._last.tables, take)
+            before = {number: point.table.database for number, point in self._last.tables.items()}
+            check_gone(self._session, self.subscription, found.catalog, before)
+            self._catalog = found
         return self._catalog
 
     # ---- 2
@@ -506,18 +511,21 @@ class Iteration:
 
     def drop_due_snapshots(self) -> None:
         """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the
-        next time."""
-        dropped = set()
-        for name in self._context.to_drop:
+        next time. One that was given up before the upstream answered may be made later, when a lock is free: it is
+        dropped each time, for as long as that may happen."""
+        dropped, now = set(), self._clock()
+        unanswered = [name for name, _ in self._context.late if name not in self._context.to_drop]
+        for name in (*self._context.to_drop, *unanswered):
             try:
                 snapshots.drop_snapshot(self._session, name, self.subscription.publication)
                 dropped.add(name)
             except CcprError as error:
                 _logger.warning("snapshot %s could not be dropped upstream, it will be tried again: %s", name, error)
-                if isinstance(error, Transient):
+                if not isinstance(error, Terminal):
                     break  # the upstream is away: each of the others would be waited for as long, in vain
-        if dropped:
-            self._context = self._context.dropped(dropped)
+        context = self._context.dropped(dropped, now, self._answered)
+        if context != self._context:
+            self._context = context
             self._log.remember(self._lease.claim, self._context)
 
     def publish_pending(self) -> None:
@@ -526,17 +534,21 @@ class Iteration:
 
     def fail(self, error: CcprError) -> None:
         """Write a failure down. A terminal one gives the snapshot up, so that the next attempt takes a new one, and so
-        does TableChangedMeanwhile; after another the iteration resumes. What was asked for wrongly (too early, by an
-        outdated plan, for an unknown table) fails nothing: the iteration stays open.
+        do TableChangedMeanwhile and HistoryUnreadable; after another the iteration resumes. What was asked for wrongly
+        (too early, by an outdated plan, for an unknown table) fails nothing: the iteration stays open.
         """
         if not self._running or isinstance(error, StepMissing | PlanOutdated | TableMissingInMirror):
             return
         # Where the state may be an old copy, what it has recorded may be needed by its successors.
         # What the snapshot shows of a table that has changed since cannot be listed any more.
-        gives_up = isinstance(error, Terminal | TableChangedMeanwhile) and not isinstance(error, MirrorDisagrees)
+        void = isinstance(error, Terminal | TableChangedMeanwhile | HistoryUnreadable)
+        gives_up = void and not isinstance(error, MirrorDisagrees)
+        ends, self._context = judge(
+            error, self.subscription, self._context, self._connect, self._clock, self._options.sleep
+        )
         if gives_up:
-            self._context = self._context.abandoned()
-        self._log.fail(self._lease.claim, self._context, error)
+            self._context = self._context.abandoned(self._clock())
+        self._log.fail(self._lease.claim, self._context, error, ends=ends)
         if gives_up:
             self.drop_due_snapshots()
 
@@ -557,7 +569,15 @@ class Iteration:
 
     @cached_property
     def _passing(self) -> PassingSnapshots:
-        return PassingSnapshots(self._session, self._connect, self.subscription, self._options, self._record)
+        return PassingSnapshots(
+            self._session,
+            self._connect,
+            self.subscription,
+            self._options,
+            self._record,
+            self._answered.add,
+            self._clock,
+        )
 
     def _record(self, change: Callable[[Context], tuple[Context, T]]) -> T:
         self._context, found = change(self._context)

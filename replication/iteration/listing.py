@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.upstream import snapshots
-from matrixone.upstream.errors import SnapshotGone, StaleRead
+from matrixone.upstream.errors import DatabaseMissing, HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.retry import NO_RETRY, STALE_READ_RULES, Policy, with_retry
@@ -74,8 +74,8 @@ class Listing:
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
 
-        Raises StaleRead if `stale_read` is None; BadObjectList and MirrorDamaged, which in isolated mode become the
-        failure of their table where they are one table's.
+        Raises StaleRead, HistoryUnreadable and DatabaseMissing if `stale_read` is None; BadObjectList and
+        MirrorDamaged, which in isolated mode become the failure of their table where they are one table's.
         """
         tables = self.catalog.tables.keys() - self.catalog.failures.keys()
         found = self._found(ref, base, tables, resync)
@@ -108,8 +108,8 @@ class Listing:
             return self._compare(ref, None, tables, resync)
         try:
             found = self._compare_patiently(ref, base, tables - complete, resync)
-        except (SnapshotGone, StaleRead) as error:
-            if isinstance(error, StaleRead) and self.stale_read is None:
+        except (SnapshotGone, *self._past_lost) as error:
+            if isinstance(error, self._past_lost) and self.stale_read is None:
                 raise
             snapshots.snapshot_timestamp(
                 self.session, ref.name, self.subscription.publication
@@ -122,9 +122,16 @@ class Listing:
     def _compare_patiently(
         self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
     ) -> "_Found":
-        """`_compare`; while the upstream answers with a stale read, it is asked again."""
+        """`_compare`; while the upstream does not reach back to the base, it is asked again."""
         policy = NO_RETRY if self.stale_read is None else self.stale_read
-        return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=(StaleRead,))
+        return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=self._past_lost)
+
+    @property
+    def _past_lost(self) -> tuple[type[UpstreamError], ...]:
+        """The upstream does not reach back to the base. The one database, whose catalog at the snapshot was just read,
+        is "missing" there too; of several, one may have been dropped."""
+        lost = (StaleRead, HistoryUnreadable)
+        return lost if self.subscription.of_account else (*lost, DatabaseMissing)
 
     def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
         """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing

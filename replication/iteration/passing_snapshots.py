@@ -26,6 +26,8 @@ class PassingSnapshots:
     ----------
     session, connect : the iteration's session; opens another one, to flush tables by.
     record : changes what the subscription remembers, stores that, and gives what else comes of the change.
+    answered : is told the name of each snapshot that the upstream says is made.
+    clock : seconds since 1970.
     """
 
     session: Session
@@ -33,6 +35,8 @@ class PassingSnapshots:
     subscription: Subscription
     options: IterationOptions
     record: Record
+    answered: Callable[[str], None]
+    clock: Callable[[], float]
     _later: dict[str, SnapshotRef] = field(default_factory=dict)  # by database
     _followed: int | None = None  # the connection on which a snapshot was made after the flush
 
@@ -40,9 +44,10 @@ class PassingSnapshots:
         """A snapshot of each of these databases of an account, later than `ref`, the account's. A run that takes the
         iteration up finds the same ones. Raises DatabaseMissing for one that was dropped."""
         publication, taken = self.subscription.publication, {}
-        lists = self.record(lambda context: context.with_lists(databases.values()))
+        lists = self.record(lambda context: context.with_lists(databases.values(), self.clock()))
         for database, later in zip(databases, lists, strict=True):
             snapshots.create_snapshot(self.session, later.name, publication, database)
+            self.answered(later.name)
             at = snapshots.snapshot_timestamp(self.session, later.name, publication)
             if at <= ref.at:
                 raise ConnectionLost(
@@ -91,6 +96,7 @@ class PassingSnapshots:
         return replace(later, physical=at.physical)
 
     def _create(self, database: str, table: str | None = None) -> SnapshotRef:
-        ref = self.record(lambda context: context.with_passing(self.subscription.uid))
+        ref = self.record(lambda context: context.with_passing(self.subscription.uid, self.clock()))
         snapshots.create_snapshot(self.session, ref.name, self.subscription.publication, database, table)
+        self.answered(ref.name)
         return ref

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from matrixone.errors import CcprError, Terminal
+from matrixone.errors import CcprError
 from replication.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
@@ -217,14 +217,14 @@ class CcprLog:
         with transaction(self.engine) as connection:
             return read_row(connection, task_id=claim.task_id, lock=True)
 
-    def fail(self, claim: Claim, context: Context, error: CcprError) -> None:
+    def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool) -> None:
         """Store a failure in `error_message`.
 
-        `R:<count>:<first>:<last>:<text>` if trying again may help or finds out what happened; else `N:<first>:<text>`
-        and state error.
+        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription until somebody acts,
+        `N:<first>:<text>` and state error.
         """
         now = round(self._clock())
-        if isinstance(error, Terminal):
+        if ends:
             message, event = f"N:{now}:{error}", Event.FAIL
         else:
             before = Failures.of(self._message(claim))

@@ -176,7 +176,7 @@ def test_objects_of_attempts_that_came_to_nothing_are_deleted(recordings: Path, 
                 stray.put(object_path(f"{uuid.uuid4()}_00001"), [b"left by an attempt"])
             with Workspace().iteration("replica") as iteration:
                 iteration.take_snapshot()
-                iteration._context = iteration._context.abandoned()
+                iteration._context = iteration._context.abandoned(0.0)
                 iteration._log.remember(iteration._lease.claim, iteration._context)
         left = objects(replica) - abandoned
         assert len(left) == 3

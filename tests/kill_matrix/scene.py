@@ -377,4 +377,4 @@ def leave_snapshot_to_drop() -> None:
         with workspace.connect(subscription) as session:
             create_snapshot(session, opened.open.name, subscription.publication, subscription.database)
         with transaction(workspace.log.engine) as connection:
-            connection.execute(mo_ccpr_log.update().values(context=opened.abandoned().to_text()))
+            connection.execute(mo_ccpr_log.update().values(context=opened.abandoned(0.0).to_text()))

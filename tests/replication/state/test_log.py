@@ -188,7 +188,7 @@ def test_a_commit_needs_a_running_iteration_and_its_own_lsn(log: CcprLog) -> Non
     commit(log, claim, 7)
     for step in (
         lambda: log.start(claim, Context()),
-        lambda: log.fail(claim, Context(), Broken("late", subject="upstream")),
+        lambda: log.fail(claim, Context(), Broken("late", subject="upstream"), ends=True),
         lambda: commit(log, claim, 8),
     ):
         with pytest.raises(LeaseLost):
@@ -239,14 +239,14 @@ class Broken(Terminal):
 def test_failures_are_written_as_matrixone_writes_them(log: CcprLog, clock: Clock) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     log.start(claim, Context())
-    log.fail(claim, Context(), Flaky("line down", subject="upstream"))
+    log.fail(claim, Context(), Flaky("line down", subject="upstream"), ends=False)
     clock.now += 10
-    log.fail(claim, Context(), Flaky("line down", subject="upstream"))
+    log.fail(claim, Context(), Flaky("line down", subject="upstream"), ends=False)
     row = log.row("sub")
     assert row.error_message is not None
     assert row.error_message.startswith("R:2:1000000:1000010:FLAKY: line down")
     assert (row.state, row.iteration_state, row.iteration_lsn) == (State.RUNNING, IterationState.COMPLETE, 0)
-    log.fail(claim, Context(), Broken("gone", subject="upstream"))
+    log.fail(claim, Context(), Broken("gone", subject="upstream"), ends=True)
     row = log.row("sub")
     assert row.error_message is not None
     assert row.error_message.startswith("N:1000010:BROKEN: gone")
@@ -259,7 +259,7 @@ def test_failures_are_written_as_matrixone_writes_them(log: CcprLog, clock: Cloc
 def test_running_ends_state_error(log: CcprLog) -> None:
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     log.start(claim, Context())
-    log.fail(claim, Context(), Broken("gone", subject="upstream"))
+    log.fail(claim, Context(), Broken("gone", subject="upstream"), ends=True)
     claim = log.claim("sub", "a", TTL, nobody_is_dead)
     assert log.row("sub").pair == (State.ERROR, IterationState.ERROR)
     log.start(claim, Context())
@@ -280,7 +280,7 @@ def test_a_pause_ends_what_runs_and_resume_goes_on_from_the_same_lsn(log: CcprLo
     for step in (
         lambda: commit(log, claim, 7),
         lambda: log.remember(claim, Context()),
-        lambda: log.fail(claim, Context(), fail),
+        lambda: log.fail(claim, Context(), fail, ends=False),
     ):
         with pytest.raises(LeaseLost, match="paused"):
             step()
@@ -301,7 +301,7 @@ def test_resume_ends_an_error_and_a_wait_after_failures(log: CcprLog) -> None:
     for error in (Broken("gone", subject="upstream"), Flaky("line down", subject="upstream")):
         claim = log.claim("sub", "a", TTL, nobody_is_dead)
         log.start(claim, Context())
-        log.fail(claim, Context(), error)
+        log.fail(claim, Context(), error, ends=isinstance(error, Broken))
         row = log.resume("sub")
         assert (row.pair, row.error_message) == ((State.RUNNING, IterationState.COMPLETE), None)
 

@@ -184,7 +184,9 @@ class Lives(RuleBasedStateMachine):
     def fail(self, owner: str, error: Transient | Terminal) -> None:
         if owner in self.claims:
             event = Event.FAIL if isinstance(error, Terminal) else Event.RETRY
-            self.step(owner, event, lambda: self.log.fail(self.claims[owner], Context(), error))
+            self.step(
+                owner, event, lambda: self.log.fail(self.claims[owner], Context(), error, ends=event is Event.FAIL)
+            )
 
     @precondition(lambda self: self.claims)
     @rule(owner=OWNERS)
