@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccpr_cli.defects import CodeUnknown
-from matrixone.errors import CcprError, Terminal, Transient, Unknown
+from matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
 from matrixone.upstream.retry import BACK_OFF, rule_for
 
 PACKAGES = (
@@ -47,7 +47,7 @@ OTHERS = (  # modules that define an error next to the only code that raises it;
 )
 # a reference for readers of the code, at the end of a sentence
 _CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")
-WAYS = (Transient, Unknown, Terminal)
+WAYS = (Transient, Unknown, Refused, Terminal)
 _ROOT = Path(__file__).parents[1]  # of the packages: they are found without importing them, `ccpr` needs Arrow
 
 
@@ -124,10 +124,13 @@ def markdown() -> str:
         "",
         "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them.",
         "",
-        "An error is one of three kinds. **Transient**: trying again may help, and the program does it by",
-        "itself. **Unknown**: it is not known whether something happened; it is looked up before anything is",
-        "repeated. **Terminal**: a person has to act. The remedy below is what is said where the error knows",
-        "nothing more exact; often it names the statement to run.",
+        "An error is of one of four kinds. **Transient**: trying again may help, and the program does it by",
+        "itself, for as long as it takes; so is every error of a server that no rule knows. **Unknown**: it is",
+        "not known whether something happened; it is looked up before anything is repeated. **Refused**: a",
+        "server says that no retry can help. Where it said otherwise before, it is asked once more, by a new",
+        "login, and tried again until that is certain (decision ends-are-confirmed). **Terminal**: somebody has",
+        "to act. The remedy below is what is said where the error knows nothing more exact; often it names the",
+        "statement to run.",
         "",
         "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
         "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",
@@ -174,6 +177,8 @@ def _entry(kind: type[CcprError]) -> Entry:
 
 
 def _again(kind: type[CcprError], way: type[CcprError]) -> str:
+    if way is Refused:
+        return "until it is confirmed; then, if it ended an iteration, the subscription waits for `ccpr run NAME`"
     if way is Terminal:
         return "no; if it ended an iteration, the subscription waits for `ccpr run NAME`"
     rule = rule_for(kind)

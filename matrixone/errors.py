@@ -54,12 +54,14 @@ class Transient(CcprError):
 class Terminal(CcprError):
     """Trying again gives the same answer until a person changes something."""
 
-    what_follows: ClassVar[str] = "a person has to act"
+    what_follows: ClassVar[str] = "somebody has to act"
 
 
 class Refused(Terminal):
     """Terminal if it is true: another server says it, and one that is being restarted or upgraded says what is not so.
     Where the same server said otherwise before, it counts once it is confirmed (decision ends-are-confirmed)."""
+
+    what_follows: ClassVar[str] = "counts once it is confirmed; then somebody has to act"
 
 
 class Unknown(CcprError):

@@ -230,16 +230,21 @@ def wait_until_flushed(
 ) -> None:
     """Return when the snapshot is flushed (decision flush-on-demand).
 
-    Each of `requests` (see `flush_requests`) is made at most once, and only while the snapshot is not flushed. The
-    pauses between checks grow from 0.05 s to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
+    Each of `requests` (see `flush_requests`) is made only while the snapshot is not flushed; once, and again after the
+    connection was lost, as a server that was restarted has forgotten them. The pauses between checks grow from 0.05 s
+    to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
     """
     end = clock() + timeout_seconds
-    for request in requests:
+    pause, asked = _FIRST_PAUSE, None
+    while True:
+        if asked != session.opened:
+            for request in requests:
+                if is_flushed(session, name, publication):
+                    return
+                request()
+            pause, asked = _FIRST_PAUSE, session.opened
         if is_flushed(session, name, publication):
             return
-        request()
-    pause = _FIRST_PAUSE
-    while not is_flushed(session, name, publication):
         left = end - clock()
         if left <= 0:
             raise NotFlushedYet(
