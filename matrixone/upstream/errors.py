@@ -79,7 +79,7 @@ class HistoryUnreadable(UpstreamError, Transient):
     meaning = "the upstream cannot read its past now"
     default_remedy = (
         "Nothing: it is tried again with a new snapshot, and nothing is taken for dropped. If it stays, restart the "
-        "upstream's nodes one after the other."
+        "upstream's nodes one after the other; or `ccpr run NAME --allow-resync` compares with a full list."
     )
 
 

@@ -21,6 +21,7 @@ from matrixone.upstream.errors import (
     NotPermitted,
     PublicationMissing,
     SnapshotGone,
+    StaleRead,
     TableMissing,
     TlsFailed,
 )
@@ -77,8 +78,8 @@ def _is_confirmed(error: Refused, subscription: Subscription, context: Context, 
     """Whether the present says the same, to a new login."""
     try:
         with connect() as session:
-            if isinstance(error, BaseSnapshotLost):
-                return _is_base_gone(session, subscription, context)
+            if isinstance(error, BaseSnapshotLost):  # a stale read has been asked for again for half a minute
+                return StaleRead.code in error.message or _is_base_gone(session, subscription, context)
             if isinstance(error, _OF_THE_PRESENT):
                 check_admission(
                     session, subscription.publication, subscription.database, subscription.table, listed=True

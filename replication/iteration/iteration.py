@@ -273,7 +273,8 @@ class Iteration:
         if listed.base_lost and not (self._allow_resync or self._options.resync == Resync()):
             objects, size = _count(self._to_copy(listed))
             if size > self.subscription.settings.resync_limit:
-                raise BaseSnapshotLost(
+                kind = HistoryUnreadable if listed.base_is_there else BaseSnapshotLost
+                raise kind(
                     f"{listed.base_lost}; comparing with a full list instead would fetch {objects} objects, {size} "
                     "bytes",
                     subject=f"subscription {self.subscription.name}",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from matrixone.upstream import snapshots
-from matrixone.upstream.errors import DatabaseMissing, HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
+from matrixone.upstream.errors import HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
 from matrixone.upstream.limits import list_limit
 from matrixone.upstream.objects import object_list
 from matrixone.upstream.retry import NO_RETRY, STALE_READ_RULES, Policy, with_retry
@@ -29,7 +29,7 @@ from replication.iteration.object_list import (
     validate,
 )
 from replication.iteration.options import Resync
-from replication.iteration.results import Listed
+from replication.iteration.results import PAST_UNREAD, Listed
 from replication.iteration.table_lists import TableFailures, TableLists
 from replication.maintenance.verify import unsound_objects
 from replication.mirror.mirror import Mirror
@@ -115,7 +115,8 @@ class Listing:
                 self.session, ref.name, self.subscription.publication
             )  # raises if our own snapshot is gone
             found = self._compare(ref, None, tables, resync)
-            found.base_lost = f"the upstream no longer has snapshot {base.name} of the last point ({error.code})"
+            lost = "cannot read back to" if isinstance(error, PAST_UNREAD) else "no longer has"
+            found.base_lost = f"the upstream {lost} snapshot {base.name} of the last point ({error.code})"
             return found
         return found.joined(self._compare(ref, None, complete, resync)) if complete else found
 
@@ -128,10 +129,8 @@ class Listing:
 
     @property
     def _past_lost(self) -> tuple[type[UpstreamError], ...]:
-        """The upstream does not reach back to the base. The one database, whose catalog at the snapshot was just read,
-        is "missing" there too; of several, one may have been dropped."""
-        lost = (StaleRead, HistoryUnreadable)
-        return lost if self.subscription.of_account else (*lost, DatabaseMissing)
+        """The upstream does not reach back to the base. Of several databases, a missing one may have been dropped."""
+        return (StaleRead, HistoryUnreadable) if self.subscription.of_account else (StaleRead, *PAST_UNREAD)
 
     def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
         """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing

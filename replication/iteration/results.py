@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from matrixone.schema import integer_of, text_of
+from matrixone.upstream.errors import DatabaseMissing, HistoryUnreadable
 from replication.errors import MirrorDamaged
 from replication.failure import Failure
 from replication.iteration.copying import COPY_OUTPUT, CopyReport
@@ -26,6 +27,9 @@ from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_witho
 from replication.snapshot_ref import SnapshotRef
 
 _FORMAT = 1
+# The upstream does not reach back to the base: the one database, whose catalog at the snapshot was just read, is
+# "missing" there too.
+PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
 _ABOUT = "about.json"
 _OF_0_1_0 = 5  # columns of COPY_OUTPUT
 
@@ -41,8 +45,8 @@ class Listed:
         resync only.
     rebuilt : ids of tables whose manifest is lost: `diff.added` has all of their objects. By a resync only.
     failures : by table id, in isolated mode.
-    base_lost : the upstream no longer had the snapshot of the last point, so all of it is from a full list; the
-        reason, else empty.
+    base_lost : the upstream no longer had the snapshot of the last point, or could not read back to it, so all of it
+        is from a full list; the reason with the code of the error behind it, else empty.
     """
 
     diff: ObjectDiff
@@ -50,6 +54,11 @@ class Listed:
     rebuilt: frozenset[int] = frozenset()
     failures: Mapping[int, Failure] = field(default_factory=dict)
     base_lost: str = ""
+
+    @property
+    def base_is_there(self) -> bool:
+        """Whether the lost snapshot is not gone, but of a past that the upstream could not read: that may pass."""
+        return self.base_lost.endswith(tuple(f"({kind.code})" for kind in PAST_UNREAD))
 
     @property
     def wanted(self) -> pa.Table:
