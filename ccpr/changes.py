@@ -9,6 +9,7 @@ from ccpr.values import At, house_at
 from matrixone.schema import DEFAULT_READING, Reading
 from replication.mirror.errors import BadOption
 from replication.mirror.mirror import Mirror
+from replication.mirror.reading import check_counted_keys
 from replication.mirror.table_read import point_at
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Changes:
         ------
         MirrorDamaged, ObjectDamaged, ObjectMismatch, StoreFailed
             While batches are taken: a file is missing, is not what was written, or cannot be read.
+        ValueRefused
+            While batches are taken: a key is a value that the reading would change; see `Table.changes`.
         """
         from replication.delta.change_rows import change_batches
 
@@ -102,11 +105,13 @@ class Changes:
 
 def changes_of(mirror: Mirror, name: str, since: At, until: At, reading: Reading = DEFAULT_READING) -> Changes:
     """See `Table.changes`."""
-    changes, since_lsn, until_lsn = plan_changes(mirror, name, since, until)
+    changes, since_lsn, until_lsn = plan_changes(mirror, name, since, until, reading)
     return Changes(changes, since_lsn, until_lsn, reading)
 
 
-def plan_changes(mirror: Mirror, name: str, since: At, until: At) -> tuple["TableChanges", int | None, int]:
+def plan_changes(
+    mirror: Mirror, name: str, since: At, until: At, reading: Reading
+) -> tuple["TableChanges", int | None, int]:
     """The changes, and the lsns of the two points; see `Table.changes`."""
     from replication.delta.between import changes_between  # brings the parser of DDL, which only deltas need
 
@@ -115,4 +120,8 @@ def plan_changes(mirror: Mirror, name: str, since: At, until: At) -> tuple["Tabl
     if former is not None and former.lsn > later.lsn:
         message = f"since is lsn {former.lsn}, which is later than until, lsn {later.lsn}"
         raise BadOption(message, subject=f"table {name}", remedy="Exchange the two points.")
-    return changes_between(mirror, name, former, later), former and former.lsn, later.lsn
+    changes = changes_between(mirror, name, former, later)
+    for delta in (changes.delta, changes.replaced):
+        if delta is not None:
+            check_counted_keys(delta.shape.key.columns, reading, f"table {delta.shape.table}")
+    return changes, former and former.lsn, later.lsn

@@ -70,7 +70,7 @@ def read_changes(
     from replication.spark.read import read_table as frame_of
 
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
-    changes, _, until_lsn = plan_changes(opened._mirror, table, since, until)
+    changes, _, until_lsn = plan_changes(opened._mirror, table, since, until, opened._reading)
     frame = delta_with_spark(spark, changes.delta, opened._reading)
     if changes.replaced is None or changes.after is None:
         return frame

@@ -194,6 +194,11 @@ class Table:
             The table was replaced by one with another key: read it whole.
         BadOption
             `since` is later than `until`.
+        ValueRefused
+            A key is a value that the reading (`open_mirror`) would change, so that nothing could be found by it: a zero
+            date as null, text that is not UTF-8 with replacement characters. By this call where such dates were counted
+            when the files came, else while batches are taken. `zero_dates="keep"` and `invalid_text="escape"` or
+            ``"binary"`` give every key as it is, in rows and in changes alike.
         MirrorDamaged, ObjectDamaged, ObjectMismatch, StoreFailed
             A file is missing, is not what was written, or cannot be read.
         """

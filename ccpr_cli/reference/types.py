@@ -34,7 +34,8 @@ _NOTES = """
   character, U+10FE00 plus the byte. `--invalid-text` (`open_mirror(…, invalid_text=…)`) chooses
   U+FFFD, bytes for all text columns, or an error instead.
 * The zero date `0000-00-00` is null. `--zero-dates` (`open_mirror(…, zero_dates=…)`) chooses the
-  day, or the microsecond, before 0001-01-01, or an error. In a target it is `0000-00-00`.
+  day, or the microsecond, before 0001-01-01, or an error. In a target it is `0000-00-00`. Changes
+  (`Table.changes`) of a table whose key has one are given with `"keep"` only.
   `ccpr status NAME` says how many a column has.
 * A `geometry` is its WKT; what is neither WKT nor WKB is `UNKNOWN(0x…)`.
 * A `time` is a duration; it can exceed a day.

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
 from replication.delta.split import DeltaPart, DeltaShape
-from replication.mirror.reading import as_asked, read_schema
+from replication.mirror.reading import as_asked, checked_keys, read_schema
 
 KIND = "__ccpr_kind"
 UPSERT, DELETE = "upsert", "delete"  # a row that is to be written whole; a key that is to be deleted, all else null
@@ -22,9 +22,10 @@ def change_schema(shape: DeltaShape, reading: Reading = DEFAULT_READING) -> pa.S
 def change_batches(
     shape: DeltaShape, parts: Iterable[DeltaPart], reading: Reading = DEFAULT_READING
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some parts, of `change_schema`."""
-    keys = shape.key.columns
-    return as_asked(_batches(shape, parts), shape.columns, reading, f"table {shape.table}", keys=keys)
+    """The rows of some parts, of `change_schema`. Raises ValueRefused for a key that the reading would change."""
+    keys, subject = shape.key.columns, f"table {shape.table}"
+    checked = checked_keys(_batches(shape, parts), keys, reading, subject)
+    return as_asked(checked, shape.columns, reading, subject, keys=keys)
 
 
 def _batches(shape: DeltaShape, parts: Iterable[DeltaPart]) -> Iterator[pa.RecordBatch]:

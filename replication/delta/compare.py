@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from matrixone.errors import CcprError
+from matrixone.objects.zero_dates import is_zero_date
+from matrixone.schema import Reading, ZeroDates
 from replication.delta.between import TableChanges, changes_between
 from replication.delta.change_rows import change_batches, change_schema, part_of
 from replication.mirror.errors import BadOption, KeyChanged
@@ -17,6 +20,7 @@ from replication.mirror.read_ahead import batches_ahead
 from replication.mirror.table_read import plan_read
 from replication.schema.ddl_diff import ddl_diff
 
+_AS_STORED = Reading(zero_dates=ZeroDates.KEEP)  # a zero date is no null: a row may have become the one or the other
 _ADDED, _REMOVED, _CHANGED = "added", "removed", "changed"
 
 
@@ -64,7 +68,7 @@ def compare_points(mirror: Mirror, name: str, since: Point, until: Point, most_r
         raise BadOption(message, subject=f"table {name}", remedy="Exchange the two points.")
     changes = changes_between(mirror, name, since, until)
     shape = changes.shape
-    rows = pa.Table.from_batches(change_batches(shape, changes.parts()), change_schema(shape))
+    rows = pa.Table.from_batches(change_batches(shape, changes.parts(), _AS_STORED), change_schema(shape))
     delta = part_of(rows, shape)
     keys = [column.name for column in shape.key.columns]
     old = _rows_before(mirror, changes, since, keys)
@@ -98,7 +102,7 @@ def _rows_before(mirror: Mirror, changes: TableChanges, since: Point, keys: Sequ
             f"the key's column {missing[0]} was not called so at point {since.lsn}", subject=f"table {table}"
         )
     names = [*(name for name, column in known.items() if not column.hidden or name in keys)]
-    read = plan_read(mirror, table, since.lsn, columns=names)
+    read = plan_read(mirror, table, since.lsn, columns=names, reading=_AS_STORED)
     return _Stream(read.schema, batches_ahead(read, mirror))
 
 
@@ -179,10 +183,20 @@ class _Matched:
             yield RowChange(_CHANGED, key, before, {name: found[name][2] for name in before})
 
     def _rows(self, query: str, most: int) -> list[dict[str, Any]]:
-        return self._connection.sql(f"{query} LIMIT {most}").to_arrow_table().to_pylist()
+        rows = self._connection.sql(f"{query} LIMIT {most}").to_arrow_table()
+        shown = [_shown(column.combine_chunks()) for column in rows.columns]
+        return pa.Table.from_arrays(shown, rows.column_names).to_pylist()
 
     def _names(self, table: str) -> list[str]:
         return [row[0] for row in self._connection.execute(f"DESCRIBE {table}").fetchall()]
+
+
+def _shown(values: pa.Array) -> pa.Array:
+    """The values for people: zero dates, which Python has not, as text, and the other values of their column, too."""
+    if not (pa.types.is_date32(values.type) or pa.types.is_timestamp(values.type)):
+        return values
+    zero = is_zero_date(values)
+    return pc.if_else(zero, "0000-00-00", values.cast(pa.string())) if pc.any(zero).as_py() else values
 
 
 def _side(table: str, name: str, known: Sequence[str]) -> str:

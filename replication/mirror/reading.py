@@ -50,6 +50,42 @@ def as_asked(
     return (_changed(batch, texts, dates, reading, subject) for batch in batches) if texts or dates else batches
 
 
+def checked_keys(
+    batches: Iterator[pa.RecordBatch], keys: Sequence[Column], reading: Reading, subject: str
+) -> Iterator[pa.RecordBatch]:
+    """The batches as they are, if a reader can find every key of theirs again among rows that `as_asked` gives: a zero
+    date that is read as null, and a text with replacement characters, are equal to no key, or to another one.
+
+    Raises `ValueRefused`, which says what to ask for. Source: decision keys-are-given-whole.
+    """
+    texts = [key for key in keys if reading.invalid_text is InvalidText.REPLACE and _is_text(key)]
+    dates = [key for key in keys if reading.zero_dates is ZeroDates.NULL and key.type.oid in ZERO_DATE_TYPES]
+    for batch in batches:
+        for key in dates:
+            if pc.any(is_zero_date(batch.column(key.name))).as_py():
+                raise zero_date_in_key(key, subject)
+        for key in texts:
+            if count_escaped(batch.column(key.name)):
+                remedy = 'Ask for another reading, of rows as well: `open_mirror(…, invalid_text="escape")`, or binary.'
+                message = "a key is text that is not UTF-8, which has no replacement in a key"
+                raise ValueRefused(message, subject=f"column {key.name} of {subject}", remedy=remedy)
+        yield batch
+
+
+def check_counted_keys(keys: Sequence[Column], reading: Reading, subject: str) -> None:
+    """As `checked_keys`, by what was counted when the files came: before a file is read. What was not counted passes.
+    Raises `ValueRefused`."""
+    for key in keys:
+        if reading.zero_dates is ZeroDates.NULL and key.zero_dates:
+            raise zero_date_in_key(key, subject)
+
+
+def zero_date_in_key(key: Column, subject: str) -> ValueRefused:
+    remedy = 'Ask for them as they are stored, for rows as well as for changes: `open_mirror(…, zero_dates="keep")`.'
+    message = "a key has the zero date 0000-00-00, which would be null"
+    return ValueRefused(message, subject=f"column {key.name} of {subject}", remedy=remedy)
+
+
 def _texts(columns: Sequence[Column], how: InvalidText) -> list[Column]:
     if how is InvalidText.ESCAPE:
         return []

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from emulator.engine.storage import Storage
@@ -344,3 +345,35 @@ def test_a_target_has_zero_dates_as_they_are(shop: Shop) -> None:
     found = shop.place.query("SELECT CAST(d AS CHAR), CAST(dt AS CHAR), CAST(ts AS CHAR) FROM z ORDER BY d")
     zero = "0000-00-00 00:00:00.000000"
     assert found == [("0000-00-00", zero, zero), ("1970-01-01", None, None)]
+
+
+def test_a_target_follows_changes_of_rows_whose_key_has_zero_dates(shop: Shop) -> None:
+    columns = {"d": "date not null", "ts": "timestamp(6) not null", "n": "int"}
+    shop.storage.create_table(DATABASE, "z", columns, primary_key=["d", "ts"])
+    zero_day, zero_moment = -719_163, -62_135_596_800_000_001
+
+    def insert(days: list[int], moments: list[int], numbers: list[int]) -> None:
+        with shop.storage.begin() as transaction:
+            rows = {
+                "d": pa.array(days, pa.int32()).view(pa.date32()),
+                "ts": pa.array(moments, pa.int64()).view(pa.timestamp("us", "UTC")),
+                "n": numbers,
+            }
+            transaction.insert(DATABASE, "z", rows)
+
+    insert([zero_day, zero_day, 0, 0], [zero_moment, 0, zero_moment, 0], [1, 2, 3, 4])
+    shop.add()
+    assert shop.run()["behind"] == []
+    insert([1], [zero_moment], [5])
+    with shop.storage.begin() as transaction:
+        transaction.delete(DATABASE, "z", pc.field("n") == 1)
+        transaction.update(DATABASE, "z", {"n": 30}, pc.field("n") == 3)
+    assert shop.run()["behind"] == []
+    found = shop.place.query("SELECT CAST(d AS CHAR), CAST(ts AS CHAR), n FROM z ORDER BY n")
+    zero, epoch = "0000-00-00 00:00:00.000000", "1970-01-01 00:00:00.000000"
+    assert found == [
+        ("0000-00-00", epoch, 2),
+        ("1970-01-01", epoch, 4),
+        ("1970-01-02", zero, 5),
+        ("1970-01-01", zero, 30),
+    ]

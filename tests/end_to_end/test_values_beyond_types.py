@@ -167,7 +167,6 @@ def test_zero_dates_are_null_unless_they_are_asked_for(upstream: Upstream) -> No
     for name, expected in (("d", [1, 3]), ("dt", [1, 3]), ("ts", [1, 3])):
         assert sorted(table.to_arrow(filters=[(name, "is null")]).column("n").to_pylist()) == expected
         assert table.to_arrow(filters=[(name, "is not null")]).column("n").to_pylist() == [2]
-    assert table.changes(None).upserts.column("d").null_count == 2
     kept = ccpr.open_mirror(upstream.mirror, zero_dates="keep").table(f"{DATABASE}.z").to_arrow().sort_by("n")
     assert kept.column("d").cast(pa.int32()).to_pylist() == [ZERO_DAY, 0, ZERO_DAY]
     assert kept.column("ts").cast(pa.int64()).to_pylist() == [ZERO_MOMENT, 0, None]
@@ -184,9 +183,92 @@ def test_deltas_keep_keys_with_zero_dates_apart(upstream: Upstream) -> None:
         rows = {"d": pa.array([ZERO_DAY], pa.int32()).view(pa.date32()), "n": [4], "dt": [None], "ts": [None]}
         transaction.insert(DATABASE, "z", rows)
     upstream.command("run", NAME)
-    changes = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z").changes(since=1)
-    assert changes.upserts.to_pylist() == [{"d": None, "n": 4, "dt": None, "ts": None}]
+    changes = ccpr.open_mirror(upstream.mirror, zero_dates="keep").table(f"{DATABASE}.z").changes(since=1)
+    assert changes.upserts.select(["n", "dt", "ts"]).to_pylist() == [{"n": 4, "dt": None, "ts": None}]
+    assert changes.upserts.column("d").cast(pa.int32()).to_pylist() == [ZERO_DAY]
     assert sorted(changes.deletes.column("n").to_pylist()) == [1, 2, 3]
+
+
+def merged(rows: pa.Table, changes: ccpr.Changes) -> pa.Table:
+    """The rows with changes merged by key, as `changes` promises it may be done."""
+    import duckdb
+
+    names = {"rows": rows, "up": changes.upserts, "gone": changes.deletes}
+    with duckdb.connect() as connection:
+        for name, table in names.items():
+            connection.register(name, table)
+        connection.execute("CREATE TABLE t AS SELECT * FROM rows")
+        for name in ("up", "gone"):
+            same = " AND ".join(f't."{key}" = {name}."{key}"' for key in changes.key)
+            connection.execute(f"DELETE FROM t USING {name} WHERE {same}")
+        connection.execute("INSERT INTO t SELECT * FROM up")
+        return connection.sql("SELECT * FROM t").to_arrow_table().cast(rows.schema)
+
+
+def test_changes_of_a_key_with_zero_dates_merge_to_the_rows_of_the_point_or_are_refused(upstream: Upstream) -> None:
+    zero_dates(upstream)
+    with upstream.storage.begin() as transaction:
+        transaction.delete(DATABASE, "z", pc.field("n") < 3)
+        rows = {"d": pa.array([ZERO_DAY], pa.int32()).view(pa.date32()), "n": [4], "dt": [None], "ts": [None]}
+        transaction.insert(DATABASE, "z", rows)
+        transaction.update(DATABASE, "z", {"dt": None}, pc.field("n") == 3)
+    upstream.command("run", NAME)
+    table = ccpr.open_mirror(upstream.mirror, zero_dates="keep").table(f"{DATABASE}.z")
+    changes = table.changes(since=1)
+    assert changes.deletes.column("d").null_count == changes.upserts.column("d").null_count == 0
+    assert changes.deletes.num_rows == 2
+    there = table.to_arrow()
+    assert merged(table.to_arrow(at=1), changes).sort_by("n").equals(there.sort_by("n"))
+    for how in ("null", "error"):
+        refused = ccpr.open_mirror(upstream.mirror, zero_dates=how).table(f"{DATABASE}.z")
+        with pytest.raises(ccpr.ValueRefused, match="zero date") as raised:
+            refused.changes(since=1).to_arrow()
+        assert how == "error" or 'zero_dates="keep"' in raised.value.remedy
+
+
+def test_changes_refuse_a_zero_date_in_a_key_that_only_the_earlier_point_has(upstream: Upstream) -> None:
+    """Its files are gone at the later point, and its count with them."""
+    zero_dates(upstream)
+    with upstream.storage.begin() as transaction:
+        transaction.delete(DATABASE, "z", pc.field("n") != 2)
+    upstream.storage.merge(DATABASE, "z")
+    upstream.command("run", NAME)
+    changes = ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z").changes(since=1)
+    with pytest.raises(ccpr.ValueRefused, match="zero date"):
+        changes.to_arrow()
+    assert ccpr.open_mirror(upstream.mirror).table(f"{DATABASE}.z").changes(since=2).to_arrow().num_rows == 0
+
+
+def test_a_key_that_is_not_utf8_is_changed_by_no_reading_of_changes(upstream: Upstream) -> None:
+    upstream.storage.create_table(DATABASE, "k", {"s": "varchar(20) not null", "n": "int"}, primary_key=["s"])
+    keys = [escaped(BYTES), escaped(b"\xff\x00\xff"), "a"]
+    with upstream.storage.begin() as transaction:
+        transaction.insert(DATABASE, "k", {"s": keys, "n": [1, 2, 3]})
+    upstream.command("run", NAME)
+    with upstream.storage.begin() as transaction:
+        transaction.delete(DATABASE, "k", pc.field("n") == 1)
+        transaction.update(DATABASE, "k", {"n": 5}, pc.field("n") == 2)
+    upstream.command("run", NAME)
+    for how in ("escape", "binary"):
+        table = ccpr.open_mirror(upstream.mirror, invalid_text=how).table(f"{DATABASE}.k")
+        assert merged(table.to_arrow(at=1), table.changes(since=1)).sort_by("n").equals(table.to_arrow().sort_by("n"))
+    for how in ("replace", "error"):
+        table = ccpr.open_mirror(upstream.mirror, invalid_text=how).table(f"{DATABASE}.k")
+        with pytest.raises(ccpr.ValueRefused, match="not UTF-8"):
+            table.changes(since=1).to_arrow()
+
+
+def test_a_comparison_of_points_shows_that_a_null_became_a_zero_date(upstream: Upstream) -> None:
+    zero_dates(upstream)
+    moment = pa.scalar(ZERO_MOMENT, pa.int64()).cast(pa.timestamp("us"))
+    with upstream.storage.begin() as transaction:
+        transaction.update(DATABASE, "z", {"dt": moment}, pc.field("n") == 3)
+    upstream.command("run", NAME)
+    found = upstream.command("diff", NAME, f"{DATABASE}.z", "--from", "1", "--to", "2")
+    assert (found["added"], found["removed"], found["columns"]) == (0, 0, {"dt": 1})
+    (row,) = found["rows"]
+    assert row["key"] == {"d": "0000-00-00", "n": 3}
+    assert (row["before"], row["after"]) == ({"dt": None}, {"dt": "0000-00-00"})
 
 
 def test_zero_dates_are_counted_by_table_and_column(upstream: Upstream) -> None:
