@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,7 +76,7 @@ def _csv_writer(file: Path, schema: "pa.Schema") -> Iterator[_Writer]:
         def write_batch(self, batch: "pa.RecordBatch") -> None:
             columns = [
                 column if field.type == column.type else pa.array(map(_text, column.to_pylist()), field.type)
-                for column, field in zip(batch.columns, plain, strict=True)
+                for column, field in zip(_with_times(batch).columns, plain, strict=True)
             ]
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=plain))
 
@@ -99,9 +100,31 @@ def _json_writer(file: Path) -> Iterator[_Writer]:
 
         class Lines:
             def write_batch(self, batch: "pa.RecordBatch") -> None:
-                out.writelines(f"{json.dumps(json_row(row), ensure_ascii=False)}\n" for row in batch.to_pylist())
+                out.writelines(f"{json.dumps(json_row(row), ensure_ascii=False)}\n" for row in python_rows(batch))
 
         yield Lines()
+
+
+def python_rows(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
+    """The rows of a batch, for `json_row`."""
+    return _with_times(batch).to_pylist()
+
+
+def _with_times(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """A batch with each TIME, which is a duration in Arrow, as MatrixOne prints it."""
+    import pyarrow as pa
+
+    for place, field in enumerate(batch.schema):
+        if pa.types.is_duration(field.type):
+            batch = batch.set_column(place, field.name, _times(batch.column(place)))
+    return batch
+
+
+def _times(values: "pa.Array") -> "pa.Array":
+    """-12:00:00, 838:59:59; six digits behind the point where they are not all zero."""
+    from matrixone.objects.time_text import time_text
+
+    return time_text(values, digits=0)
 
 
 def json_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -126,4 +149,8 @@ def _text(value: Any) -> str | None:
         return value.hex()
     if isinstance(value, list | dict):
         return json.dumps(value, default=str)
+    if isinstance(value, timedelta):
+        import pyarrow as pa
+
+        return _times(pa.array([value], pa.duration("us")))[0].as_py()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,9 +1,8 @@
 """`ccpr head`, `ccpr query`: rows of a point on the screen or in a file, without a JVM."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from ccpr_cli.arguments import AsJson, Name
 from ccpr_cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
-from ccpr_cli.row_files import check_extension, json_row, write_rows
+from ccpr_cli.row_files import check_extension, json_row, python_rows, write_rows
 from ccpr_cli.show import at_option
 from ccpr_cli.tables import full_name
 from matrixone.errors import CcprError
@@ -62,7 +61,13 @@ def query(
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Write the rows to a .parquet, .csv or .jsonl file.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many rows are shown at most.")] = MOST_SHOWN,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"How many rows are given at most; if not given, {MOST_SHOWN} on a screen, else all."),
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option(help="The zone in which TIMESTAMP is shown, compared and taken apart: Europe/Berlin.")
+    ] = "UTC",
     as_json: AsJson = False,
 ) -> None:
     """Query the tables of a point with SQL, in DuckDB's dialect. Without SQL statements are read from the terminal, or
@@ -80,19 +85,21 @@ def query(
         mirror = workspace.mirror(name)
         subscription = Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
-        with PointDatabase(mirror, point, subscription.database, subscription.settings.reading) as database:
+        reading = subscription.settings.reading
+        with PointDatabase(mirror, point, subscription.database, reading, timezone) as database:
             if sql is None and sys.stdin.isatty():
-                _prompt(database, name, limit)
+                _prompt(database, name, limit or MOST_SHOWN)
                 return
             schema, batches = database.batches(sys.stdin.read() if sql is None else sql)
             if out_file is not None:
-                rows = write_rows(out_file, schema, batches)
+                rows = write_rows(out_file, schema, _limited(batches, limit))
                 _report_file(rows, out_file, point.lsn, as_json=as_json)
             elif as_json:
-                shown = [json_row(row) for batch in batches for row in batch.to_pylist()]
+                shown = [json_row(row) for batch in _limited(batches, limit) for row in python_rows(batch)]
                 show_json({"lsn": point.lsn, "columns": schema.names, "rows": shown})
             else:
-                show_rows(schema.names, _first(batches, limit + 1), limit)
+                most = limit or MOST_SHOWN
+                show_rows(schema.names, _first(batches, most + 1), most)
 
 
 def _report_file(rows: int, file: Path, lsn: int, *, as_json: bool) -> None:
@@ -161,7 +168,15 @@ def _is_number(value: Any) -> bool:
 
 
 def _first(batches: "Iterable[pa.RecordBatch]", count: int) -> list[dict[str, Any]]:
-    return list(islice((row for batch in batches for row in batch.slice(0, count).to_pylist()), count))
+    return [row for batch in _limited(batches, count) for row in python_rows(batch)]
+
+
+def _limited(batches: "Iterable[pa.RecordBatch]", count: int | None) -> "Iterator[pa.RecordBatch]":
+    """The first rows; None = all. Nothing is read that is not needed for them."""
+    for batch in batches:
+        yield batch if count is None else batch.slice(0, count)
+        if count is not None and (count := count - batch.num_rows) <= 0:
+            return
 
 
 def _find(workspace: "Workspace", table: str, name: str | None, at: str | None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from matrixone.objects.zero_dates import is_zero_date
 from matrixone.schema import Reading, ZeroDates
 from replication.delta.between import TableChanges, changes_between
 from replication.delta.change_rows import change_batches, change_schema, part_of
+from replication.mirror.duckdb_rows import ZONE, quoted, rows_of
 from replication.mirror.errors import BadOption, KeyChanged
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
@@ -74,6 +75,7 @@ def compare_points(mirror: Mirror, name: str, since: Point, until: Point, most_r
     old = _rows_before(mirror, changes, since, keys)
     definition = _definition(mirror, changes)
     with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = '{ZONE}'")
         connection.register("up", delta.upserts)
         connection.register("gone", delta.deletes)
         connection.register("before", delta.upserts.schema.empty_table() if old is None else old.reader)
@@ -128,7 +130,7 @@ class _Matched:
         self._connection, self._keys = connection, list(keys)
         self._up, self._old = self._names("up"), self._names("old")
         self._all = list(dict.fromkeys((*self._up, *self._old)))
-        self._on = " AND ".join(f"up.{_quoted(key)} IS NOT DISTINCT FROM old.{_quoted(key)}" for key in keys)
+        self._on = " AND ".join(f"up.{quoted(key)} IS NOT DISTINCT FROM old.{quoted(key)}" for key in keys)
         self._differs = {
             name: f"({_side('up', name, self._up)} IS DISTINCT FROM {_side('old', name, self._old)})"
             for name in self._all
@@ -138,7 +140,7 @@ class _Matched:
     def comparison(self, table: str, since: int, until: int, definition: str, most: int) -> Comparison:
         any_differs = " OR ".join(self._differs.values()) or "false"
         connection = self._connection
-        gone = " AND ".join(f"gone.{_quoted(key)} IS NOT DISTINCT FROM old.{_quoted(key)}" for key in self._keys)
+        gone = " AND ".join(f"gone.{quoted(key)} IS NOT DISTINCT FROM old.{quoted(key)}" for key in self._keys)
         added = f"FROM up ANTI JOIN old ON {self._on}"
         removed = f"FROM old SEMI JOIN gone ON {gone}"
         changed = f"FROM up JOIN old ON {self._on} WHERE {any_differs}"
@@ -170,7 +172,7 @@ class _Matched:
 
     def _parts(self, changed: str, most: int) -> Iterator[RowChange]:
         names = list(self._differs)
-        cells = [f"up.{_quoted(key)}" for key in self._keys]
+        cells = [f"up.{quoted(key)}" for key in self._keys]
         for name, differs in self._differs.items():
             cells += [differs, _side("old", name, self._old), _side("up", name, self._up)]
         numbered = ", ".join(f"{cell} AS c{number}" for number, cell in enumerate(cells))
@@ -183,7 +185,7 @@ class _Matched:
             yield RowChange(_CHANGED, key, before, {name: found[name][2] for name in before})
 
     def _rows(self, query: str, most: int) -> list[dict[str, Any]]:
-        rows = self._connection.sql(f"{query} LIMIT {most}").to_arrow_table()
+        rows = rows_of(self._connection.sql(f"{query} LIMIT {most}")).read_all()
         shown = [_shown(column.combine_chunks()) for column in rows.columns]
         return pa.Table.from_arrays(shown, rows.column_names).to_pylist()
 
@@ -200,8 +202,4 @@ def _shown(values: pa.Array) -> pa.Array:
 
 
 def _side(table: str, name: str, known: Sequence[str]) -> str:
-    return f"{table}.{_quoted(name)}" if name in known else "NULL"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return f"{table}.{quoted(name)}" if name in known else "NULL"

@@ -15,7 +15,8 @@ import pyarrow.dataset as ds
 
 from matrixone.errors import CcprError
 from matrixone.schema import DEFAULT_READING, Kind, Reading
-from replication.mirror.errors import QueryFailed
+from replication.mirror.duckdb_rows import ZONE, quoted, rows_of
+from replication.mirror.errors import BadOption, QueryFailed
 from replication.mirror.filters import Compare
 from replication.mirror.mirror import Mirror
 from replication.mirror.points import Point
@@ -33,9 +34,13 @@ class PointDatabase:
     Parameters
     ----------
     database : whose tables need no qualification.
+    zone : the time zone in which TIMESTAMP is shown, compared with literals and taken apart, by its name. Raises
+        BadOption for one that DuckDB does not know.
     """
 
-    def __init__(self, mirror: Mirror, point: Point, database: str, reading: Reading = DEFAULT_READING) -> None:
+    def __init__(
+        self, mirror: Mirror, point: Point, database: str, reading: Reading = DEFAULT_READING, zone: str = ZONE
+    ) -> None:
         import duckdb
 
         self._mirror, self._reading, self._database = mirror, reading, database
@@ -43,6 +48,7 @@ class PointDatabase:
         self._names = {ref.qualified_name: ref for ref in point.tables.values() if ref.kind is Kind.TABLE}
         self._known: dict[str, PointTable] = {}
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect()
+        self._set_zone(zone)
 
     def __enter__(self) -> "PointDatabase":
         return self
@@ -62,7 +68,7 @@ class PointDatabase:
         try:
             self._show(sql)
             found = self._connection.sql(sql)
-            return pa.schema([]).empty_table().to_reader() if found is None else found.to_arrow_reader(8192)
+            return pa.schema([]).empty_table().to_reader() if found is None else rows_of(found)
         except duckdb.Error as error:
             raise self._failure(error, sql) from error
 
@@ -70,6 +76,17 @@ class PointDatabase:
         """As `query`, with errors of files as what they are."""
         reader = self.query(sql)
         return reader.schema, self._read(reader, sql)
+
+    def _set_zone(self, zone: str) -> None:
+        import duckdb
+
+        literal = zone.replace("'", "''")
+        try:
+            self._connection.execute(f"SET TimeZone = '{literal}'")
+        except duckdb.Error as error:
+            self._connection.close()
+            remedy = "Write a name of the time zone database, such as Europe/Berlin, or UTC."
+            raise BadOption("DuckDB knows no such time zone", subject=f"time zone {zone:.80}", remedy=remedy) from error
 
     def _read(self, reader: "pa.RecordBatchReader", sql: str) -> Iterator[pa.RecordBatch]:
         import duckdb
@@ -97,12 +114,12 @@ class PointDatabase:
             self._known[name] = shown = PointTable(self._mirror, name, self.point.lsn, self._reading)
             inner = f"__ccpr_{len(self._known)}"
             self._connection.register(inner, shown)
-            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(database)}")
-            places = [f"{_quoted(database)}.{_quoted(table)}"]
+            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
+            places = [f"{quoted(database)}.{quoted(table)}"]
             if database == self._database and database.lower() != "main":
-                places.append(f"main.{_quoted(table)}")
+                places.append(f"main.{quoted(table)}")
             for place in places:
-                self._connection.execute(f"CREATE VIEW {place} AS SELECT * FROM {_quoted(inner)}")
+                self._connection.execute(f"CREATE VIEW {place} AS SELECT * FROM {quoted(inner)}")
 
     def _check_case(self, name: str, sql: str) -> None:
         """DuckDB does not tell names apart that differ in letter case only: it would read one for the other."""
@@ -193,7 +210,3 @@ def _conjuncts(text: str) -> Iterator[str]:
         return
     for part in parts:
         yield from _conjuncts(part)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
