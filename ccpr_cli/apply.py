@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson
-from ccpr_cli.lifecycle import is_interactive
+from ccpr_cli.asking import confirm
 from ccpr_cli.output import counted, err, handle_errors, out, show_json
 
 if TYPE_CHECKING:
@@ -30,7 +30,14 @@ def apply(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the plan is done.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before the plan is done; needed where nobody can be asked and the plan drops something.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
@@ -46,8 +53,7 @@ def apply(
             _show(wanted, found)
         outcomes: list[Outcome] = []
         if found.actions and not dry_run:
-            if not yes and not as_json and is_interactive():
-                typer.confirm("do this?", abort=True, err=True)
+            _agree(found, yes=yes, as_json=as_json)
             outcomes = perform(workspace, found.actions, _ignore if as_json else _report)
     if as_json:
         show_json(_document(wanted, found, outcomes))
@@ -55,6 +61,13 @@ def apply(
         if not as_json:
             err.print(f"{counted(failed, 'step')} of {len(outcomes)} not done; the same command does the rest")
         raise typer.Exit(1)
+
+
+def _agree(found: "Plan", *, yes: bool, as_json: bool) -> None:
+    """A person is asked about every plan; where nobody can be, only about what drops something."""
+    destructive = [_line(action) for action in found.actions if action.destructive]
+    subject = "; ".join(destructive) or counted(len(found.actions), "step")
+    confirm("do this?", subject=subject, yes=yes, as_json=as_json, harmless=not destructive)
 
 
 class _Followers:

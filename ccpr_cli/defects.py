@@ -21,6 +21,15 @@ class WrongUsage(Terminal):
     default_remedy = "See `ccpr COMMAND --help`."
 
 
+class NotConfirmed(Terminal):
+    """The command would destroy something, and nobody said that it may: the answer was no, or there was nobody to ask.
+    Nothing was done. The exit code is 4."""
+
+    code = "NOT_CONFIRMED"
+    about = "what would be lost"
+    default_remedy = "If it is to go, type the same command with --yes."
+
+
 class CannotServe(Terminal):
     """The emulator cannot listen on its port, or cannot use its certificate."""
 

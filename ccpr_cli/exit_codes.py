@@ -2,4 +2,5 @@
 
 USAGE = 2  # what was typed is wrong; nothing was done
 BEHIND = 3  # `ccpr run`: the point is made, and tables of a target are not at it
+NOT_CONFIRMED = 4  # something would be destroyed, and nobody said yes; nothing was done
 INTERRUPTED = 130

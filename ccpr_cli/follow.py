@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.asking import confirm
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import counted, err, handle_errors, out, show_json
 
@@ -73,6 +74,12 @@ def unfollow(
     force: Annotated[
         bool, typer.Option("--force", help="Do not ask its cluster, which is gone for good: only forget it.")
     ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not ask before the database is dropped; needed where nobody can be asked."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """End a follower: its subscription there, its login at the relay, and its snapshots, so that points may expire
@@ -81,6 +88,9 @@ def unfollow(
     from replication.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
+        if drop_database:
+            question = f"drop the database of follower {downstream} at its cluster?"
+            confirm(question, subject=f"the database of follower {downstream}", yes=yes, as_json=as_json)
         done = end(workspace, name, downstream, drop_database=drop_database, force=force)
     if as_json:
         shown: dict[str, Any] = {"name": name, "follower": downstream, "database_left": done.database_left}

@@ -8,8 +8,8 @@ import typer
 
 from ccpr_cli.apply import FILE
 from ccpr_cli.arguments import AsJson
+from ccpr_cli.asking import is_interactive
 from ccpr_cli.configuration_file import write
-from ccpr_cli.lifecycle import is_interactive
 from ccpr_cli.output import handle_errors, out, show_json
 from ccpr_cli.scope import is_several
 

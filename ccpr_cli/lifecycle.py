@@ -1,12 +1,12 @@
 """`ccpr pause`, `ccpr resume`, `ccpr drop`: stop a subscription, run it again, or end it."""
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.asking import confirm
 from ccpr_cli.output import counted, err, handle_errors, out, show_json
 from replication.state.states import IterationState, shown
 
@@ -47,7 +47,9 @@ def drop(
     force: Annotated[
         bool, typer.Option("--force", help="Forget the targets, and snapshots that cannot be dropped upstream now.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted; needed where nobody can be asked.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """End a subscription and drop its snapshots upstream. Its mirror stays readable without --purge. If snapshots were
@@ -56,18 +58,14 @@ def drop(
     from replication.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        if purge and not yes and not as_json and is_interactive():
-            typer.confirm(f"delete all files and points of {name}? Nothing brings them back", abort=True, err=True)
+        if purge:
+            question = f"delete all files and points of {name}? Nothing brings them back"
+            confirm(question, subject=f"the mirror of {name}", yes=yes, as_json=as_json)
         dropped = drop_subscription(workspace, name, purge=purge, force=force)
     if as_json:
         show_json(asdict(dropped))
     else:
         report_dropped(dropped, forced=force)
-
-
-def is_interactive() -> bool:
-    """Whether a person can be asked."""
-    return sys.stdin.isatty()
 
 
 def report_dropped(dropped: "Dropped", *, forced: bool) -> None:

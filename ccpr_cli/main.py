@@ -85,7 +85,8 @@ app = typer.Typer(
     cls=Commands,
     help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
     epilog="Each command has --help, and --json for scripts. "
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target are behind, 130 interrupted.",
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target are behind, 4 not confirmed "
+    "(--yes), 130 interrupted.",
     no_args_is_help=True,
     context_settings=HELP,
     pretty_exceptions_show_locals=False,  # a local variable may be a password

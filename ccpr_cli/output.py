@@ -1,5 +1,5 @@
-"""What commands print: tables and text for people, one JSON document for scripts, typed errors with exit codes 1 and
-2."""
+"""What commands print: tables and text for people, one JSON document for scripts, typed errors with their exit
+codes."""
 
 import json
 import re
@@ -14,12 +14,12 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ccpr_cli.defects import CodeUnknown
-from ccpr_cli.exit_codes import USAGE
+from ccpr_cli.defects import CodeUnknown, NotConfirmed
+from ccpr_cli.exit_codes import NOT_CONFIRMED, USAGE
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
 from matrixone.upstream.errors import BadUri
-from replication.config.errors import ConfigConflict, ConfigInvalid
+from replication.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid
 from replication.copy_meter import seconds_text as seconds_text
 from replication.copy_meter import size_text as size_text
 from replication.errors import BadName, BadSetting, SqlSyntax
@@ -34,7 +34,17 @@ WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lin
 _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
 _LONGEST_WORD = 80
-_USAGE_ERRORS = (BadUri, BadTargetUri, BadName, BadSetting, SqlSyntax, CodeUnknown, ConfigInvalid, ConfigConflict)
+_USAGE_ERRORS = (
+    BadUri,
+    BadTargetUri,
+    BadName,
+    BadSetting,
+    SqlSyntax,
+    CodeUnknown,
+    ConfigInvalid,
+    ConfigEmpty,
+    ConfigConflict,
+)
 
 
 class Screen(Console):
@@ -55,8 +65,8 @@ err = Screen(stderr=True)
 
 @contextmanager
 def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
-    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 1 for all other errors.
-    `done` is what had been done before the error, for scripts.
+    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 4 for what nobody
+    confirmed, 1 for all other errors. `done` is what had been done before the error, for scripts.
     """
     try:
         yield
@@ -65,7 +75,13 @@ def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
             show_error_json(error, done)
         else:
             show_error(error)
-        raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else 1) from error
+        raise typer.Exit(_exit_code(error)) from error
+
+
+def _exit_code(error: CcprError) -> int:
+    if isinstance(error, NotConfirmed):
+        return NOT_CONFIRMED
+    return USAGE if isinstance(error, _USAGE_ERRORS) else 1
 
 
 def show_error(error: CcprError) -> None:

@@ -1,7 +1,6 @@
 """`ccpr resync`: compare with a full list of objects, and one table with the files themselves; then copy what is
 missing."""
 
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -10,6 +9,9 @@ from typing import Annotated
 import typer
 
 from ccpr_cli.arguments import AsJson, Name
+from ccpr_cli.asking import confirm
+from ccpr_cli.defects import NotConfirmed
+from ccpr_cli.exit_codes import NOT_CONFIRMED
 from ccpr_cli.iterations import open_iteration
 from ccpr_cli.output import handle_errors, out, show_json
 from ccpr_cli.plan import plan_json, show_plan
@@ -30,7 +32,7 @@ def resync(
 ) -> None:
     """Run an iteration that relies on nothing from before: everything is compared with a full list of objects, and
     missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
-    and asks.
+    and asks; where nobody can be asked and --yes is missing, that is all, and the exit code is 4.
     """
     from replication.iteration.options import IterationOptions, Resync
     from replication.service.workspace import Workspace
@@ -49,10 +51,12 @@ def resync(
         found, outcome = iteration.plan(), None
         if not as_json:
             show_plan(found)
-        if yes or (not as_json and sys.stdin.isatty() and typer.confirm("copy this?")):
-            outcome = run_steps(workspace, iteration, engine, display)
-        else:
+        try:
+            confirm("copy this?", subject=f"subscription {name}", yes=yes, as_json=as_json)
+        except NotConfirmed:
             iteration.forget_results()
+        else:
+            outcome = run_steps(workspace, iteration, engine, display)
     if as_json:
         done = None if outcome is None else {**asdict(outcome), "at": outcome.at.physical}
         show_json({"plan": plan_json(found), "outcome": done})
@@ -60,3 +64,5 @@ def resync(
         out.print("nothing was copied; do it with --yes", markup=False)
     else:
         show_outcome(outcome, time.monotonic() - started, display.choices)
+    if outcome is None:
+        raise typer.Exit(NOT_CONFIRMED)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr_cli.arguments import AsJson
+from ccpr_cli.asking import confirm
 from ccpr_cli.lifecycle import report_dropped, states_of
 from ccpr_cli.logins import read_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
@@ -27,6 +28,9 @@ def sql(
         typer.Argument(help="The statements, separated by ';'. If not given, they are read from standard input."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed where nobody can be asked.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM
@@ -39,10 +43,21 @@ def sql(
     done: list[dict[str, Any]] = []
     with handle_errors(as_json=as_json, done=done), Workspace() as workspace:
         script = parse(_text(statements, file))  # all of it, before the first is run
+        _agree(script, yes=yes, as_json=as_json)
         # One after the other: if one fails, `done` has what was done before.
         done.extend(_run(workspace, one, seen=statements is not None, as_text=not as_json) for one in script)
     if as_json:
         show_json(done)
+
+
+def _agree(script: "Sequence[Statement]", *, yes: bool, as_json: bool) -> None:
+    """Asked once for a script, before its first statement is run."""
+    from replication.sql.parser import DropSubscription
+
+    purged = ", ".join(one.name for one in script if isinstance(one, DropSubscription) and one.purge)
+    if purged:
+        question = f"delete all files and points of {purged}? Nothing brings them back"
+        confirm(question, subject=f"the mirror of {purged}", yes=yes, as_json=as_json)
 
 
 def _text(statements: str | None, file: Path | None) -> str:

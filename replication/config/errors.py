@@ -14,6 +14,17 @@ class ConfigInvalid(Terminal):
     )
 
 
+class ConfigEmpty(Terminal):
+    """The document says nothing about subscriptions, and with `--prune` each of them would be dropped: as with the
+    empty output of a program that failed. Nothing was done."""
+
+    code = "CONFIG_EMPTY"
+    about = "file"
+    default_remedy = (
+        "Look at what wrote the file. If all subscriptions are to be dropped, let it say so: `subscriptions: {}`."
+    )
+
+
 class ConfigConflict(Terminal):
     """The configuration file asks for what cannot be changed in place. Nothing was done."""
 

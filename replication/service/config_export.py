@@ -102,7 +102,8 @@ def export_config(workspace: Workspace) -> Exported:
     if (spark := StoredSpark.of(workspace.home)) != StoredSpark():
         file["spark"] = _spark(spark, variables)
     named = tuple(sorted(variables.used))
-    text = yaml.safe_dump({key: value for key, value in file.items() if value}, sort_keys=False, allow_unicode=True)
+    said = {key: value for key, value in file.items() if value or key == "subscriptions"}  # none, on purpose
+    text = yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
     return Exported(_head(named) + text, named)
 
 

@@ -15,7 +15,7 @@ from matrixone.errors import CcprError
 from matrixone.upstream.endpoint import Endpoint, parse_uri
 from matrixone.upstream.publication import EVERYTHING
 from replication.config.document import Path, Problem
-from replication.config.errors import ConfigConflict
+from replication.config.errors import ConfigConflict, ConfigEmpty
 from replication.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
 from replication.errors import StateUnreadable
 from replication.failure import Failure
@@ -119,8 +119,10 @@ class Plan:
 
 
 def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
-    """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
+    """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict, ConfigEmpty,
     StateUnreadable."""
+    if prune and "subscriptions" not in wanted.document.value:
+        raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
     rows, _ = workspace.log.all_rows()
     known = {row.subscription_name: row for row in rows}
     comparison = _Comparison(workspace, wanted, known, following)

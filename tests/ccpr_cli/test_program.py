@@ -302,14 +302,6 @@ def test_verbose_may_stand_anywhere(words: tuple[str, ...], home: Path, monkeypa
     assert asked == [True]
 
 
-@pytest.mark.parametrize(("answer", "code"), [("n\n", 130), ("y\n", 1)])
-def test_a_purge_asks_a_person_first(answer: str, code: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccpr_cli.lifecycle.is_interactive", lambda: True)
-    result = CliRunner().invoke(app, ["drop", "nobody", "--purge"], input=answer)
-    assert result.exit_code == code
-    assert ("SUBSCRIPTION_MISSING" in result.output) == (code == 1)
-
-
 def test_the_shell_completes_the_options_of_a_command() -> None:
     environment = {**os.environ, "_CCPR_COMPLETE": "complete_bash", "COMP_WORDS": "ccpr run --al", "COMP_CWORD": "2"}
     program = "from ccpr_cli.main import app; app(prog_name='ccpr')"

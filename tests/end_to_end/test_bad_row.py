@@ -90,7 +90,7 @@ def test_a_row_that_cannot_be_read_can_be_dropped_by_force(damage: str, replica:
     assert replica.command("subscriptions") == []
     assert replica.command("status") == []
     assert (replica.folder / "home" / "mirrors" / BAD / "head.json").exists()
-    replica.command("drop", BAD, "--purge")
+    replica.command("drop", BAD, "--purge", "--yes")
     assert not (replica.folder / "home" / "mirrors" / BAD).exists()
     replica.command("subscribe", BAD, *login(replica))
     assert replica.command("run", BAD)["point"]

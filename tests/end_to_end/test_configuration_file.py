@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from ccpr_cli.exit_codes import NOT_CONFIRMED
 from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
@@ -333,12 +334,34 @@ def test_what_is_not_in_the_file_stays_unless_it_is_pruned(setting: Setting) -> 
     planned = setting.apply(less, "--prune", "--dry-run")
     assert (len(planned["plan"]), planned["done"]) == (3, [])
     assert command("target", "list", "shop") != []
-    setting.apply(less, "--prune")
+    setting.apply(less, "--prune", "--yes")
     assert command("target", "list", "shop") == []
     assert [one["name"] for one in command("subscriptions")] == ["shop"]
     with Workspace() as workspace:
         assert settings_of(workspace.home).config == {}
-    assert setting.apply(less, "--prune")["plan"] == []
+    assert setting.apply(less, "--prune", "--yes")["plan"] == []
+
+
+def test_what_the_plan_drops_is_not_dropped_where_nobody_says_yes(setting: Setting) -> None:
+    setting.apply(_with(setting.file, "subscriptions.more", {"upstream": "main", "database": "d1"}))
+    less = _with(setting.file, "subscriptions.third", {"upstream": "main", "database": "d2"})
+    refused = setting.apply(less, "--prune", code=NOT_CONFIRMED)["error"]
+    assert (refused["code"], refused["subject"]) == ("NOT_CONFIRMED", "drop subscription more")
+    assert [one["name"] for one in command("subscriptions")] == ["more", "shop"], "nothing else is done either"
+    setting.apply(less, "--prune", "--yes")
+    assert [one["name"] for one in command("subscriptions")] == ["shop", "third"]
+
+
+@pytest.mark.parametrize("file", [{}, {"version": 1}, {"upstreams": {}}])
+def test_a_file_without_subscriptions_drops_none_unless_it_says_so(setting: Setting, file: dict[str, Any]) -> None:
+    setting.apply(setting.file)
+    for options in (("--yes",), ("--dry-run",)):
+        assert setting.apply(file, "--prune", *options, code=2)["error"]["code"] == "CONFIG_EMPTY"
+    assert [one["name"] for one in command("subscriptions")] == ["shop"]
+    assert setting.apply(file)["plan"] == []
+    setting.apply({**file, "subscriptions": {}}, "--prune", "--yes")
+    assert command("subscriptions") == []
+    assert yaml.safe_load(command("export-config")["text"])["subscriptions"] == {}
 
 
 def test_a_pruned_subscriptions_tables_stay_in_its_target_as_ordinary_ones(setting: Setting) -> None:
@@ -346,7 +369,7 @@ def test_a_pruned_subscriptions_tables_stay_in_its_target_as_ordinary_ones(setti
         transaction.insert("d0", "t", {"n": [1, 2], "v": ["a", "b"]})
     setting.apply(setting.file)
     command("run", "shop")
-    setting.apply({}, "--prune")
+    setting.apply({"subscriptions": {}}, "--prune", "--yes")
     setting.place.query("INSERT INTO t (n, v) VALUES (3, 'c')")
     assert sorted(setting.place.query("SELECT n, v FROM t")) == [(1, "a"), (2, "b"), (3, "c")]
     assert command("subscriptions") == []
@@ -411,13 +434,13 @@ def ccpr(*words: str, answers: str = "") -> Any:
 
 
 def test_a_person_sees_the_plan_and_is_asked(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccpr_cli.apply.is_interactive", lambda: True)
+    monkeypatch.setattr("ccpr_cli.asking.is_interactive", lambda: True)
     path = setting.folder / "ccpr.yaml"
     file = setting.file
     file["upstreams"]["main"]["password"] = "in-the-clear"
     path.write_text(yaml.safe_dump(file))
     refused = ccpr("apply", "-f", str(path), answers="n\n")
-    assert refused.exit_code == 130
+    assert refused.exit_code == NOT_CONFIRMED
     assert "create subscription shop: d0 from mysql://sys#dump:***@127.0.0.1" in refused.stdout
     assert "a password stands in the file (line " in refused.stderr
     assert "in-the-clear" not in refused.output

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ccpr_cli.exit_codes import NOT_CONFIRMED
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
 
@@ -38,7 +39,7 @@ def flip(path: Path) -> None:
 def test_a_resync_shows_what_is_missing_and_fetches_it_once_confirmed(replica: Replica) -> None:
     for path in objects(replica)[:2]:
         path.unlink()
-    asked = replica.command("resync", NAME)
+    asked = replica.command("resync", NAME, code=NOT_CONFIRMED)
     assert asked["outcome"] is None
     assert asked["plan"]["objects"] >= 2
     done = replica.command("resync", NAME, "--yes")
@@ -63,7 +64,7 @@ def test_a_resync_of_a_table_checks_its_files_and_fetches_damaged_ones(harm, rep
 def test_a_resync_that_is_not_confirmed_leaves_nothing_over(replica: Replica) -> None:
     objects(replica)[0].unlink()
     taken = replica.emulator.status().statements["create_snapshot"]
-    replica.command("resync", NAME, "--table", TABLE)
+    replica.command("resync", NAME, "--table", TABLE, code=NOT_CONFIRMED)
     assert list(replica.mirror.glob("work/*/*")) == []
     replica.run()
     created = replica.emulator.status().statements["create_snapshot"]

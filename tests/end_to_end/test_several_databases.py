@@ -341,7 +341,7 @@ def test_nothing_stays_upstream_of_one_that_is_dropped(source: Source) -> None:
     assert source.snapshots() == {"sys", source.account}
     found = command("snapshots", "s")
     assert {(one["role"], one["exists"]) for one in found} == {("current", True), ("previous", True)}
-    command("drop", "s", "--purge")
+    command("drop", "s", "--purge", "--yes")
     assert source.storage.snapshots == {}
     assert not (source.home / "home" / "mirrors" / "s").exists()
 
@@ -462,7 +462,7 @@ def test_statements_have_the_same_settings(source: Source) -> None:
     command("sql", "ALTER SUBSCRIPTION s SET (DATABASES = 'crm,shop_*', TABLES = '')")
     command("run", "s")
     source.assert_equal("crm,shop_*")
-    command("drop", "s", "--purge")
+    command("drop", "s", "--purge", "--yes")
     command("sql", f"CREATE SUBSCRIPTION s ACCOUNT FROM '{source.uri}' PUBLICATION p OF acc1 WITH (DATABASES = 'crm')")
     command("run", "s")
     source.assert_equal("crm")

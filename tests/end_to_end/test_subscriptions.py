@@ -296,7 +296,7 @@ def test_an_old_mirror_is_not_taken_over_and_a_purge_deletes_it(replica: Replica
     replica.command("drop", NAME)
     error = sql(replica, f"CREATE SUBSCRIPTION {NAME} DATABASE gd_acc FROM '{uri(replica)}'", code=1)["error"]
     assert (error["code"], f"ccpr drop {NAME} --purge" in error["remedy"]) == ("MIRROR_IN_USE", True)
-    assert replica.command("drop", NAME, "--purge")["purged"]
+    assert replica.command("drop", NAME, "--purge", "--yes")["purged"]
     assert not replica.mirror.exists()
     created(replica)
     assert replica.run()["lsn"] == 0
@@ -356,7 +356,7 @@ def test_a_purge_beside_a_run_deletes_what_the_run_goes_on_writing(
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
 
     monkeypatch.setattr(local_store.shutil, "rmtree", beaten)
-    assert replica.command("drop", NAME, "--purge")["purged"]
+    assert replica.command("drop", NAME, "--purge", "--yes")["purged"]
     assert not replica.mirror.exists()
 
 
@@ -369,10 +369,10 @@ def test_a_purge_that_a_run_outruns_says_to_repeat_it(replica: Replica, monkeypa
 
     with monkeypatch.context() as during:
         during.setattr(local_store.shutil, "rmtree", beaten)
-        error = replica.command("drop", NAME, "--purge", code=1)["error"]
+        error = replica.command("drop", NAME, "--purge", "--yes", code=1)["error"]
     assert error["code"] == "MIRROR_IN_USE"
     assert "Repeat the same command" in error["remedy"]
-    assert replica.command("drop", NAME, "--purge")["purged"]
+    assert replica.command("drop", NAME, "--purge", "--yes")["purged"]
     assert not replica.mirror.exists()
 
 
@@ -383,10 +383,10 @@ def test_a_purge_says_that_a_run_was_under_way(replica: Replica) -> None:
         iteration.take_snapshot()
         iteration.diff_catalog()
         iteration.diff_objects()
-        assert replica.command("drop", NAME, "--purge")["running"]
+        assert replica.command("drop", NAME, "--purge", "--yes")["running"]
         (replica.mirror / "work").mkdir(parents=True)  # what a run does whose file comes after the purge
     assert replica.mirror.exists()
-    assert not replica.command("drop", NAME, "--purge")["running"]
+    assert not replica.command("drop", NAME, "--purge", "--yes")["running"]
     assert not replica.mirror.exists()
 
 
@@ -413,7 +413,7 @@ def test_a_mariadb_can_be_the_catalog_database(
             assert cursor.fetchall() == ((NAME, 2),)
         replica.command("pause", NAME)
         replica.run(code=1)
-        replica.command("drop", NAME, "--purge")
+        replica.command("drop", NAME, "--purge", "--yes")
         assert held_upstream(replica) == set()
         monkeypatch.setenv("CCPR_CATALOG", url.replace(mariadb.password, "wr0ng-secret"))
         error = replica.command("subscriptions", code=1)["error"]

@@ -78,7 +78,7 @@ def test_a_follower_is_applied_once_exported_and_pruned(setting: Setting, client
     assert exported == {**file["subscriptions"]["replica"]["followers"]["b"], "password": exported["password"]}
     assert setting.apply(written, "--prune")["plan"] == []
     assert setting.apply(without)["unlisted"] == ["replica.b"]
-    (removed,) = setting.apply(without, "--prune")["done"]
+    (removed,) = setting.apply(without, "--prune", "--yes")["done"]
     assert (removed["action"], removed["follower"]) == ("remove follower", "b")
     assert (client.tasks, records(setting.relayed).all(), pins(setting.relayed)) == ({}, [], [])
     assert set(client.databases) == {"shop_b"}, "it stays there"
@@ -88,7 +88,7 @@ def test_a_follower_is_applied_once_exported_and_pruned(setting: Setting, client
 def test_a_subscription_that_is_pruned_has_no_follower_any_more(setting: Setting, client: NativeClient) -> None:
     setting.apply(setting.file)
     arrived(setting.relayed, client)
-    setting.apply({}, "--prune")
+    setting.apply({"subscriptions": {}}, "--prune", "--yes")
     assert (client.tasks, command("subscriptions")) == ({}, [])
 
 

@@ -117,7 +117,7 @@ def test_following_cut_at_any_statement_and_typed_again_is_complete(
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
     words = ["--downstream", "b", "--relay-address", f"127.0.0.1:{relayed.relay.port}"]
     for number in range(1, total + 1):
-        unfollow(relayed, "--drop-database")
+        unfollow(relayed, "--drop-database", "--yes")
         assert (client.tasks, client.databases, records(relayed).all()) == ({}, {}, [])
         client.statements.clear()
         client.cut = (number, after)
@@ -133,7 +133,7 @@ def test_following_cut_at_any_statement_and_typed_again_is_complete(
 def test_unfollowing_cut_at_any_statement_and_typed_again_is_complete(
     relayed: Relayed, client: NativeClient, after: bool
 ) -> None:
-    words = ("unfollow", "replica", "--downstream", "b", "--drop-database")
+    words = ("unfollow", "replica", "--downstream", "b", "--drop-database", "--yes")
     total = number = 0
     while number <= total:
         follow(relayed, client)

@@ -118,7 +118,7 @@ def test_what_is_begun_is_not_unfollowed_and_keeps_its_name(
     with monkeypatch.context() as patched:
         refuse(client, patched, "DROP DATABASE IF EXISTS `gd_dml`")
         assert promote(followed, code=1)["error"]["code"] == "STATEMENT_UNKNOWN"
-    assert unfollow(followed, "--drop-database", code=1)["error"]["code"] == "FOLLOW_UNFIT"
+    assert unfollow(followed, "--drop-database", "--yes", code=1)["error"]["code"] == "FOLLOW_UNFIT"
     assert follow(followed, client, code=1)["error"]["code"] == "FOLLOWER_EXISTS"
     assert promote(followed, "--as", "third", code=2)["error"]["code"] == "BAD_SETTING"
     assert followed.replica.command("status", "replica")["followers"][0]["state"] == "loaded"
@@ -199,10 +199,10 @@ def test_a_clone_that_was_written_to_before_the_command_was_typed_again_stays_an
 def test_unfollowing_killed_at_its_drop_drops_nobody_elses_database(
     followed: Relayed, client: NativeClient, after: bool
 ) -> None:
-    words = ["unfollow", "replica", "--downstream", "b", "--drop-database"]
+    words = ["unfollow", "replica", "--downstream", "b", "--drop-database", "--yes"]
     killed(client, CHANGES[2], after=after, words=words)
     client.databases["gd_dml"] = None
-    assert unfollow(followed, "--drop-database")["database_left"] is None
+    assert unfollow(followed, "--drop-database", "--yes")["database_left"] is None
     assert client.databases == {"gd_dml": None}
 
 
