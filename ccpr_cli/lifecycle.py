@@ -45,7 +45,12 @@ def drop(
     name: Name,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the mirror's files and points as well.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Forget the targets, and snapshots that cannot be dropped upstream now.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Forget the targets, followers, what other clusters have pinned, and snapshots that cannot be "
+            "dropped upstream now.",
+        ),
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted; needed where nobody can be asked.")

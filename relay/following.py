@@ -163,17 +163,10 @@ def unfollow(
             there = downstream.database_id(follower.database)
             if there is not None and there == follower.database_id:
                 left = follower.database
-    dropped = 0
-    if follower.downstream_task is not None:
-        pins = Pins(workspace.log.engine, row.task_id)
-        dropped = sum(pins.drop(pin.name) for pin in pins.all() if is_of(pin.name, follower.downstream_task))
+    pins = Pins(workspace.log.engine, row.task_id)
+    dropped = sum(pins.drop(pin.name) for pin in pins.all() if follower.has_taken(pin.name))
     records.remove(follower_name)
     return Unfollowed(follower, left, dropped, not force)
-
-
-def is_of(snapshot: str, downstream_task: str) -> bool:
-    """Whether a snapshot is one that this task has taken."""
-    return snapshot.startswith(f"ccpr_{downstream_task}_")
 
 
 def find_task(downstream: Downstream, publication: str) -> Task | None:

@@ -16,7 +16,7 @@ from matrixone.upstream.errors import UpstreamError
 from relay.comparison import Check, compare
 from relay.downstream import Downstream
 from relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
-from relay.following import find_task, is_of, open_downstream
+from relay.following import find_task, open_downstream
 from relay.loading import Loaded, Progress, Source, load, publication_name
 from relay.server import Listen
 from relay.states import States
@@ -126,7 +126,7 @@ def promote(
             downstream.drop_own_database(copy, follower.copy_id)
     pins.drop(publication_name(source, lsn, copy))  # `load` keeps the point under it, and may have been killed
     for pin in pins.all():
-        if follower.downstream_task is not None and is_of(pin.name, follower.downstream_task):
+        if follower.has_taken(pin.name):
             pins.drop(pin.name)
     done = _described(workspace, row, mirror, follower_name, final, lsn, loaded)
     records.remove(follower_name)

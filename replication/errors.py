@@ -549,6 +549,20 @@ class FollowerInUse(Terminal):
     )
 
 
+class PointsPinned(Terminal):
+    """Other clusters have taken snapshots of the subscription through the relay: each keeps a point that its cluster
+    reads from. Without the subscription nothing serves them, and without the point they have to load everything
+    again. Nothing was done."""
+
+    code = "POINTS_PINNED"
+    about = "snapshots"
+    default_remedy = (
+        "`ccpr relay pins NAME` shows when each was last used. End the subscriptions of those clusters there, or drop "
+        "what is of a cluster that is gone for good: `ccpr relay pins NAME --drop SNAPSHOT`. `ccpr drop NAME --force` "
+        "forgets all of them."
+    )
+
+
 class DdlWaits(Terminal):
     """A change of a table's definition waits for a person, by the target's DDL policy. The table stays at its point in
     the target."""

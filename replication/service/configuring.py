@@ -26,6 +26,7 @@ from replication.spark.connect import shown_url
 from replication.spark.stored import StoredSpark
 from replication.state.followers import Follower, FollowerRecords, Stage
 from replication.state.log_rows import LogRow
+from replication.state.pins import Pins, check_unpinned
 from replication.state.states import State
 from replication.state.subscription import Subscription
 from replication.state.targets import Target, TargetRecords, TargetState
@@ -391,8 +392,13 @@ def _remove_target(workspace: Workspace, name: str, target: str) -> None:
 def _drop(workspace: Workspace, name: str, following: Following) -> Dropped:
     """Its mirror stays, and so do the tables of its targets, as ordinary ones, and the databases of its followers,
     read-only."""
-    row = workspace.log.row(name)
-    for follower in FollowerRecords(workspace.log.engine, row.task_id).all():
+    task_id = workspace.log.row(name).task_id
+    followers = FollowerRecords(workspace.log.engine, task_id).all()
+    others = [
+        pin for pin in Pins(workspace.log.engine, task_id).all() if not any(f.has_taken(pin.name) for f in followers)
+    ]
+    check_unpinned(others)  # before anything is ended
+    for follower in followers:
         following.unfollow(workspace, name, follower.name)
     for target in targets.records_of(workspace, name).all():
         _remove_target(workspace, name, target.name)

@@ -36,6 +36,7 @@ from replication.state.context import Context
 from replication.state.database import repeatable, transaction
 from replication.state.followers import FollowerRecords
 from replication.state.log_rows import LogRow
+from replication.state.pins import end_pins
 from replication.state.subscription import Subscription
 from replication.state.tables import METADATA, mo_ccpr_log
 from replication.state.targets import TargetRecords, TargetState
@@ -74,11 +75,11 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
     """End a subscription: a run under way cannot commit any more, the name is free, the snapshots upstream are dropped.
 
     If the upstream does not answer, the row keeps the snapshots' names, and calling this again tries them again. With
-    `force` they are forgotten instead, and so are targets and followers, which stay as they are. The mirror stays
-    readable; `purge` deletes its files and its points in the catalog database. With `force` a subscription whose row
-    cannot be read is ended as well; its mirror is not purged, because its place is not known. Raises
-    SubscriptionMissing; unless it is forced, TargetInUse if there are targets that were not released, and FollowerInUse
-    if there are followers.
+    `force` they are forgotten instead, and so are pins, and targets and followers, which stay as they are. The mirror
+    stays readable; `purge` deletes its files and its points in the catalog database. With `force` a subscription whose
+    row cannot be read is ended as well; its mirror is not purged, because its place is not known. Raises
+    SubscriptionMissing; unless it is forced, TargetInUse if there are targets that were not released, FollowerInUse if
+    there are followers, and PointsPinned if other clusters have snapshots of it.
     """
     try:
         return _drop_readable(workspace, name, purge=purge, force=force)
@@ -129,7 +130,7 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
     if following:
         raise FollowerInUse("it follows the subscription", subject=f"follower {', '.join(following)}")
     held = workspace.log.is_held(row) and row.cn_uuid is not None and not workspace.executor.is_dead(row.cn_uuid)
-    dropped = workspace.log.drop(name)
+    dropped = workspace.log.drop(name, lambda connection, live: end_pins(connection, live.task_id, force=force))
     for target in records.all():  # with their passwords
         records.remove(target.name)
     followers.remove_all()

@@ -96,6 +96,10 @@ class Follower:
     database_id: int | None = None
     copy_id: int | None = None
 
+    def has_taken(self, snapshot: str) -> bool:
+        """Whether a snapshot of the relay is one that its subscription there has taken."""
+        return self.downstream_task is not None and snapshot.startswith(f"ccpr_{self.downstream_task}_")
+
     @property
     def publication(self) -> str:
         """What the relay offers to it and nobody else; it logs in there under the same name."""

@@ -295,15 +295,15 @@ class CcprLog:
 
         return self._administer(row.subscription_name, Event.REROUTE if reroute else None, change, repeat=False)
 
-    def drop(self, name: str) -> LogRow:
+    def drop(self, name: str, also: Callable[[sa.Connection, LogRow], None] = lambda *_: None) -> LogRow:
         """End a subscription and free its name. Its recorded snapshots are to be dropped upstream; lsn and watermark
-        stay in the row."""
+        stay in the row. `also` is called in the same transaction, and may raise: then nothing is written."""
 
         def change(row: LogRow) -> dict[str, Any]:
             context = Context.from_text(row.context).released().to_text()
             return {**_without_owner(row), "live_name": None, "drop_at": self._utc(), "context": context}
 
-        return self._administer(name, Event.DROP, change, repeat=False)
+        return self._write(name, Event.DROP, change, also)
 
     def forget(self, name: str) -> LogRow:
         """Drop a subscription whose row cannot be read: every value that could be wrong is overwritten.
@@ -356,11 +356,18 @@ class CcprLog:
         write = repeatable(self._write) if repeat else self._write
         return write(name, event, change)
 
-    def _write(self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]]) -> LogRow:
+    def _write(
+        self,
+        name: str,
+        event: Event | None,
+        change: Callable[[LogRow], dict[str, Any]],
+        also: Callable[[sa.Connection, LogRow], None] = lambda *_: None,
+    ) -> LogRow:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None:
                 raise _missing(name)
+            also(connection, row)
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
             connection.execute(

@@ -4,17 +4,18 @@ A pin is written in a transaction that locks the row of its point, and retention
 drops points, after it has locked their rows: so no point goes while somebody pins it (docs/decisions/relay.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from replication.errors import FollowerMissing, PointGone, RelayPinned, RelayPins
+from replication.errors import FollowerMissing, PointGone, PointsPinned, RelayPinned, RelayPins
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.followers import SERVED
-from replication.state.tables import followers, pins, points
+from replication.state.tables import followers, mo_ccpr_log, pins, points
+from replication.wording import first_names
 
 MOST_PINS = 1000  # of one subscription: so that no login can fill the database
 FORGET_SECONDS = 7 * 24 * 3600  # after which a pin that nobody has used is reported
@@ -66,9 +67,12 @@ class Pins:
         return _pin(found[0]._mapping) if found else None
 
     def add(self, pin: Pin) -> None:
-        """Raises PointGone if the point is not there, RelayPinned for a name that is taken, RelayPins for too many,
-        FollowerMissing if the follower has ended: whoever ended it has dropped its pins, or is about to."""
+        """Raises PointGone if the point or the subscription is not there, RelayPinned for a name that is taken,
+        RelayPins for too many, FollowerMissing if the follower has ended: whoever ended it has dropped its pins, or is
+        about to.
+        """
         point = sa.select(points.c.snapshot_ts).where(points.c.task_id == self.task_id, points.c.lsn == pin.lsn)
+        dropped_at = sa.select(mo_ccpr_log.c.drop_at).where(mo_ccpr_log.c.task_id == self.task_id)
         count = sa.select(sa.func.count()).select_from(pins).where(pins.c.task_id == self.task_id)
         stage = sa.select(followers.c.stage).where(
             followers.c.task_id == self.task_id, followers.c.follower_name == self.follower
@@ -88,6 +92,8 @@ class Pins:
             with transaction(self.engine) as connection:
                 if connection.scalar(point.with_for_update()) != pin.at:
                     raise PointGone(f"point {pin.lsn} has been dropped", subject=subject)
+                if connection.scalar(dropped_at) is not None:
+                    raise PointGone("the subscription has been dropped", subject=subject)
                 if self.follower is not None and connection.scalar(stage.with_for_update()) not in SERVED:
                     raise FollowerMissing("it does not follow any more", subject=f"follower {self.follower}")
                 if (connection.scalar(count) or 0) >= MOST_PINS:
@@ -124,11 +130,31 @@ def needed_by_pins(engine: sa.Engine, task_id: str) -> list[int]:
 def pinned_before(connection: sa.Connection, task_id: str, lsn: int) -> bool:
     """Whether a point before this one is pinned, in the transaction that is about to drop these. From now on none can
     be pinned."""
-    connection.execute(
-        sa.select(points.c.lsn).where(points.c.task_id == task_id, points.c.lsn < lsn).with_for_update()
-    ).all()
+    _lock_points(connection, task_id, points.c.lsn < lsn)
     query = sa.select(sa.func.count()).select_from(pins).where(pins.c.task_id == task_id, pins.c.lsn < lsn)
     return bool(connection.scalar(query))
+
+
+def end_pins(connection: sa.Connection, task_id: str, *, force: bool) -> None:
+    """In the transaction that ends the subscription: raises PointsPinned if a point is pinned, or, with `force`,
+    forgets the pins. From now on none can be added."""
+    _lock_points(connection, task_id)
+    query = sa.select(pins).where(pins.c.task_id == task_id).order_by(pins.c.lsn, pins.c.snapshot_name)
+    if not force:
+        check_unpinned([_pin(row._mapping) for row in fetch(connection, query)])
+    connection.execute(pins.delete().where(pins.c.task_id == task_id))
+
+
+def check_unpinned(found: Sequence[Pin]) -> None:
+    """Raises PointsPinned if there are any."""
+    if found:
+        text = first_names(f"point {pin.lsn} was last used at {pin.seen_at:%Y-%m-%d %H:%M} UTC" for pin in found)
+        raise PointsPinned(text, subject=f"snapshots {first_names(pin.name for pin in found)}")
+
+
+def _lock_points(connection: sa.Connection, task_id: str, *which: sa.ColumnElement[bool]) -> None:
+    """Wait for pins that are being added; those that come later find what this transaction has done."""
+    connection.execute(sa.select(points.c.lsn).where(points.c.task_id == task_id, *which).with_for_update()).all()
 
 
 def _pin(row: Mapping) -> Pin:
