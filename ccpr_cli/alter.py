@@ -80,6 +80,12 @@ def alter(
     exclude_tables: Annotated[
         str | None, typer.Option(help="Without tables that match one of these patterns; '' excludes none.")
     ] = None,
+    allow_overlap: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-overlap/--no-overlap", help="Whether it may have tables that another subscription has, too."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
@@ -106,6 +112,7 @@ def alter(
         "databases": databases,
         "tables": tables,
         "exclude_tables": exclude_tables,
+        "allow_overlap": allow_overlap,
         "max_lag": None if max_lag is None else seconds_option(max_lag, "--max-lag"),
     }
     settings = {setting: value for setting, value in given.items() if value is not None}

@@ -125,7 +125,6 @@ def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bo
             statement.publication,
             statement.publisher,
             Settings(**given),
-            statement.allow_overlap,
         ),
     )
     ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}

@@ -98,7 +98,7 @@ def subscribe(
     ] = "",
     exclude_tables: Annotated[str, typer.Option(help="Without tables that match one of these patterns.")] = "",
     allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Subscribe even if another subscription has these tables.")
+        bool, typer.Option("--allow-overlap", help="It may have tables that another subscription has, too.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -130,11 +130,12 @@ def subscribe(
         databases=scope.databases,
         tables=tables,
         exclude_tables=exclude_tables,
+        allow_overlap=allow_overlap,
     )
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(source, password_file)
         place = (scope.database, table, publication, scope.publisher)
-        wanted = Wanted(name, endpoint, password, *place, settings, allow_overlap)
+        wanted = Wanted(name, endpoint, password, *place, settings)
         subscription = create(workspace, wanted)
     if as_json:
         chosen = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}

@@ -76,8 +76,8 @@ class ScopeOverlap(Terminal):
     code = "SCOPE_OVERLAP"
     about = "subscription"
     default_remedy = (
-        "Use the other subscription. To copy the tables twice, use --allow-overlap "
-        "(in SQL: WITH (ALLOW_OVERLAP = TRUE))."
+        "Use the other subscription. To copy the tables twice, say so for one of the two: --allow-overlap of `ccpr "
+        "subscribe` or `ccpr alter`, ALLOW_OVERLAP = TRUE in SQL, `allow_overlap: true` in ccpr.yaml."
     )
 
 

@@ -154,7 +154,7 @@ class Subscription(Policy):
     publisher: str | None = Field(
         default=None, description="The account that owns the publication; if not given, it is looked up."
     )
-    allow_overlap: bool = Field(default=False, description="Create it even if another subscription has these tables.")
+    allow_overlap: bool = Field(default=False, description="It may have tables that another subscription has, too.")
     policy: str | None = Field(default=None, description="A name of `policies`.")
     objective: str | None = Field(default=None, description="A name of `objectives`.")
     mirror: str | None = Field(default=None, description="A name of `mirrors`; without it, the state folder.")

@@ -64,7 +64,6 @@ class WantedSubscription:
     publication: str | None
     publisher: str | None
     settings: Settings
-    allow_overlap: bool
     paused: bool | None
     targets: tuple[WantedTarget, ...]
     followers: tuple[WantedFollower, ...]
@@ -198,7 +197,6 @@ class _Resolver:
             one.publication,
             one.publisher,
             settings,
-            one.allow_overlap,
             one.paused,
             tuple(target for target in targets if target is not None),
             tuple(follower for follower in followers if follower is not None),
@@ -208,7 +206,7 @@ class _Resolver:
         policy = self._named(path, "policy", one.policy, self._file.policies) or Policy()
         objective = self._named(path, "objective", one.objective, self._file.objectives)
         mirror = self._named(path, "mirror", one.mirror, self._file.mirrors)
-        values: dict[str, Any] = {"databases": one.databases or ""}
+        values: dict[str, Any] = {"databases": one.databases or "", "allow_overlap": one.allow_overlap}
         for key in Policy.model_fields:
             said = getattr(one, key) if getattr(one, key) is not None else getattr(policy, key)
             if said is not None:

@@ -88,7 +88,7 @@ def export_config(workspace: Workspace) -> Exported:
         if one.settings.max_lag:
             file.setdefault("objectives", {})[one.name] = {"max_lag": one.settings.max_lag}
             entry["objective"] = one.name
-        if overlapping(one, known) is not None:
+        if one.settings.allow_overlap or overlapping(one, known) is not None:  # the latter from before it was a setting
             entry["allow_overlap"] = True
         if row.state == State.PAUSED:
             entry["paused"] = True

@@ -373,7 +373,6 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
         one.publication,
         one.publisher,
         one.settings,
-        one.allow_overlap,
     )
     subscriptions.create(workspace, wanted)
 

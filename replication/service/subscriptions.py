@@ -70,7 +70,6 @@ class Wanted:
     database : EVERYTHING for several of an account, those of `settings.databases`.
     table : None for the whole database.
     publication, publisher : None if they are to be looked up upstream.
-    allow_overlap : create it even if another subscription has some of the tables.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Wanted:
     publication: str | None = None
     publisher: str | None = None
     settings: Settings = field(default_factory=Settings)
-    allow_overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +129,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
 
     def check(others: list[LogRow]) -> None:
         check_place(workspace, wanted.name, settings, others)
-        if not wanted.allow_overlap:
-            _check_overlap(subscription, others)
+        _check_overlap(subscription, others)
 
     workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC), capabilities), check)
     return subscription
@@ -223,7 +220,8 @@ def check_databases(session: Session, subscription: Subscription) -> list[str]:
 
 
 def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
-    """To copy the same tables twice is wasteful, and mostly a mistake. Raises ScopeOverlap."""
+    """To copy the same tables twice is wasteful, and mostly a mistake, unless one of the two allows it. Raises
+    ScopeOverlap."""
     if (other := overlapping(subscription, readable_subscriptions(rows))) is not None:
         raise ScopeOverlap(
             f"subscription {other.name} replicates {other.scope} of the same upstream",
@@ -232,8 +230,10 @@ def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
 
 
 def overlapping(subscription: Subscription, others: Iterable[Subscription]) -> Subscription | None:
-    """Another subscription that has some of the tables; None if there is none."""
+    """Another subscription that has some of the tables, though neither of the two allows it; None if there is none."""
     for other in others:
+        if subscription.settings.allow_overlap or other.settings.allow_overlap:
+            continue
         if other.task_id == subscription.task_id or _source(other) != _source(subscription):
             continue
         if all(mine.may_share(theirs) for mine, theirs in zip(_scope(subscription), _scope(other), strict=True)):
@@ -276,9 +276,9 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     after = replace(after, settings=canonical(after.settings))
     if after.settings.objects_from != before.settings.objects_from:
         _check_storage(after.settings)
-    if after.chosen != before.chosen:
-        disjoint = [row for row in workspace.log.rows() if overlapping(before, readable_subscriptions([row])) is None]
-        _check_overlap(after, disjoint)
+    _check_overlap(
+        after, [one for one in workspace.log.rows() if overlapping(before, readable_subscriptions([one])) is None]
+    )
     reroute = change.endpoint is not None or change.publication is not None
     if after.settings.mirror != before.settings.mirror:
         _check_moved(workspace, after, row)

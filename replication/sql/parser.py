@@ -80,7 +80,6 @@ class CreateSubscription:
     publication: str | None = None
     publisher: str | None = None
     settings: tuple[Setting, ...] = ()
-    allow_overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +274,10 @@ class _Parser:
             elif "sync_interval" not in settings.values and self._at_setting("SYNC_INTERVAL"):
                 settings.read(("sync_interval",))
             elif not settings.listed and self.word("WITH"):
-                settings.read_list((*SETTINGS, "allow_overlap"))
+                settings.read_list(SETTINGS)
             else:
                 break
-        overlap = settings.values.pop("allow_overlap", False) is True
-        return CreateSubscription(name, database, table, uri, publication, publisher, settings.settings(), overlap)
+        return CreateSubscription(name, database, table, uri, publication, publisher, settings.settings())
 
     def _at_setting(self, word: str) -> bool:
         if self._token.is_word(word):

@@ -70,6 +70,7 @@ class Settings:
     databases : patterns joined by commas, see `replication.state.patterns`: which databases of the account are
         replicated, if the subscription is to several; empty for all of them.
     tables, exclude_tables : likewise, which tables of the databases.
+    allow_overlap : it may have tables that another subscription has, too.
     max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
     """
 
@@ -92,6 +93,7 @@ class Settings:
     databases: str = ""
     tables: str = ""
     exclude_tables: str = ""
+    allow_overlap: bool = False
 
     @property
     def reading(self) -> Reading:

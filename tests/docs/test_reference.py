@@ -94,7 +94,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_every_error_code_that_a_page_names_exists() -> None:
-    settings = {field.name.upper() for field in fields(Settings)} | {"ALLOW_OVERLAP"}
+    settings = {field.name.upper() for field in fields(Settings)}
     known = {*catalogue(), *variables(), *settings, *_OTHER_WORDS}
     named = {
         (name_of(page), name)

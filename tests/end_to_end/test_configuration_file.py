@@ -23,6 +23,7 @@ from replication.spark.session import settings_of
 from replication.state.settings import Settings
 from replication.state.states import State
 from replication.state.subscription import Subscription
+from replication.state.tables import mo_ccpr_log
 from replication.state.targets import Target
 from tests.end_to_end.replica import command
 from tests.replication.targets.target_database import Place, new_database
@@ -196,6 +197,7 @@ CASES: dict[str, Case] = {
     "subscriptions.shop.publisher": Case(
         "other", lambda seen: seen.subscription.publication.publisher, "other", conflict=True
     ),
+    "subscriptions.shop.allow_overlap": _setting("allow_overlap", True),
     "subscriptions.shop.policy": _setting("sync_interval", "often", 2),
     "subscriptions.shop.objective": _setting("max_lag", "fresher", 50),
     "subscriptions.shop.mirror": Case("there", lambda seen: seen.settings.mirror.rpartition("/")[2], "there"),
@@ -222,7 +224,6 @@ CASES: dict[str, Case] = {
 OTHERS = {
     "subscriptions.targets.password",
     "subscriptions.targets",
-    "subscriptions.allow_overlap",
     # In test_several_databases.py.
     "subscriptions.databases",
     "subscriptions.targets.database",
@@ -382,6 +383,27 @@ def test_an_overlap_has_to_be_allowed(setting: Setting) -> None:
     assert len(failed["done"]) == 3
     allowed = _with(setting.file, "subscriptions.more", {**more, "allow_overlap": True})
     assert [one["subscription"] for one in setting.apply(allowed)["done"]] == ["more"]
+    refused = setting.apply(_with(setting.file, "subscriptions.more", more), code=1)["failed"]
+    assert [one["error"]["code"] for one in refused] == ["SCOPE_OVERLAP"], "as long as they have it in common"
+
+
+def test_tables_that_two_shared_before_there_was_a_setting_for_it_stay_shared(setting: Setting) -> None:
+    more = {"upstream": "main", "database": "d0", "publication": "extra", "allow_overlap": True}
+    file = _with(setting.file, "subscriptions.more", more)
+    setting.apply(file)
+    with Workspace() as workspace:
+        config = json.loads(workspace.log.row("more").sync_config)
+        assert config.pop("allow_overlap") is True
+        old = mo_ccpr_log.update().where(mo_ccpr_log.c.live_name == "more").values(sync_config=json.dumps(config))
+        with workspace.log.engine.begin() as connection:
+            connection.execute(old)
+    command("alter", "more", "--interval", "7")
+    exported = yaml.safe_load(command("export-config")["text"])["subscriptions"]
+    assert [one.get("allow_overlap") for one in exported.values()] == [True, True]
+    file["subscriptions"]["more"]["policy"] = "often"
+    (step,) = setting.apply(file)["done"]
+    assert step["changes"] == {"interval": ["7", "2"], "allow_overlap": ["false", "true"]}
+    assert setting.apply(file)["plan"] == []
 
 
 def test_another_version_is_refused(setting: Setting) -> None:

@@ -227,11 +227,27 @@ def test_one_database_is_divided_among_subscriptions(source: Source) -> None:
     assert (error["code"], "d (tables order_*)" in error["message"]) == ("SCOPE_OVERLAP", True)
     assert source.subscribe("--table", "order_1", name="one", code=1)["error"]["code"] == "SCOPE_OVERLAP"
     source.subscribe("--exclude-tables", "order_*", name="rest")
-    assert command("alter", "rest", "--exclude-tables", "", code=1)["error"]["code"] == "SCOPE_OVERLAP"
+    refused = command("alter", "rest", "--exclude-tables", "", code=1)["error"]
+    assert (refused["code"], "--allow-overlap" in refused["remedy"]) == ("SCOPE_OVERLAP", True)
     for name in ("orders", "rest"):
         command("run", name)
     assert source.tables("orders") | source.tables("rest") == set(TABLES)
     assert not source.tables("orders") & source.tables("rest")
+
+
+@pytest.mark.parametrize("allowing", ["orders", "rest"])
+def test_an_overlap_is_a_setting_that_alter_and_sql_change(source: Source, allowing: str) -> None:
+    source.subscribe("--tables", "order_*", name="orders")
+    source.subscribe("--exclude-tables", "order_*", name="rest")
+    command("alter", allowing, "--allow-overlap")
+    for patterns in ("", "order_*", ""):  # there and back
+        command("alter", "rest", "--exclude-tables", patterns)
+    assert command("alter", allowing, "--no-overlap", code=1)["error"]["code"] == "SCOPE_OVERLAP"
+    command("alter", "rest", "--exclude-tables", "order_*")
+    command("alter", allowing, "--no-overlap")
+    assert command("alter", "rest", "--exclude-tables", "", code=1)["error"]["code"] == "SCOPE_OVERLAP"
+    command("sql", f"ALTER SUBSCRIPTION {allowing} SET (ALLOW_OVERLAP = TRUE)")
+    command("sql", "ALTER SUBSCRIPTION rest SET (EXCLUDE_TABLES = '')")
 
 
 @pytest.mark.parametrize(

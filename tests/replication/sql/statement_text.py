@@ -52,8 +52,6 @@ def _format_create(statement: CreateSubscription) -> str:
         text += f" PUBLICATION {quote_name(statement.publication)}"
         text += f" OF {quote_name(statement.publisher)}" if statement.publisher is not None else ""
     settings = list(map(_format_setting, statement.settings))
-    if statement.allow_overlap:
-        settings.append("ALLOW_OVERLAP = TRUE")
     return text + (f" WITH ({', '.join(settings)})" if settings else "")
 
 

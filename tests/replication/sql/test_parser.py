@@ -58,8 +58,12 @@ URI = "mysql://acc#user:pw@host:6001"
                 URI,
                 "p",
                 None,
-                (Setting("retain", 3), Setting("with_indexes", True), Setting("max_mb_s", 2.5)),
-                True,
+                (
+                    Setting("retain", 3),
+                    Setting("with_indexes", True),
+                    Setting("max_mb_s", 2.5),
+                    Setting("allow_overlap", True),
+                ),
             ),
         ),
         (
@@ -223,10 +227,8 @@ def settings_of(draw: st.DrawFn, least: int = 0) -> tuple[Setting, ...]:
 def creates(draw: st.DrawFn) -> CreateSubscription:
     publication = draw(st.none() | names)
     publisher = draw(st.none() | names) if publication is not None else None
-    table, overlap = draw(st.none() | names), draw(st.booleans())
-    return CreateSubscription(
-        draw(names), draw(names), table, draw(texts), publication, publisher, draw(settings_of()), overlap
-    )
+    table = draw(st.none() | names)
+    return CreateSubscription(draw(names), draw(names), table, draw(texts), publication, publisher, draw(settings_of()))
 
 
 @st.composite
