@@ -5,6 +5,7 @@ import secrets
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 relay = typer.Typer(help="Serve mirrors to other clusters: any MatrixOne can subscribe to one.", no_args_is_help=True)
 user = typer.Typer(help="Logins of the relay. Nothing is served without one.", no_args_is_help=True)
 relay.add_typer(user, name="user")
+Publications = Annotated[
+    list[str] | None,
+    typer.Option("--publication", metavar="NAME", help="It may use this one only; repeat it for several."),
+]
 UserName = Annotated[str, typer.Argument(metavar="NAME", help="The user's name; letter case does not count.")]
 
 
@@ -77,9 +82,12 @@ def add(
     password: Annotated[
         str | None, typer.Option(metavar="env:VARIABLE", help="Where the password is; `-` asks for it.")
     ] = None,
+    publication: Publications = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a login. Without --password a password is made and printed, this once: it is not stored."""
+    """Add a login. Without --password a password is made and printed, this once: it is not stored. Without
+    --publication it may use all publications, also those to come."""
+    from relay.logins import publications_named
     from replication.service.workspace import Workspace
     from replication.state.relay_users import RelayUsers
     from wire.server import password_digest
@@ -88,13 +96,40 @@ def add(
         given = None if password is None else _given(password)
         chosen = given or secrets.token_urlsafe(24)
         users = RelayUsers(workspace.log.engine, workspace.vault)
-        users.add(name, password_digest(chosen), datetime.now(UTC))
+        limited = publications_named(workspace, publication) if publication else None
+        users.add(name, password_digest(chosen), datetime.now(UTC), limited)
     if as_json:
-        show_json({"user": name.lower(), **({"password": chosen} if given is None else {})})
+        show_json({"user": name.lower(), "publications": limited, **({"password": chosen} if given is None else {})})
         return
     out.print(f"added user {name.lower()}", markup=False)
     if given is None:
         out.print(f"its password, which is shown only now: {chosen}", markup=False)
+
+
+@user.command("limit")
+def limit(
+    name: UserName,
+    publication: Publications = None,
+    all_publications: Annotated[
+        bool, typer.Option("--all-publications", help="It may use all, also those to come.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which publications a login may use, in the place of those before. It holds for open sessions, too, within a
+    second."""
+    from relay.logins import publications_named
+    from replication.service.workspace import Workspace
+    from replication.state.relay_users import RelayUsers
+
+    if bool(publication) == all_publications:
+        raise typer.BadParameter("give --publication NAME, or --all-publications", param_hint="--publication")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        limited = publications_named(workspace, publication) if publication else None
+        RelayUsers(workspace.log.engine, workspace.vault).limit(name, limited)
+    if as_json:
+        show_json({"user": name.lower(), "publications": limited})
+        return
+    out.print(f"user {name.lower()} may use {_publications(limited)}", markup=False)
 
 
 @user.command("list")
@@ -106,11 +141,17 @@ def list_(as_json: AsJson = False) -> None:
     with handle_errors(as_json=as_json), Workspace() as workspace:
         found = RelayUsers(workspace.log.engine, workspace.vault).all()
     if as_json:
-        show_json([{"user": name, "created_at": created.isoformat()} for name, created in found])
+        shown = [(one, None if one.publications is None else sorted(one.publications)) for one in found]
+        show_json(
+            [
+                {"user": one.name, "created_at": one.created_at.isoformat(), "publications": names}
+                for one, names in shown
+            ]
+        )
         return
     show_table(
-        ("user", "created"),
-        [(name, f"{created:%Y-%m-%d %H:%M}") for name, created in found],
+        ("user", "created", "publications"),
+        [(one.name, f"{one.created_at:%Y-%m-%d %H:%M}", _publications(one.publications)) for one in found],
         empty="no users; add one with: ccpr relay user add NAME",
     )
 
@@ -155,6 +196,7 @@ def pins(
             {
                 "snapshot": pin.name,
                 "lsn": pin.lsn,
+                "login": pin.login,
                 "seen_at": pin.seen_at.isoformat(),
                 "unused_seconds": max(0, round((now - pin.seen_at).total_seconds())),
                 "forgotten": pin.is_forgotten(now, after),
@@ -167,13 +209,23 @@ def pins(
     for one in dropped:
         out.print(f"dropped {one}", markup=False)
     show_table(
-        ("snapshot", "lsn", "not used for", ""),
+        ("snapshot", "lsn", "login", "not used for", ""),
         [
-            (row["snapshot"], row["lsn"], seconds_text(row["unused_seconds"]), "forgotten?" if row["forgotten"] else "")
+            (
+                row["snapshot"],
+                row["lsn"],
+                row["login"] or "",
+                seconds_text(row["unused_seconds"]),
+                "forgotten?" if row["forgotten"] else "",
+            )
             for row in rows
         ],
         empty="nobody has a snapshot of it",
     )
+
+
+def _publications(names: Iterable[str] | None) -> str:
+    return "all" if names is None else ", ".join(sorted(names))
 
 
 def _given(password: str) -> str:

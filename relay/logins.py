@@ -1,6 +1,10 @@
 """Who may log in at the relay: the users of the state folder, and each follower with a login of its own, which is there
-as long as the follower is."""
+as long as the follower is. What they may use is known to `relay.offers`."""
 
+from collections.abc import Iterable
+
+from matrixone.upstream.publication import EVERYTHING
+from replication.errors import SubscriptionMissing
 from replication.service.workspace import Workspace
 from replication.state.followers import SERVED, all_followers, open_login
 from replication.state.relay_users import RelayUsers
@@ -24,3 +28,14 @@ class Logins:
                 password = open_login(self._workspace.vault, follower)
                 return password_digest(password) if password else None
         return None
+
+
+def publications_named(workspace: Workspace, names: Iterable[str]) -> list[str]:
+    """The publications of these subscriptions, as the relay calls them. Raises SubscriptionMissing for one that it does
+    not serve."""
+    served = {row.subscription_name.lower() for row in workspace.log.rows() if row.db_name != EVERYTHING}
+    wanted = sorted({name.lower() for name in names})
+    for name in wanted:
+        if name not in served:
+            raise SubscriptionMissing("the relay has no publication of this name", subject=f"publication {name}")
+    return wanted

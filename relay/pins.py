@@ -11,6 +11,10 @@ from replication.state.pins import Pin
 class PinStore(Protocol):
     """Snapshots by name. `replication.state.pins.Pins` is the one that lasts. Thread-safe."""
 
+    def seen_by(self, login: str) -> "PinStore":
+        """The same, with the snapshots of this login of the relay only."""
+        ...
+
     def find(self, name: str) -> Pin | None: ...
 
     def all(self) -> list[Pin]: ...
@@ -25,11 +29,14 @@ class PinStore(Protocol):
 
 
 class PinsInMemory:
-    """For as long as a process serves. Nothing keeps the points from going."""
+    """For as long as a process serves, to one login. Nothing keeps the points from going."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._pins: dict[str, Pin] = {}
+
+    def seen_by(self, login: str) -> "PinsInMemory":
+        return self
 
     def find(self, name: str) -> Pin | None:
         with self._lock:

@@ -6,9 +6,11 @@ that it can go on to from the one before (`relay.states.bearable`), and shows ta
 (`State.replica_id`). Source: docs/decisions/relay.md.
 """
 
+import copy
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import partial
@@ -97,7 +99,7 @@ class MirrorPublication(FlushedByNature):
         self._catalogs = Newest[tuple[int, bool], ServedCatalog](_MOST_CATALOGS)
         self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)
-        self._created = 0
+        self._created = Counter[str]()
 
     @property
     def name(self) -> str:
@@ -105,7 +107,13 @@ class MirrorPublication(FlushedByNature):
 
     @property
     def snapshots_created(self) -> int:
-        return self._created
+        return self._created["snapshots"]
+
+    def seen_by(self, login: str) -> "MirrorPublication":
+        """The same, with the snapshots of this login only."""
+        found = copy.copy(self)
+        found.pins = self.pins.seen_by(login)
+        return found
 
     @property
     def offer(self) -> ServedPublication:
@@ -260,10 +268,10 @@ class MirrorPublication(FlushedByNature):
             except PointGone:  # retention drops it at this moment
                 continue
             except RelayPinned as error:  # by another session at this moment
-                if if_not_exists:
+                if if_not_exists and self.pins.find(name) is not None:  # else it is another login's
                     return
                 raise internal(f"snapshot {name} already exists") from error
-            self._created += 1
+            self._created["snapshots"] += 1
             return
         raise internal(f"the points of {self._name} go faster than they can be pinned: service unavailable")
 

@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -113,6 +113,7 @@ class Relay:
     Parameters
     ----------
     digest : the `wire.server.password_digest` of a user's password; None for a user that does not exist.
+    seen_by : what a user's statements are answered from; by default the backing, for all.
     """
 
     def __init__(
@@ -121,11 +122,12 @@ class Relay:
         digest: Callable[[str], bytes | None],
         listen: Listen,
         *,
+        seen_by: Callable[[str], Backing] | None = None,
         sessions: int = MOST_SESSIONS,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self.upstream = Upstream(backing, chunk_bytes, release="4.2", name="relay", for_tests=False)
-        self._digest, self._stopped = digest, False
+        self._digest, self._seen_by, self._stopped = digest, seen_by, False
         tls = listen.context()
         try:
             self._server = Server(
@@ -158,7 +160,10 @@ class Relay:
 
     def open(self, user: str, connection_id: int) -> RelaySession:
         """See `wire.server.Engine`."""
-        return RelaySession(self.upstream, _login(user), connection_id)
+        login, upstream = _login(user), self.upstream
+        if self._seen_by is not None:
+            upstream = replace(upstream, backing=self._seen_by(login.user))
+        return RelaySession(upstream, login, connection_id)
 
     def status(self) -> Status:
         return self.upstream.status()

@@ -1,8 +1,9 @@
 """The relay of a state folder as a component of a service, for `ccpr relay serve` and `ccpr serve --relay` alike."""
 
 from matrixone.upstream.publication import EVERYTHING
-from relay.backing import Quiet, StateFolder
+from relay.backing import StateFolder
 from relay.logins import Logins
+from relay.offers import Offers, Quiet
 from relay.server import Listen, Relay
 from replication.service.relay_marks import RelayMark
 from replication.service.workspace import Workspace
@@ -15,7 +16,7 @@ class RelayService:
 
     def __init__(self, workspace: Workspace, listen: Listen) -> None:
         self._workspace, self._listen = workspace, listen
-        self._logins, self._served = Logins(workspace), StateFolder(workspace)
+        self._logins, self._served = Logins(workspace), StateFolder(Offers(workspace))
         self._relay: Relay | None = None
         self._mark: RelayMark | None = None
 
@@ -27,7 +28,7 @@ class RelayService:
 
     def start(self) -> None:
         """Raises RelayListen, RelayTls, StateUnreadable."""
-        self._relay = Relay(self._served, self._logins.digest, self._listen)
+        self._relay = Relay(self._served, self._logins.digest, self._listen, seen_by=self._served.seen_by)
         self._relay.start()
         try:
             self._mark = RelayMark(self._workspace.home, self.address)
@@ -48,7 +49,7 @@ class RelayService:
 
     def quiet(self, publication: str) -> Quiet:
         """See `relay.watching.Watcher`."""
-        return self._served.quiet(publication)
+        return self._served.offers.quiet(publication)
 
     def left_out(self) -> list[str]:
         """The names of the subscriptions to several databases, which are not served. Raises StateUnavailable,

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
-from relay.backing import Quiet
 from relay.downstream import Task, TaskState
 from relay.errors import FollowerFailing, FollowerGone, FollowerPaused, FollowerStopped
 from relay.following import find_task, open_downstream
+from relay.offers import Quiet
 from replication.failure import Failure
 from replication.iteration.options import Timeouts
 from replication.service.workspace import Workspace

@@ -13,9 +13,20 @@ import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
-from replication.state.tables import METADATA, create_tables, followers, mo_ccpr_log, points, targets, versions
+from replication.state.followers import publication_of
+from replication.state.tables import (
+    METADATA,
+    create_tables,
+    followers,
+    mo_ccpr_log,
+    pins,
+    points,
+    relay_users,
+    targets,
+    versions,
+)
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -216,6 +227,24 @@ def _to_5(connection: sa.Connection) -> None:
     _add(connection, _ADDED_5)
 
 
+# ---- 6: what a login of the relay may use, and whose a snapshot is
+
+_ADDED_6: tuple[sa.Column, ...] = (pins.c.login_name, relay_users.c.publications)
+
+
+def _to_6(connection: sa.Connection) -> None:
+    """Followers keep the snapshots that their clusters took: those have the number of the subscription there in their
+    names."""
+    _add(connection, _ADDED_6)
+    if not {pins.name, followers.name} <= set(sa.inspect(connection).get_table_names()):
+        return
+    query = sa.select(followers.c.task_id, followers.c.follower_name, followers.c.downstream_task)
+    for task_id, name, task in connection.execute(query.where(followers.c.downstream_task.is_not(None))).all():
+        taken = pins.c.snapshot_name.startswith(f"ccpr_{task}_", autoescape=True)
+        mine = pins.update().where(pins.c.task_id == task_id, pins.c.login_name.is_(None), taken)
+        connection.execute(mine.values(login_name=publication_of(task_id, name)))
+
+
 def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
     """A table that does not exist is created later, with these columns."""
     present = set(sa.inspect(connection).get_table_names())
@@ -225,4 +254,4 @@ def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {added}")
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5, 6: _to_6}

@@ -33,6 +33,8 @@ class Pin:
     lsn, at : the point that it shows; its time in nanoseconds.
     table : None for the whole of the subscription.
     created_at, seen_at : when it was made, and when its owner last asked for anything; by our clock, UTC.
+    login : of the relay, who made it; None if that is not known, or it is one of this
+        program's own.
     """
 
     name: str
@@ -41,27 +43,45 @@ class Pin:
     table: str | None
     created_at: datetime
     seen_at: datetime
+    login: str | None = None
 
     def is_forgotten(self, now: datetime, seconds: float = FORGET_SECONDS) -> bool:
         return (now - self.seen_at).total_seconds() > seconds
 
 
 class Pins:
-    """The pins of one subscription. Thread-safe. `follower`: they are taken for this one, as long as it is served."""
+    """The pins of one subscription. Thread-safe.
 
-    def __init__(self, engine: sa.Engine, task_id: str, follower: str | None = None) -> None:
-        self.engine, self.task_id, self.follower = engine, task_id, follower
+    Parameters
+    ----------
+    follower : they are taken for this one, as long as it is served.
+    login : whose they are: no others are seen, made or dropped; None = all. Those of which nobody knows the login are
+        every login's, except a follower's.
+    """
+
+    def __init__(self, engine: sa.Engine, task_id: str, follower: str | None = None, login: str | None = None) -> None:
+        self.engine, self.task_id, self.follower, self.login = engine, task_id, follower, login
+
+    def seen_by(self, login: str) -> "Pins":
+        return Pins(self.engine, self.task_id, self.follower, login)
+
+    def _mine(self) -> sa.ColumnElement[bool]:
+        here = pins.c.task_id == self.task_id
+        if self.login is None:
+            return here
+        mine = pins.c.login_name == self.login
+        return here & (mine if self.follower is not None else mine | pins.c.login_name.is_(None))
 
     @repeatable
     def all(self) -> list[Pin]:
         """The oldest point first. Raises StateUnreadable."""
-        query = sa.select(pins).where(pins.c.task_id == self.task_id).order_by(pins.c.lsn, pins.c.snapshot_name)
+        query = sa.select(pins).where(self._mine()).order_by(pins.c.lsn, pins.c.snapshot_name)
         with transaction(self.engine) as connection:
             return [_pin(row._mapping) for row in fetch(connection, query)]
 
     @repeatable
     def find(self, name: str) -> Pin | None:
-        query = sa.select(pins).where(pins.c.task_id == self.task_id, pins.c.snapshot_name == name)
+        query = sa.select(pins).where(self._mine(), pins.c.snapshot_name == name)
         with transaction(self.engine) as connection:
             found = fetch(connection, query)
         return _pin(found[0]._mapping) if found else None
@@ -86,6 +106,7 @@ class Pins:
             "table_name": pin.table or "",
             "created_at": stored_time(pin.created_at),
             "seen_at": stored_time(pin.seen_at),
+            "login_name": self.login,
         }
         subject = f"snapshot {pin.name}"
         try:
@@ -106,7 +127,7 @@ class Pins:
     def drop(self, name: str) -> bool:
         """Whether there was one."""
         with transaction(self.engine) as connection:
-            done = connection.execute(pins.delete().where(pins.c.task_id == self.task_id, pins.c.snapshot_name == name))
+            done = connection.execute(pins.delete().where(self._mine(), pins.c.snapshot_name == name))
         return done.rowcount > 0
 
     @repeatable
@@ -114,9 +135,7 @@ class Pins:
         """Its owner asks for something now."""
         with transaction(self.engine) as connection:
             connection.execute(
-                pins.update()
-                .where(pins.c.task_id == self.task_id, pins.c.snapshot_name == name)
-                .values(seen_at=stored_time(now))
+                pins.update().where(self._mine(), pins.c.snapshot_name == name).values(seen_at=stored_time(now))
             )
 
 
@@ -161,4 +180,6 @@ def _pin(row: Mapping) -> Pin:
     with understood("its row cannot be read", f"snapshot {row['snapshot_name']} of task {row['task_id']}"):
         created, seen = (row[key].replace(tzinfo=UTC) for key in ("created_at", "seen_at"))
         table = row["table_name"] if row["scope"] == "table" else None
-        return Pin(row["snapshot_name"], int(row["lsn"]), int(row["snapshot_ts"]), table, created, seen)
+        return Pin(
+            row["snapshot_name"], int(row["lsn"]), int(row["snapshot_ts"]), table, created, seen, row["login_name"]
+        )

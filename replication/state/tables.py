@@ -222,6 +222,7 @@ pins = sa.Table(
     sa.Column("table_name", LONG_TEXT, nullable=False),  # empty for a database
     sa.Column("created_at", UTC_TIME, nullable=False),
     sa.Column("seen_at", UTC_TIME, nullable=False),  # when its owner last asked for anything
+    sa.Column("login_name", sa.String(64)),  # of the relay, who took it, in lower case; null: not known
 )
 relay_users = sa.Table(
     "ccpr_relay_users",
@@ -229,6 +230,7 @@ relay_users = sa.Table(
     sa.Column("user_name", sa.String(60), primary_key=True),
     sa.Column("sealed_digest", LONG_TEXT, nullable=False),  # of the password, as the protocol compares it
     sa.Column("created_at", UTC_TIME, nullable=False),
+    sa.Column("publications", LONG_TEXT),  # that it may use, as a JSON list, in lower case; null: all
 )
 followers = sa.Table(
     "ccpr_followers",

@@ -129,10 +129,12 @@ def test_users_are_added_listed_and_dropped_and_the_password_is_nowhere(relayed:
     for file in (replica.folder / "home").rglob("*"):
         assert not file.is_file() or made["password"].encode() not in file.read_bytes()
     from relay.backing import StateFolder
+    from relay.offers import Offers
     from replication.state.relay_users import RelayUsers
 
     users = RelayUsers(relayed.workspace.log.engine, relayed.workspace.vault)
-    with Relay(StateFolder(relayed.workspace), users.digest, Listen(port=0)) as other:
+    folder = StateFolder(Offers(relayed.workspace))
+    with Relay(folder, users.digest, Listen(port=0), seen_by=folder.seen_by) as other:
         client = connect(other.port, user="sys#MO", password=made["password"])
         assert client.one("SELECT 1") == b"1"
         replica.command("relay", "user", "drop", "mo")

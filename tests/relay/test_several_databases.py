@@ -13,7 +13,7 @@ from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from relay import loading
-from relay.backing import StateFolder
+from relay.offers import Offers
 from relay.server import Listen
 from relay.service import RelayService
 from replication.service.workspace import Workspace
@@ -102,7 +102,7 @@ def test_with_index_tables_one_with_indexes_is_restored(storage: Storage) -> Non
 
 def test_the_relay_serves_the_others_and_says_so(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(Workspace()) as workspace:
-        assert set(StateFolder(workspace).served()) == {"one", "part"}
+        assert set(Offers(workspace).served()) == {"one", "part"}
         service = RelayService(workspace, Listen.parse("127.0.0.1:0"))
         service.start()
         try:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from relay.backing import Quiet, StateFolder
+from relay.backing import StateFolder
 from relay.downstream import TaskState
+from relay.offers import Offers, Quiet
 from relay.watching import Watcher, ask
 from replication.state.followers import Follower
 from replication.state.log_rows import LogRow
@@ -166,8 +167,8 @@ def test_a_row_that_cannot_be_read_keeps_nobody_else_from_being_served(
     follow(relayed, client, "--downstream", "c", "--as", "shop_c")
     records(relayed).change("c", stage="nonsense")
     relayed.replica.run()
-    served = StateFolder(relayed.workspace)
-    assert list(served.served()) == ["replica"]
+    served = StateFolder(Offers(relayed.workspace))
+    assert list(served.offers.served()) == ["replica"]
     assert served.published("sys", records_publication(relayed)).served_as == "gd_dml"
 
 

@@ -19,6 +19,7 @@ from matrixone.upstream.endpoint import parse_uri
 from matrixone.upstream.publications import Publication
 from relay.backing import StateFolder
 from relay.logins import Logins
+from relay.offers import Offers
 from relay.pins import PinsInMemory
 from relay.publication import MirrorPublication
 from relay.server import Listen, Relay
@@ -103,7 +104,12 @@ def relaying(workspace: Workspace, port: int = 0, **options: Any) -> Iterator[Re
     def digest(name: str) -> bytes | None:
         return known.get(name) or logins.digest(name)
 
-    with Relay(StateFolder(workspace, **options), digest, Listen(port=port)) as relay:
+    folder = StateFolder(Offers(workspace, **options))
+
+    def seen_by(name: str) -> StateFolder:
+        return folder if name.lower() in known else folder.seen_by(name)
+
+    with Relay(folder, digest, Listen(port=port), seen_by=seen_by) as relay:
         yield relay
 
 

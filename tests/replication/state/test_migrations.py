@@ -19,10 +19,14 @@ from replication.errors import (
 )
 from replication.state import migrations
 from replication.state.context import Context
+from replication.state.credentials import Vault
 from replication.state.database import create_engine, transaction
+from replication.state.followers import publication_of
 from replication.state.history import PointHistory
 from replication.state.log import CcprLog
 from replication.state.migrations import SCHEMA_VERSION, open_database
+from replication.state.pins import Pins
+from replication.state.relay_users import RelayUsers
 from replication.state.states import State
 from replication.state.tables import METADATA, create_tables, versions
 from tests.replication.values import NOW, a_subscription
@@ -179,7 +183,8 @@ def test_columns_that_version_2_lacks_are_added_and_its_rows_stay(url: str) -> N
     CcprLog(engine).insert(a_subscription("sub").to_row(NOW))
     for again in (False, True):
         with transaction(engine) as connection:
-            for column in () if again else (*migrations._ADDED_3, *migrations._ADDED_4, *migrations._ADDED_5):
+            added = (*migrations._ADDED_3, *migrations._ADDED_4, *migrations._ADDED_5, *migrations._ADDED_6)
+            for column in () if again else added:
                 connection.exec_driver_sql(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}")
             connection.execute(versions.delete().where(versions.c.version >= 2))
             connection.execute(versions.insert().values(version=2))
@@ -189,6 +194,40 @@ def test_columns_that_version_2_lacks_are_added_and_its_rows_stay(url: str) -> N
         for table in METADATA.tables.values():
             present = {column["name"] for column in sa.inspect(engine).get_columns(table.name)}
             assert present == set(table.columns.keys())
+
+
+def test_snapshots_of_version_5_are_their_followers_and_logins_may_use_all(url: str) -> None:
+    engine, task = open_database(url), "11111111-1111-4111-8111-111111111111"
+    with transaction(engine) as connection:
+        for column in migrations._ADDED_6:
+            connection.exec_driver_sql(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}")
+        for name in (f"ccpr_{task}_7", f"ccpr_{task.replace('1', '2')}_7", "xr_1"):
+            connection.exec_driver_sql(
+                "INSERT INTO ccpr_pins (task_id, snapshot_name, lsn, snapshot_ts, scope, table_name, created_at, "
+                f"seen_at) VALUES ('{LIVE}', '{name}', 1, 1, 'database', '', '2026-01-02 03:04:05', "
+                "'2026-01-02 03:04:05')"
+            )
+        for name, there in (("site_b", f"'{task}'"), ("starting", "NULL")):
+            connection.exec_driver_sql(
+                "INSERT INTO ccpr_followers (task_id, follower_name, uri, sealed_password, sealed_login, "
+                "database_name, relay_address, stage, created_at, resumes, attempts, downstream_task) VALUES "
+                f"('{LIVE}', '{name}', '', '', '', 'd', '', 'following', '2026-01-02 03:04:05', 0, 0, {there})"
+            )
+        connection.exec_driver_sql(
+            "INSERT INTO ccpr_relay_users (user_name, sealed_digest, created_at) VALUES ('mo', '', "
+            "'2026-01-02 03:04:05')"
+        )
+        connection.execute(versions.delete())
+        connection.execute(versions.insert().values(version=5))
+    engine.dispose()
+    engine = open_database(url)
+    owned = {pin.name: pin.login for pin in Pins(engine, LIVE).all()}
+    publication = publication_of(LIVE, "site_b")
+    assert owned == {f"ccpr_{task}_7": publication, f"ccpr_{task.replace('1', '2')}_7": None, "xr_1": None}
+    assert [pin.name for pin in Pins(engine, LIVE, "site_b", publication).all()] == [f"ccpr_{task}_7"]
+    assert {pin.name for pin in Pins(engine, LIVE, None, "mo").all()} == {name for name in owned if not owned[name]}
+    (user,) = RelayUsers(engine, Vault(Path("key"))).all()
+    assert user.publications is None
 
 
 def test_tables_of_version_1_without_its_number_are_migrated_too(engine_1: sa.Engine, url: str) -> None:
