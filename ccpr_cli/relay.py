@@ -46,6 +46,7 @@ def serve(
     from relay.server import Listen
     from relay.service import RelayService
     from relay.watching import Watcher
+    from replication.daemon.descriptors import raise_limit
     from replication.daemon.service import serve as serve_components
     from replication.service.workspace import Workspace
 
@@ -53,6 +54,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: done.set())
     with handle_errors(as_json=False), Workspace() as workspace:
+        raise_limit()
         served = RelayService(workspace, Listen.parse(listen, tls_cert, tls_key, insecure=insecure))
 
         def ready() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from relay.service import RelayService
     from replication.daemon.pages import Page
     from replication.daemon.replicator import Replicator
     from replication.service.workspace import Workspace
@@ -98,6 +99,7 @@ def serve(
     from relay.server import Listen
     from relay.service import RelayService
     from relay.watching import Watcher
+    from replication.daemon.descriptors import raise_limit
     from replication.daemon.listening import Component, Listener
     from replication.daemon.metrics import Metrics
     from replication.daemon.notifying import Notifier
@@ -115,6 +117,7 @@ def serve(
     with handle_errors(as_json=False), Workspace() as workspace:
         until = threading.Event()
         _end_on_signals(until)
+        raise_limit()
         metrics, notifier = Metrics(workspace.clock), Notifier(on_failure, webhook)
         listeners: list[Listener] = [metrics, notifier]
         components: list[Component] = [OneService(workspace), notifier]
@@ -143,7 +146,7 @@ def serve(
             workspace, listeners, workers=workers, copier=copier, stop_seconds=stop_seconds, on_end=until.set
         )
         made = {
-            "/healthz": lambda: health_page(replicator),
+            "/healthz": lambda: health_page(replicator, served),
             "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
             "/status": status_page(workspace),
         }
@@ -165,16 +168,20 @@ def serve(
             raise typer.Exit(1)
 
 
-def health_page(replicator: "Replicator") -> "Page":
+def health_page(replicator: "Replicator", relay: "RelayService | None") -> "Page":
     """200 if the service works; a subscription that fails does not make it unhealthy: a restart would not help it."""
+    from replication.daemon.descriptors import Descriptors
     from replication.daemon.pages import Page
 
     error, silent = replicator.database_error, replicator.seconds_since_beat
-    ok = error is None and silent < HEALTHY_SECONDS
+    trouble, descriptors = None if relay is None else relay.trouble, Descriptors.now()
+    ok = error is None and silent < HEALTHY_SECONDS and trouble is None and not descriptors.are_few
     shown = {
         "ok": ok,
         "state_database": "up" if error is None else error.code,
         "seconds_since_beat": round(silent, 1),
+        "descriptors": asdict(descriptors),
+        **({} if relay is None else {"relay": trouble or "up"}),
     }
     return Page(json.dumps(shown).encode() + b"\n", status=200 if ok else 503)
 

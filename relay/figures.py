@@ -56,4 +56,5 @@ class Figures(Collector):
         yield GaugeMetricFamily("ccpr_relay_sessions", "Sessions that others have open.", counted.sessions_open)
         yield CounterMetricFamily("ccpr_relay_statements", "Statements.", sum(counted.statements.values()))
         yield CounterMetricFamily("ccpr_relay_errors", "Statements answered with an error.", counted.errors)
+        yield CounterMetricFamily("ccpr_relay_refused", "Connections beyond its limits.", self._relay.refused)
         yield CounterMetricFamily("ccpr_relay_bytes", "Bytes of objects that were served.", counted.object_bytes)

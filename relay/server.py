@@ -14,6 +14,7 @@ from typing import Self
 from matrixone.errors import CcprError, Transient
 from relay.errors import RelayListen, RelayTls
 from relay.publication import error_text
+from replication.daemon.descriptors import for_strangers
 from replication.state.settings import MOST_SESSIONS
 from wire.access import Login, parse_login
 from wire.answers import Answer, StatementError
@@ -26,6 +27,8 @@ from wire.upstream import CHUNK_BYTES, Upstream
 
 DEFAULT_ADDRESS = "127.0.0.1:6002"
 STALLED_SECONDS = 900.0  # a MatrixOne closes its connections after three minutes
+MOST_CONNECTIONS = 512
+MOST_LOGINS = 32  # connections of one address that have not logged in yet
 _log = logging.getLogger(__name__)
 
 
@@ -138,6 +141,8 @@ class Relay:
                 require_tls=tls is not None and not listen.insecure,
                 digests=self._known,
                 max_sessions=sessions,
+                max_connections=for_strangers(MOST_CONNECTIONS),
+                max_logins=MOST_LOGINS,
                 max_packet_bytes=1 << 20,
                 stalled_seconds=STALLED_SECONDS,
             )
@@ -164,6 +169,16 @@ class Relay:
         if self._seen_by is not None:
             upstream = replace(upstream, backing=self._seen_by(login.user))
         return RelaySession(upstream, login, connection_id)
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused since there were too many."""
+        return self._server.refused
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody can log in at this moment; None if everybody can."""
+        return self._server.trouble
 
     def status(self) -> Status:
         return self.upstream.status()

@@ -47,6 +47,16 @@ class RelayService:
         assert self._relay is not None
         return self._relay.upstream.counters.reading(0, ())
 
+    @property
+    def refused(self) -> int:
+        """How many connections were refused since there were too many."""
+        return 0 if self._relay is None else self._relay.refused
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody can log in at this moment; None if everybody can."""
+        return None if self._relay is None else self._relay.trouble
+
     def quiet(self, publication: str) -> Quiet:
         """See `relay.watching.Watcher`."""
         return self._served.offers.quiet(publication)

@@ -6,6 +6,7 @@ frame. Sequence numbers count frames, modulo 256, and start at 0 with every comm
 
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -49,12 +50,15 @@ class Channel:
     sock : the connected socket, plain or TLS.
     vectored : whether `sendmsg` may be used (TLS sockets have none).
     allowance : bytes that may still be sent before `CutByFault`; None = no limit. To be set directly after `flush`.
+    deadline : by the monotonic clock, when all that is received and sent has to be done, in however many pieces: then
+        it is a TimeoutError. None = none but the socket's own timeout, which is one of each piece.
     """
 
     sock: socket.socket
     vectored: bool = True
     sequence: int = 0
     allowance: int | None = None
+    deadline: float | None = None
     _pending: list[Buffer] = field(default_factory=list)
     _pending_bytes: int = 0
 
@@ -76,8 +80,17 @@ class Channel:
             if length < MAX_FRAME:
                 return bytes(payload)
 
+    def hurry(self) -> None:
+        """Let the next operation on the socket take until the deadline at most. Raises TimeoutError after it."""
+        if self.deadline is not None:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the peer is too slow")
+            self.sock.settimeout(left)
+
     def _receive(self, size: int) -> bytes:
         # Memory grows with the bytes that arrive, never with the length in a header.
+        self.hurry()
         first = self.sock.recv(min(size, RECEIVE_BYTES)) if size else b""
         if len(first) == size:
             return first
@@ -85,6 +98,7 @@ class Channel:
         while len(received) < size:
             if not first:
                 raise Hangup("the peer closed the connection")
+            self.hurry()
             first = self.sock.recv(min(size - len(received), RECEIVE_BYTES))
             received += first
         return bytes(received)
@@ -125,6 +139,7 @@ class Channel:
             self._send(parts)
 
     def _send(self, parts: list[Buffer]) -> None:
+        self.hurry()
         if not self.vectored:
             for part in parts:
                 self.sock.sendall(part)

@@ -1,14 +1,20 @@
 """The server side of the MySQL protocol: handshake, login, text result sets. One thread a connection; on loopback
 unless told otherwise.
 
+Before a login a connection is a stranger's. It has LOGIN_SECONDS for all of it, however it spreads its bytes; what is
+too many is refused by the thread that accepts, at once and without a thread of its own.
+
 `Server(engine)` serves any `Engine`: an engine opens a session for each login, and a session answers statements with a
 `ResultSet`, with None (OK without rows) or by raising `StatementError`. Nothing here depends on MatrixOne. Only the
 text protocol is served: prepared statements are an error, since MatrixOne's internal statements cannot be prepared
 anyway (docs/upstream.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
 """
 
+import errno
 import hashlib
 import hmac
+import ipaddress
+import logging
 import os
 import selectors
 import socket
@@ -16,8 +22,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Final, Protocol
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from wire.answers import (
     BIGINT,
@@ -45,6 +52,8 @@ FAREWELL_BYTES: Final = 1024 * 1024
 FILE_LIMIT_BYTES: Final = 1024**3
 JOIN_SECONDS: Final = 5.0
 ACCEPT_PAUSE_SECONDS: Final = 0.05
+# What the system says when it has no room for another connection: nobody gets in then.
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 # Capability bits.
 LONG_PASSWORD: Final = 1 << 0
@@ -87,6 +96,7 @@ EOF_WITH_MORE: Final = b"\xfe\x00\x00" + (AUTOCOMMIT | MORE_RESULTS).to_bytes(2,
 QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS = 1, 2, 3, 4, 9
 PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = 14, 22, 25, 27, 31
 
+_log = logging.getLogger(__name__)
 _DISPLAY_LENGTH = {TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
 
 
@@ -114,6 +124,16 @@ def password_digest(password: str) -> bytes:
     return hashlib.sha1(hashlib.sha1(password.encode()).digest()).digest()
 
 
+@dataclass(slots=True)
+class _Open:
+    """A connection; `address` is whose it is, as `peer_of` says it."""
+
+    sock: socket.socket
+    thread: threading.Thread
+    address: str
+    logged_in: bool = False
+
+
 class Server:
     """Listens when it is constructed; `start` serves, `stop` ends every connection and joins the threads.
 
@@ -124,6 +144,8 @@ class Server:
     password : of every login; None admits any password.
     tls : a server-side context with which TLS is offered to clients.
     max_packet_bytes : of one incoming statement.
+    max_connections : at once, logged in or not.
+    max_logins : connections from one address at once that have not logged in yet; None = as many as connections.
     host : the address to listen at.
     digests : the `password_digest` of a login's password, or None for a login that does not exist; in the place of
         `password`.
@@ -141,6 +163,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
         max_packet_bytes: int = 64 * 1024 * 1024,
         max_connections: int = 512,
+        max_logins: int | None = None,
         host: str = "127.0.0.1",
         digests: Callable[[str], bytes | None] | None = None,
         require_tls: bool = False,
@@ -152,14 +175,17 @@ class Server:
         self.tls = tls
         self.max_packet_bytes = max_packet_bytes
         self.max_connections = max_connections
+        self.max_logins = max_connections if max_logins is None else max_logins
         self.digests = digests
         self.require_tls = require_tls
         self.max_sessions = max_connections if max_sessions is None else max_sessions
         self.stalled_seconds = stalled_seconds
         self._sessions = 0
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[socket.socket, threading.Thread]] = {}
+        self._open: dict[int, _Open] = {}
         self._last_id = 0
+        self._refused = 0
+        self._no_room: str | None = None
         self._stopping = False
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=256)
@@ -175,9 +201,10 @@ class Server:
         self._alarm.send(b"x")
         if self._acceptor.ident is not None:
             self._acceptor.join(JOIN_SECONDS)
+        connections = self._connections()
         self.disconnect_all()
-        for _, thread in self._connections():
-            thread.join(JOIN_SECONDS)
+        for one in connections:
+            one.thread.join(JOIN_SECONDS)
         for sock in (self._listener, self._wake, self._alarm):
             sock.close()
 
@@ -191,9 +218,9 @@ class Server:
     def disconnect_all(self) -> int:
         """Break every open connection, as a restart of the upstream would. Returns how many."""
         connections = self._connections()
-        for sock, _ in connections:
+        for one in connections:
             try:
-                sock.shutdown(socket.SHUT_RDWR)
+                one.sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue  # it has ended already
         return len(connections)
@@ -201,6 +228,18 @@ class Server:
     @property
     def open_connections(self) -> int:
         return len(self._connections())
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused since there were too many."""
+        return self._refused
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody gets in at this moment; None if everybody does."""
+        if self._acceptor.ident is not None and not self._acceptor.is_alive() and not self._stopping:
+            return "the thread that accepts connections has ended"
+        return self._no_room
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -218,9 +257,14 @@ class Server:
     def replace_socket(self, connection_id: int, sock: socket.socket) -> None:
         """The connection continues over TLS: `stop` must break the new socket, since the old one has no descriptor."""
         with self._lock:
-            self._open[connection_id] = (sock, self._open[connection_id][1])
+            self._open[connection_id].sock = sock
 
-    def _connections(self) -> list[tuple[socket.socket, threading.Thread]]:
+    def logged_in(self, connection_id: int) -> None:
+        """From now on the connection is none of those of its address that may become a login."""
+        with self._lock:
+            self._open[connection_id].logged_in = True
+
+    def _connections(self) -> list[_Open]:
         with self._lock:
             return list(self._open.values())
 
@@ -232,13 +276,30 @@ class Server:
                 if not any(key.fileobj is self._listener for key, _ in selector.select()):
                     continue
                 try:
-                    sock, _ = self._listener.accept()
-                except OSError:  # the client hung up before it was accepted, or there are no free descriptors
+                    sock, peer = self._listener.accept()
+                except OSError as error:  # the client hung up before it was accepted, or there are no free descriptors
+                    if error.errno in NO_ROOM:
+                        self._have_no_room(error.strerror or str(error))
                     time.sleep(ACCEPT_PAUSE_SECONDS)
                     continue
-                self._take(sock)
+                self._no_room = None
+                try:
+                    self._take(sock, peer_of(peer))
+                except OSError:  # the client has hung up
+                    sock.close()
 
-    def _take(self, sock: socket.socket) -> None:
+    def _have_no_room(self, why: str) -> None:
+        if self._no_room is None:
+            _log.error("no connection can be accepted: %s", why)
+        self._no_room = f"no connection can be accepted: {why}"
+
+    def _take(self, sock: socket.socket, address: str) -> None:
+        with self._lock:
+            excess = self._excess(address)
+        if excess:
+            self._refused += 1
+            _refuse(sock, excess)
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         with self._lock:
@@ -247,13 +308,21 @@ class Server:
             thread = threading.Thread(
                 target=self._serve, args=(sock, connection_id), name=f"wire-{connection_id}", daemon=True
             )
-            self._open[connection_id] = (sock, thread)
+            self._open[connection_id] = _Open(sock, thread, address)
         try:
             thread.start()
-        except RuntimeError:  # the system cannot start another thread
+        except RuntimeError as error:  # the system cannot start another thread
             with self._lock:
                 del self._open[connection_id]
             sock.close()
+            self._have_no_room(str(error))
+
+    def _excess(self, address: str) -> str:
+        """Of what another connection from there would be one too many; empty if of nothing."""
+        if len(self._open) >= self.max_connections:
+            return "too many connections"
+        waiting = sum(one.address == address and not one.logged_in for one in self._open.values())
+        return f"too many connections: {waiting} from {address} do not log in" if waiting >= self.max_logins else ""
 
     def _serve(self, sock: socket.socket, connection_id: int) -> None:
         connection = _Connection(self, sock, connection_id)
@@ -289,18 +358,17 @@ class _Connection:
                 self._obey(session)
             except ProtocolError as error:
                 self._part(error.number, error.state, error.text)
-            finally:
-                session.close()
 
     def _part(self, number: int, state: str, text: str) -> None:
         """Send the error, then close so that the peer can read it: closing with unread bytes would reset the connection
         and lose the text."""
-        self._error(number, state, text)
         sock = self.channel.sock
-        sock.settimeout(FAREWELL_SECONDS)
+        self.channel.deadline = time.monotonic() + FAREWELL_SECONDS
+        self._error(number, state, text)
         sock.shutdown(socket.SHUT_WR)
         drained = 0
         while drained < FAREWELL_BYTES:
+            self.channel.hurry()
             piece = sock.recv(65536)
             if not piece:
                 break
@@ -308,9 +376,7 @@ class _Connection:
 
     def _log_in(self, admitted: ExitStack) -> ServerSession:
         channel = self.channel
-        channel.sock.settimeout(LOGIN_SECONDS)
-        if self.server.open_connections > self.server.max_connections:
-            raise StatementError(1040, "too many connections", "08004")
+        channel.deadline = time.monotonic() + LOGIN_SECONDS
         self._greet()
         payload = channel.read(LOGIN_LIMIT_BYTES)
         fields = Fields(payload)
@@ -337,14 +403,13 @@ class _Connection:
         self._check_password(user, proof)
         admitted.enter_context(self.server.admitted())
         session = self.server.engine.open(user, self.id)
-        try:
-            if database:
-                session.use(database)
-        except StatementError:
-            session.close()
-            raise
+        admitted.callback(session.close)
+        if database:
+            session.use(database)
         channel.write(OK)
         channel.flush()
+        channel.deadline = None
+        self.server.logged_in(self.id)
         return session
 
     def _greet(self) -> None:
@@ -359,6 +424,7 @@ class _Connection:
 
     def _encrypt(self, context: ssl.SSLContext) -> None:
         # No byte after the handshake packet was read, so the client's TLS hello is still in the socket.
+        self.channel.hurry()  # the handshake is one operation
         self.channel.sock = context.wrap_socket(self.channel.sock, server_side=True)
         self.channel.vectored = False
         self.server.replace_socket(self.id, self.channel.sock)
@@ -450,14 +516,31 @@ class _Connection:
         return b"".join(parts)
 
     def _error(self, number: int, state: str, text: str) -> None:
-        self.channel.write(
-            b"\xff"
-            + number.to_bytes(2, "little")
-            + b"#"
-            + state.encode().ljust(5)[:5]
-            + text.encode("utf-8", "replace")
-        )
+        self.channel.write(_error_of(number, state, text))
         self.channel.flush()
+
+
+def _error_of(number: int, state: str, text: str) -> bytes:
+    return b"\xff" + number.to_bytes(2, "little") + b"#" + state.encode().ljust(5)[:5] + text.encode("utf-8", "replace")
+
+
+def _refuse(sock: socket.socket, why: str) -> None:
+    """Say it in the place of a greeting, and close. Nothing is waited for."""
+    payload = _error_of(1040, "08004", why)
+    with suppress(OSError):
+        sock.setblocking(False)
+        sock.send(len(payload).to_bytes(3, "little") + b"\0" + payload)
+    sock.close()
+
+
+def peer_of(peer: tuple[Any, ...]) -> str:
+    """Whose an address is: one of IPv4 is somebody's, of IPv6 the first 64 bits are, who has all addresses in them."""
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.IPv6Network((address, 64), strict=False))
+    return str(address)
 
 
 def _proof(fields: Fields, flags: int) -> bytes:

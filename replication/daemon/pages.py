@@ -116,6 +116,13 @@ class _Server(socketserver.ThreadingTCPServer):
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:  # there are no free descriptors: the connection waits, and asking at once again would not help
+            time.sleep(_KEPT_SECONDS)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
