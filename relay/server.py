@@ -28,6 +28,7 @@ from wire.upstream import CHUNK_BYTES, Upstream
 DEFAULT_ADDRESS = "127.0.0.1:6002"
 STALLED_SECONDS = 900.0  # a MatrixOne closes its connections after three minutes
 MOST_CONNECTIONS = 512
+MOST_STATEMENT_BYTES = 256 * 1024  # a MatrixOne sends some hundreds
 MOST_LOGINS = 32  # connections of one address that have not logged in yet
 _log = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class Relay:
                 max_sessions=sessions,
                 max_connections=for_strangers(MOST_CONNECTIONS),
                 max_logins=MOST_LOGINS,
-                max_packet_bytes=1 << 20,
+                max_packet_bytes=MOST_STATEMENT_BYTES,
                 stalled_seconds=STALLED_SECONDS,
             )
         except OSError as error:

@@ -6,6 +6,7 @@ taken, or of the first one if none was taken yet.
 
 import re
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -25,6 +26,7 @@ from wire.answers import (
     StatementError,
 )
 from wire.backing import CatalogAnswer, ServedCatalog, internal
+from wire.like import Like
 from wire.statements import Condition, Literal_, Select
 from wire.upstream import Upstream
 
@@ -96,9 +98,8 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
             "42S02",
         )
     answer = _table(upstream, login, statement)
-    rows = [
-        row for row in answer.rows if all(_holds(row[_position(answer, c.column)], c) for c in statement.conditions)
-    ]
+    tests = [(_position(answer, one.column), _test_of(one)) for one in statement.conditions]
+    rows = [row for row in answer.rows if all(holds(row[place]) for place, holds in tests)]
     for column, descending in reversed(statement.order):
         position = _position(answer, column)
         rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
@@ -199,35 +200,64 @@ def _mo_snapshots(upstream: Upstream, login: Login) -> CatalogAnswer:
     return CatalogAnswer.of(MO_SNAPSHOTS, rows)
 
 
-def _holds(cell: Cell, condition: Condition) -> bool:
+def _test_of(condition: Condition) -> Callable[[Cell], bool]:
     """Whether a cell satisfies a condition; NULL satisfies only `is null`. Numbers are compared with the number in a
     text, texts byte by byte."""
-    if condition.test == "is null":
-        return cell is None
-    if condition.test == "is not null":
-        return cell is not None
-    if cell is None:
-        return False
-    if condition.test in ("like", "not like"):
-        matches = re.fullmatch(like_pattern(str(condition.values[0])), _text(cell), re.DOTALL) is not None
-        return matches == (condition.test == "like")
-    if condition.test in ("=", "in"):
-        return any(_compare(cell, value) == 0 for value in condition.values if value is not None)
-    if None in condition.values:
-        return False
-    if condition.test in ("!=", "not in"):
-        return all(_compare(cell, value) != 0 for value in condition.values)
-    order = _compare(cell, condition.values[0])
-    return {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[condition.test]
+    test, values = condition.test, condition.values
+    if test == "is null":
+        return lambda cell: cell is None
+    if test == "is not null":
+        return lambda cell: cell is not None
+    if test in ("like", "not like"):
+        like = Like(str(values[0]))
+        return lambda cell: cell is not None and like.matches(_text(cell)) == (test == "like")
+    if test in ("=", "in"):
+        among = _among(values)
+        return lambda cell: cell is not None and among(cell)
+    if None in values:
+        return lambda cell: False
+    if test in ("!=", "not in"):
+        among = _among(values)
+        return lambda cell: cell is not None and not among(cell)
+    orders: dict[str, Callable[[int], bool]] = {
+        "<": lambda order: order < 0,
+        "<=": lambda order: order <= 0,
+        ">": lambda order: order > 0,
+        ">=": lambda order: order >= 0,
+    }
+    fits = orders[test]
+    return lambda cell: cell is not None and fits(_compare(cell, values[0]))
+
+
+def _among(values: Sequence[Literal_]) -> Callable[[Cell], bool]:
+    """Whether a cell is equal to one of these, however many they are."""
+    known = [value for value in values if value is not None]
+    numbers = {int(str(value)) for value in known if _is_number(value)}
+    texts = {_bytes(value) for value in known}
+    no_numbers = {_bytes(value) for value in known if not _is_number(value)}
+
+    def among(cell: Cell) -> bool:
+        if isinstance(cell, int):
+            return cell in numbers or _bytes(cell) in no_numbers
+        return _bytes(cell) in texts
+
+    return among
+
+
+def _is_number(value: Literal_) -> bool:
+    return isinstance(value, int) or re.fullmatch(r"-?[0-9]{1,40}", str(value)) is not None
 
 
 def _compare(cell: Cell, value: Literal_) -> int:
-    if isinstance(cell, int) and (isinstance(value, int) or re.fullmatch(r"-?[0-9]{1,40}", str(value))):
+    if isinstance(cell, int) and _is_number(value):
         number = int(str(value))
         return (cell > number) - (cell < number)
-    left = bytes(cell) if isinstance(cell, bytes | memoryview) else str(cell).encode()
-    right = str(value).encode("utf-8", "surrogateescape")
+    left, right = _bytes(cell), _bytes(value)
     return (left > right) - (left < right)
+
+
+def _bytes(cell: Cell) -> bytes:
+    return bytes(cell) if isinstance(cell, bytes | memoryview) else str(cell).encode("utf-8", "surrogateescape")
 
 
 def _text(cell: Cell) -> str:
@@ -239,9 +269,3 @@ def _order_key(cell: Cell) -> tuple[int, int, bytes]:
     if cell is None:
         return 0, 0, b""
     return (1, cell, b"") if isinstance(cell, int) else (2, 0, _text(cell).encode("utf-8", "surrogateescape"))
-
-
-def like_pattern(pattern: str) -> str:
-    """A LIKE pattern as a regular expression."""
-    parts = re.findall(r"\\.|%+|.", pattern, re.DOTALL)
-    return "".join(".*" if part[0] == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts)

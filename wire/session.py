@@ -25,6 +25,7 @@ from wire.answers import (
 )
 from wire.backing import SYSTEM_DATABASES, Backing
 from wire.backing import internal as internal_error
+from wire.like import Like
 from wire.packets import CutByFault
 from wire.statements import (
     CreateSnapshot,
@@ -360,12 +361,8 @@ class UpstreamSession:
             case "warnings":
                 return _texts(("Level", "Code", "Message"), [])
             case "variables" | "session variables" | "global variables":
-                pattern = catalog.like_pattern(statement.like if statement.like is not None else "%")
-                known = [
-                    (name, str(value))
-                    for name, value in self._variables().items()
-                    if re.fullmatch(pattern, name, re.IGNORECASE)
-                ]
+                like = Like(statement.like if statement.like is not None else "%", ignore_case=True)
+                known = [(name, str(value)) for name, value in self._variables().items() if like.matches(name)]
                 return _texts(("Variable_name", "Value"), known)
             case _:
                 raise StatementError(
@@ -373,12 +370,12 @@ class UpstreamSession:
                 )
 
     def _show_publications(self, like: str | None) -> ResultSet:
-        pattern = catalog.like_pattern("%" if like is None else like)
+        pattern = Like("%" if like is None else like)
         rows: list[tuple[Cell, ...]] = []
         found = self.upstream.backing.publications()
         # Newest first; with LIKE by name (docs/upstream.md 3.3).
         for publisher, publication in reversed(found) if like is None else sorted(found, key=lambda one: one[1].name):
-            if publisher != self.login.account or re.fullmatch(pattern, publication.name) is None:
+            if publisher != self.login.account or not pattern.matches(publication.name):
                 continue
             accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
             tables = ",".join(publication.tables) or "*"

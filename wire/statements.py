@@ -6,6 +6,7 @@ clients send when they connect; nothing else. The `__++__internal_*` commands ar
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -120,6 +121,8 @@ class Plain:
 Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | SetFault | Use | Plain
 
 MAX_DEPTH = 20  # of parentheses in a condition
+LAST_TIME = 2**63 - 1  # in nanoseconds
+MOST_PARTS = 256  # columns, values and conditions of a statement, each: its work is their number times that of rows
 SHOWS = (
     "publication coverage",
     "create publication",
@@ -222,12 +225,14 @@ def _select(tokens: "Tokens") -> Select | SelectValues:
         items = [_item(tokens)]
         while tokens.accept(","):
             items.append(_item(tokens))
+            tokens.limit(items)
         if tokens.at("from") and all(item is not None for item in items):
             return _from(tokens, tuple(item for item in items if item is not None), False)
     tokens.position = start
     values = [_value(tokens)]
     while tokens.accept(","):
         values.append(_value(tokens))
+        tokens.limit(values)
     tokens.accept("from", "dual")
     if tokens.accept("limit"):
         tokens.number()
@@ -291,6 +296,8 @@ def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -
         if tokens.accept("mo_ts"):
             tokens.expect("=")
             mo_ts = tokens.number()
+            if not 0 <= mo_ts <= LAST_TIME:
+                raise StatementError(20301, f"invalid input: invalid timestamp value {mo_ts}")
         else:
             tokens.expect("snapshot")
             tokens.expect("=")
@@ -308,6 +315,7 @@ def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -
             descending = tokens.accept("desc")
             tokens.accept("asc")
             order.append((item[0], descending))
+            tokens.limit(order)
             if not tokens.accept(","):
                 break
     limit, offset = _limit(tokens)
@@ -336,6 +344,7 @@ def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
             tokens.expect(")")
         else:
             found.extend(_condition(tokens))
+        tokens.limit(found)
         if not tokens.accept("and"):
             return tuple(found)
 
@@ -379,6 +388,16 @@ def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
         if tokens.accept(sign):
             return (Condition(column, test, (tokens.literal(),)),)
     raise tokens.unknown()
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the bytes that it was decoded from, by `surrogateescape`, were UTF-8. Names are; a string may be
+    anything."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Tokens:
@@ -435,7 +454,7 @@ class Tokens:
         if not self.at_name():
             raise self.unknown()
         name = self.tokens[self.position].value
-        if not name or "\0" in name:
+        if not name or "\0" in name or not is_utf8(name):
             raise self.unknown()
         return self.next()
 
@@ -487,6 +506,10 @@ class Tokens:
     def source(self, begin: int) -> str:
         """The text of the tokens from number `begin` up to here, as written."""
         return self.sql[self.tokens[begin].start : self.tokens[self.position - 1].end]
+
+    def limit(self, parts: Sequence[object]) -> None:
+        if len(parts) > MOST_PARTS:
+            raise self.unknown()
 
     def unknown(self) -> StatementError:
         near = excerpt(self.sql, 0 if self.at_end() else self.tokens[self.position].start, 80)

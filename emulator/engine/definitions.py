@@ -16,7 +16,7 @@ from matrixone.sql.quoting import in_backquotes
 
 _TYPE = re.compile(
     r"""\s*(?P<name>[a-z0-9]+)
-    (?:\s*\((?P<arguments>(?:[^')]|'(?:[^'\\]|\\.|'')*')*)\))?
+    (?:\s*\((?P<arguments>(?:[^')]|'(?:[^'\\]|\\.|'')*+')*+)\))?
     (?P<unsigned>\s+unsigned)?(?P<rest>.*)""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from matrixone.sql.quoting import unquote_name, unquote_string
 
-_NAME = r"(?:`(?:[^`]|``)+`|[^\W\d][\w$]*)"
+_NAME = r"(?:`(?:[^`]|``)++`|[^\W\d][\w$]*+)"
 _HEAD = re.compile(
     rf"""\s*(insert|replace)\s+(ignore\s+)?(?:into\s+)?({_NAME})(?:\s*\.\s*({_NAME}))?\s*
     (?:\(((?:\s*{_NAME}\s*,)*\s*{_NAME}\s*)\))?\s*values?\s*(?=\()""",

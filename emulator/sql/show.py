@@ -6,7 +6,6 @@ and what clients ask when they connect: ENGINES, COLLATION, CHARSET, STATUS, PRO
 PROCEDURE STATUS, FUNCTION STATUS, TRIGGERS, EVENTS, WARNINGS, ERRORS.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -19,7 +18,8 @@ from matrixone.objects import types
 from matrixone.sql.quoting import in_backquotes
 from wire.access import Login
 from wire.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
-from wire.catalog import UTF8, like_pattern
+from wire.catalog import UTF8
+from wire.like import Like
 from wire.statements import Tokens
 
 _KINDS = {
@@ -137,8 +137,8 @@ def parse(kind: str, tokens: Tokens, session: Shown) -> Callable[[], ResultSet]:
     like = tokens.text() if tokens.accept("like") else None
     if like is None and kind == "describe" and not tokens.at_end() and not tokens.at(";"):
         like = tokens.next()
-    pattern = re.compile(like_pattern(like if like is not None else "%"), re.IGNORECASE | re.DOTALL)
-    rows = [row for row in _columns(entry.definition) if pattern.fullmatch(str(row[0]))]
+    pattern = Like(like if like is not None else "%", ignore_case=True)
+    rows = [row for row in _columns(entry.definition) if pattern.matches(str(row[0]))]
     if kind == "show_columns" and is_full:
         return lambda: _texts(
             ("Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment"),
@@ -215,13 +215,13 @@ def _tables(kind: str, tokens: Tokens, storage: Storage, account: str, database:
             pattern, wanted = (wanted[0] if wanted else pattern), ()
     if not database:
         raise StatementError(1046, "No database selected", "3D000")
-    like = re.compile(like_pattern(pattern), re.DOTALL)
+    like = Like(pattern)
 
     def answer() -> ResultSet:
         found = [
             (entry, definition)
             for entry, definition in relations(storage, account)
-            if definition.database == database.lower() and like.fullmatch(definition.name)
+            if definition.database == database.lower() and like.matches(definition.name)
         ]
         if kind == "show_sequences":
             return _texts(("Names", "Data Type"), [(d.name, "BIGINT") for entry, d in found if entry.kind == SEQUENCE])
