@@ -22,6 +22,7 @@ from wire.answers import (
     StatementError,
 )
 from wire.backing import ServedCatalog, Snapshot, internal, snapshot_not_found
+from wire.statements import is_utf8
 from wire.upstream import Upstream
 
 PREFIX: Final = "__++__internal_"
@@ -65,6 +66,8 @@ def answer(upstream: Upstream, login: Login, session: int, command: str, words: 
     expected = COMMANDS[command]
     if len(words) != len(expected.split()):
         raise internal(f"invalid {command} command format, expected {PREFIX}{command} {expected}")
+    if not all(map(is_utf8, words)):
+        raise internal(f"invalid {command} command: a word is not UTF-8")
     require_sys(login, command)
     publisher, publication = _named(expected, words, "<publisher>"), _named(expected, words, "<publication>")
     require_publication(upstream.backing, login, publisher, publication)

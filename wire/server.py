@@ -24,7 +24,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from wire.answers import (
     BIGINT,
@@ -44,6 +45,7 @@ from wire.answers import (
 from wire.packets import Buffer, Channel, CutByFault, Fields, ProtocolError, length_prefix, prefixed
 from wire.variables import SERVER_VERSION
 
+T = TypeVar("T")
 NATIVE_PASSWORD: Final = b"mysql_native_password"
 LOGIN_LIMIT_BYTES: Final = 64 * 1024
 LOGIN_SECONDS: Final = 10.0
@@ -405,7 +407,7 @@ class _Connection:
         session = self.server.engine.open(user, self.id)
         admitted.callback(session.close)
         if database:
-            session.use(database)
+            _asked(partial(session.use, database))
         channel.write(OK)
         channel.flush()
         channel.deadline = None
@@ -462,13 +464,13 @@ class _Connection:
 
     def _command(self, session: ServerSession, command: int, payload: bytes) -> None:
         if command == QUERY:
-            statements = session.split(payload[1:])
+            statements = _asked(partial(session.split, payload[1:]))
             for number, statement in enumerate(statements, 1):
-                self._answer(session.query(statement), has_more=number < len(statements))
+                self._answer(_asked(partial(session.query, statement)), has_more=number < len(statements))
         elif command in (PING, RESET_CONNECTION):
             self.channel.write(OK)
         elif command == INIT_DB:
-            session.use(payload[1:].decode("utf-8", "replace"))
+            _asked(partial(session.use, payload[1:].decode("utf-8", "replace")))
             self.channel.write(OK)
         elif command == SET_OPTION:
             self.channel.write(EOF)
@@ -484,7 +486,7 @@ class _Connection:
     def _answer(self, result: Answer | None, *, has_more: bool = False) -> None:
         channel = self.channel
         if isinstance(result, LocalFile):
-            result = result.then(self._receive_file(result.name))
+            result = _asked(partial(result.then, self._receive_file(result.name)))
         if not isinstance(result, ResultSet):
             channel.write(_ok(result or Done(), has_more=has_more))
             return
@@ -506,7 +508,7 @@ class _Connection:
     def _receive_file(self, name: str) -> bytes:
         """A file of the client's, which refuses by sending nothing."""
         channel = self.channel
-        channel.write(b"\xfb" + name.encode())
+        channel.write(b"\xfb" + _encoded(name))
         channel.flush()
         parts: list[bytes] = []
         while part := channel.read(self.server.max_packet_bytes):
@@ -518,6 +520,24 @@ class _Connection:
     def _error(self, number: int, state: str, text: str) -> None:
         self.channel.write(_error_of(number, state, text))
         self.channel.flush()
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    """What a session says. Whatever it raises that is no answer becomes an error of the statement: a defect of ours
+    must not cost a client its connection."""
+    try:
+        return ask()
+    except (StatementError, ConnectionError):  # the second: a fault cuts the connection
+        raise
+    except Exception as error:
+        _log.exception("a statement could not be answered")
+        text = f"internal error: DEFECT: a statement could not be answered: {type(error).__name__}"
+        raise StatementError(20101, text) from error
+
+
+def _encoded(text: str) -> bytes:
+    """As it came: what was no UTF-8 in a statement is none in its answer."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _error_of(number: int, state: str, text: str) -> bytes:
@@ -574,7 +594,7 @@ def proves(proof: bytes, digest: bytes | None, salt: bytes) -> bool:
 
 
 def _column_definition(column: ResultColumn) -> bytes:
-    name = column.name.encode()
+    name = column.name.encode("utf-8", "replace")  # clients decode it
     length = _DISPLAY_LENGTH.get(column.type, 65535)
     tail = column.charset.to_bytes(2, "little") + length.to_bytes(4, "little") + bytes((column.type,)) + bytes(5)
     return prefixed(b"def") + b"\0\0\0" + prefixed(name) + prefixed(name) + b"\x0c" + tail
@@ -586,7 +606,7 @@ def _row(cells: Sequence[Cell]) -> list[Buffer]:
         if cell is None:
             parts.append(b"\xfb")
             continue
-        value = cell if isinstance(cell, bytes | memoryview) else str(cell).encode()
+        value = cell if isinstance(cell, bytes | memoryview) else _encoded(str(cell))
         parts.append(length_prefix(len(value)))
         parts.append(value)
     return parts
