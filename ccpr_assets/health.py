@@ -19,9 +19,10 @@ from ccpr_assets.events import APPLIED_TABLES
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
 from matrixone.upstream.retry import BACK_OFF
-from replication.errors import StateUnreadable
+from replication.errors import StateUnreadable, UnexpectedError
 from replication.failure import Failure
 from replication.iteration.lag import LagMeter
+from replication.loops import unexpected
 from replication.service.last_error import LastError
 from replication.service.status import ReadRow, next_attempt
 from replication.service.workspace import Workspace
@@ -184,8 +185,9 @@ def read_all_health(workspace: Workspace) -> AllHealth:
     looked_at = tasks_in_quarantine(engine) | tasks_with_targets(engine)
     for row in rows:
         try:
-            health = health_of(workspace, row, plain=row.task_id not in looked_at)
-        except StateUnreadable as error:
+            with unexpected():
+                health = health_of(workspace, row, plain=row.task_id not in looked_at)
+        except (StateUnreadable, UnexpectedError) as error:
             health = unreadable_health(row.subscription_name, error)
         if not health.current:
             failing.append(health)

@@ -5,12 +5,12 @@ Reporting has a thread of its own and a queue of limited length: if the instance
 dropped, and replication goes on. A newer report says all that an older one would.
 """
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 import dagster as dg
 
@@ -23,6 +23,7 @@ from ccpr_assets.target_tables import report_target_tables
 from matrixone.errors import CcprError
 from replication.daemon.listening import Ignoring
 from replication.failure import Failure
+from replication.loops import Loop
 from replication.mirror.mirror import Mirror
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
@@ -34,7 +35,6 @@ MOST_WAITING = 500
 MOST_ROWS_WAITING = 2_000_000  # of object lists; those of a first iteration may be long
 _RETRY_SECONDS = 5.0
 _STOP_SECONDS = 10.0
-_log = logging.getLogger(__name__)
 Report = Callable[[], Iterable[events.Runless]]
 
 
@@ -55,23 +55,22 @@ class DagsterReporter(Ignoring):
         self._rows = 0
         self._names: set[str] | None = None  # None: nothing was read since the last sync
         self._changed = threading.Condition()
-        self._stopping = False
         self._busy = False
         self._followers_wait = False
-        self._thread = threading.Thread(target=self._run, name="dagster", daemon=True)
+        self.loop = Loop("dagster", self._run)
+        self._opened: dg.DagsterInstance | None = None
         self.dropped = 0
         self.reported = 0
 
     def start(self) -> None:
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """What is waiting is still reported, for some seconds."""
+        self.loop.ending.set()
         with self._changed:
-            self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_SECONDS)
+        self.loop.stop(_STOP_SECONDS)
 
     def flush(self, seconds: float) -> bool:
         """Wait until nothing is waiting. False if that took too long."""
@@ -120,54 +119,56 @@ class DagsterReporter(Ignoring):
     # ---- the thread
 
     def _run(self) -> None:
-        instance: dg.DagsterInstance | None = None
-        warned = False
         while (report := self._next()) is not None:
-            try:
-                instance = instance or self._open()
-                self._instance = instance
-                for event in report():
-                    instance.report_runless_asset_event(event)
-                    self.reported += 1
-                warned = False
-            except Exception as error:  # noqa: BLE001 - whatever Dagster or its storage raises: replication goes on
+            failure = self.loop.attempt("not reported to Dagster", partial(self._report, report))
+            if failure is not None:
                 self.dropped += 1
-                if not warned:
-                    _log.warning("not reported to Dagster: %s: %.300s", type(error).__name__, error)
-                warned = True
+                self._names = None  # what was to be reported of them may be lost
                 self._pause()
-            finally:
-                with self._changed:
-                    self._busy = False
-                    self._changed.notify_all()
-        if instance is not None:
-            instance.dispose()
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+        if self._opened is not None:
+            self._opened.dispose()
+
+    def _report(self, report: Report) -> None:
+        """Whatever Dagster or its storage raises: replication goes on."""
+        self._opened = self._opened or self._open()
+        for event in report():
+            self._instance.report_runless_asset_event(event)
+            self.reported += 1
+
+    @property
+    def _instance(self) -> dg.DagsterInstance:
+        assert self._opened is not None
+        return self._opened
 
     def _next(self) -> Report | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            self._changed.wait_for(lambda: self._waiting or self.loop.ending.is_set())
             if not self._waiting:
                 return None
             rows, report = self._waiting.popleft()
             self._rows -= rows
             self._busy = True
+            if report == self._followers:
+                self._followers_wait = False
             return report
 
     def _pause(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
-            if self._stopping:
+            self._changed.wait_for(self.loop.ending.is_set, _RETRY_SECONDS)
+            if self.loop.ending.is_set():
                 self._waiting.clear()
 
     def _state_of(self, subscription: str) -> Iterable[events.Runless]:
         """How the subscription is, and its tables; nothing where the state cannot be read now."""
         with suppress(CcprError):
+            yield from health_events(self._instance, self._workspace, [subscription])
+        with suppress(CcprError):
             self._report_tables(subscription)
-            return health_events(self._instance, self._workspace, [subscription])
-        return ()
 
     def _followers(self) -> Iterable[events.Runless]:
-        self._followers_wait = False
         with suppress(CcprError):
             return follower_events(self._instance, self._workspace)
         return ()

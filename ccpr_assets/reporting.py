@@ -7,7 +7,8 @@ import dagster as dg
 
 from ccpr_assets.events import Runless
 from ccpr_assets.health import Health, read_all_health, read_health, unreadable_health
-from replication.errors import StateUnreadable
+from replication.errors import StateUnreadable, UnexpectedError
+from replication.loops import unexpected
 from replication.service.workspace import Workspace
 
 # Keys in Dagster's own key-value table. There the first 64 characters of a key have to differ in MySQL.
@@ -65,8 +66,9 @@ def _key(subscription: str) -> str:
 
 def _read(workspace: Workspace, name: str) -> Health:
     try:
-        return read_health(workspace, name)
-    except StateUnreadable as error:
+        with unexpected():
+            return read_health(workspace, name)
+    except (StateUnreadable, UnexpectedError) as error:
         return unreadable_health(name, error)
 
 

@@ -1,8 +1,7 @@
 """Errors of the command line itself."""
 
-import traceback
-
 from matrixone.errors import Terminal
+from replication.errors import raised_at
 
 
 class CodeUnknown(Terminal):
@@ -50,5 +49,4 @@ class Defect(Terminal):
 
     @classmethod
     def of(cls, error: Exception) -> "Defect":
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return cls(f"{type(error).__name__}: {error}", subject=f"{last.filename}:{last.lineno}")
+        return cls(f"{type(error).__name__}: {error}", subject=raised_at(error))

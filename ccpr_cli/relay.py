@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,8 +59,9 @@ def serve(
         served = RelayService(workspace, Listen.parse(listen, tls_cert, tls_key, insecure=insecure))
 
         def ready() -> None:
-            print(f"listening on {served.address}", flush=True)
-            warn_of_relay(served)
+            with suppress(OSError):  # a full disk under its output does not end a service
+                print(f"listening on {served.address}", flush=True)
+                warn_of_relay(served)
 
         serve_components([served, Watcher(workspace, served.quiet)], done, ready)
 

@@ -1,11 +1,11 @@
 """`ccpr serve`: all subscriptions of the state folder, run by one process until it is ended."""
 
-import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from relay.service import RelayService
     from replication.daemon.pages import Page
-    from replication.daemon.replicator import Replicator
     from replication.service.workspace import Workspace
     from replication.state.followers import Follower
     from replication.state.log_rows import LogRow
 
 DEFAULT_PORT = 9275
-HEALTHY_SECONDS = 30.0  # since the deciding thread last went through its loop
 
 
 def serve(
@@ -100,6 +97,7 @@ def serve(
     from relay.service import RelayService
     from relay.watching import Watcher
     from replication.daemon.descriptors import raise_limit
+    from replication.daemon.health import Health
     from replication.daemon.listening import Component, Listener
     from replication.daemon.metrics import Metrics
     from replication.daemon.notifying import Notifier
@@ -107,6 +105,7 @@ def serve(
     from replication.daemon.replicator import Replicator
     from replication.daemon.service import serve as serve_components
     from replication.daemon.single import OneService
+    from replication.loops import Guard
     from replication.service.workspace import Workspace
     from replication.spark.engine import Copier
     from replication.spark.server import WarmSpark
@@ -121,15 +120,19 @@ def serve(
         metrics, notifier = Metrics(workspace.clock), Notifier(on_failure, webhook)
         listeners: list[Listener] = [metrics, notifier]
         components: list[Component] = [OneService(workspace), notifier]
+        guards: list[Guard] = [notifier.loop, workspace.executor.renewals]
         if os.environ.get("DAGSTER_HOME") if dagster is None else dagster:
             from ccpr_assets.reporter import DagsterReporter
 
             reporter = DagsterReporter(workspace)
             listeners.append(reporter)
             components.append(reporter)
+            guards.append(reporter.loop)
         copier = Copier(workspace.home, "process" if spark is False else "auto", own_java=False, cancelled=until)
         if spark is not False:
-            components.append(Supervisor(WarmSpark(workspace.home), on_demand=not spark))
+            supervisor = Supervisor(WarmSpark(workspace.home), on_demand=not spark)
+            components.append(supervisor)
+            guards.append(supervisor.loop)
         served: RelayService | None = None
         if relay:
             place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure)
@@ -137,53 +140,40 @@ def serve(
             components.append(served)
 
         def asked(row: "LogRow", follower: "Follower") -> None:
-            for listener in listeners:
-                listener.follower_asked(row, follower)
+            replicator.listeners.tell(lambda listener: listener.follower_asked(row, follower))
 
-        components.append(Watcher(workspace, None if served is None else served.quiet, asked=asked))
+        watcher = Watcher(workspace, None if served is None else served.quiet, asked=asked)
+        components.append(watcher)
         metrics.registry.register(Figures(workspace, served))
         replicator = Replicator(
             workspace, listeners, workers=workers, copier=copier, stop_seconds=stop_seconds, on_end=until.set
         )
         made = {
-            "/healthz": lambda: health_page(replicator, served),
+            "/healthz": lambda: health.page(),
             "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
             "/status": status_page(workspace),
         }
         pages = Pages(made, listen, port)
+        guards += [watcher.loop, replicator.loop, replicator.listeners, pages.loop]
+        health = Health(replicator, guards, {} if served is None else {"relay": served.trouble})
+        metrics.registry.register(health)
 
         def ready() -> None:
-            print(f"serving on {listen}:{pages.port}", flush=True)
-            print(f"state folder {workspace.home}, {counted(workers, 'worker')}; Ctrl-C ends it", flush=True)
-            if served is not None:
-                print(f"relay on {served.address}", flush=True)
-                warn_of_relay(served)
+            with suppress(OSError):  # a full disk under its output does not end a service
+                print(f"serving on {listen}:{pages.port}", flush=True)
+                print(f"state folder {workspace.home}, {counted(workers, 'worker')}; Ctrl-C ends it", flush=True)
+                if served is not None:
+                    print(f"relay on {served.address}", flush=True)
+                    warn_of_relay(served)
 
         died = serve_components([*components, pages, replicator], until, ready, lambda: replicator.defect)
         if replicator.unfinished:  # a thread that waits for a server would keep the process
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(1 if died else 0)
         if died:
             raise typer.Exit(1)
-
-
-def health_page(replicator: "Replicator", relay: "RelayService | None") -> "Page":
-    """200 if the service works; a subscription that fails does not make it unhealthy: a restart would not help it."""
-    from replication.daemon.descriptors import Descriptors
-    from replication.daemon.pages import Page
-
-    error, silent = replicator.database_error, replicator.seconds_since_beat
-    trouble, descriptors = None if relay is None else relay.trouble, Descriptors.now()
-    ok = error is None and silent < HEALTHY_SECONDS and trouble is None and not descriptors.are_few
-    shown = {
-        "ok": ok,
-        "state_database": "up" if error is None else error.code,
-        "seconds_since_beat": round(silent, 1),
-        "descriptors": asdict(descriptors),
-        **({} if relay is None else {"relay": trouble or "up"}),
-    }
-    return Page(json.dumps(shown).encode() + b"\n", status=200 if ok else 503)
 
 
 def status_page(workspace: "Workspace") -> "Callable[[], Page]":

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from matrixone.sql.quoting import in_backquotes, quote_string
-from matrixone.upstream.errors import NotPermitted, StatementFailed, StatementUnknown, TableMissing
+from matrixone.upstream.errors import BadAnswer, NotPermitted, StatementFailed, StatementUnknown, TableMissing
 from matrixone.upstream.session import Answer, Session, integer, text
 from relay.errors import DownstreamUnfit
 
 _TASK_ID = re.compile(r"[0-9a-f-]{36}")
+_LONGEST_ANSWER = 16 << 20  # bytes of the list of subscriptions
+_LONGEST_ERROR = 5000  # characters that are kept of its error, as of our own
+_GREATEST_STATE = 127  # for which there is room in our table; there are four
 
 
 class TaskState(IntEnum):
@@ -62,10 +65,11 @@ class Downstream:
             ) from error
 
     def tasks(self) -> list[Task]:
-        """Those that were not dropped."""
+        """Those that were not dropped. Raises BadAnswer for numbers and ids that cannot be."""
         answer = self.session.read(
             "SELECT task_id, db_name, subscription_name, state, iteration_lsn, watermark, error_message "
-            "FROM mo_catalog.mo_ccpr_log WHERE drop_at IS NULL"
+            "FROM mo_catalog.mo_ccpr_log WHERE drop_at IS NULL",
+            longest=_LONGEST_ANSWER,
         )
         return [task for task in map(_task, answer.rows) if task.state != TaskState.DROPPED]
 
@@ -122,8 +126,12 @@ class Downstream:
 def _task(row: tuple[bytes | None, ...]) -> Task:
     names = ("task_id", "db_name", "subscription_name", "state", "iteration_lsn", "watermark", "error_message")
     task_id, database, publication = (text(cell or b"", name) for cell, name in zip(row[:3], names, strict=False))
-    state, lsn, watermark = (integer(cell or b"0", name) for cell, name in zip(row[3:6], names[3:], strict=False))
-    return Task(task_id, database, publication, state, lsn, watermark, text(row[6] or b"", "error_message"))
+    if not _TASK_ID.fullmatch(task_id):
+        raise BadAnswer(f"not the id of a task: {task_id[:60]!r}", subject="task_id")
+    state = integer(row[3] or b"0", "state", least=0, greatest=_GREATEST_STATE)
+    lsn, watermark = (integer(cell or b"0", name, least=0) for cell, name in zip(row[4:6], names[4:], strict=False))
+    error = text(row[6] or b"", "error_message")[:_LONGEST_ERROR]
+    return Task(task_id, database, publication, state, lsn, watermark, error)
 
 
 def _checked(task_id: str) -> str:

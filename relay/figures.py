@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from matrixone.errors import CcprError
 from relay.service import RelayService
 from replication.iteration.lag import LagMeter
+from replication.loops import unexpected
 from replication.service.follower_status import FollowerStatus, follower_status
 from replication.service.workspace import Workspace
 from replication.state.context import Context
@@ -40,14 +41,20 @@ class Figures(Collector):
         try:
             found, _ = all_followers(log.engine)
             rows = {row.task_id: row for row in log.all_rows()[0]} if found else {}
-            return [(row, self._status(row, follower)) for follower in found if (row := rows.get(follower.task_id))]
         except CcprError:
             return []
+        shown = ((row, self._status(row, one)) for one in found if (row := rows.get(one.task_id)))
+        return [(row, status) for row, status in shown if status is not None]
 
-    def _status(self, row: LogRow, follower: Follower) -> FollowerStatus:
-        history = PointHistory(self._workspace.log.engine, row.task_id)
-        lag = self._meter.read(row.task_id, Context.from_text(row.context))
-        return follower_status(follower, history, history.newest(), row, lag)
+    def _status(self, row: LogRow, follower: Follower) -> FollowerStatus | None:
+        """None if it cannot be computed, which hides none of the others."""
+        try:
+            with unexpected():
+                history = PointHistory(self._workspace.log.engine, row.task_id)
+                lag = self._meter.read(row.task_id, Context.from_text(row.context))
+                return follower_status(follower, history, history.newest(), row, lag)
+        except CcprError:
+            return None
 
     def _of_relay(self) -> Iterable[Metric]:
         if self._relay is None:

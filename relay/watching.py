@@ -4,9 +4,9 @@ relay serves in the same process, resumes what has stopped for a reason that is 
 
 import logging
 import re
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
@@ -16,6 +16,7 @@ from relay.following import find_task, open_downstream
 from relay.offers import Quiet
 from replication.failure import Failure
 from replication.iteration.options import Timeouts
+from replication.loops import Loop, unexpected
 from replication.service.workspace import Workspace
 from replication.state.followers import Follower, FollowerRecords, Stage, TaskSeen, all_followers
 from replication.state.log_rows import LogRow
@@ -60,34 +61,33 @@ class Watcher:
         seconds: float = ASK_SECONDS,
     ) -> None:
         self._workspace, self._quiet, self._asked, self._seconds = workspace, quiet, asked, seconds
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="followers", daemon=True)
+        self.loop = Loop("followers", self._run)
 
     def start(self) -> None:
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """A question that is under way is not waited for: its end is that of a process that is killed."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join(STOP_SECONDS)
+        self.loop.stop(STOP_SECONDS)
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
-            try:
-                self._round()
-            except CcprError as error:
-                _log.warning("followers cannot be looked after: %s", error)
+        while not self.loop.ending.wait(self._seconds):
+            self.loop.attempt("followers cannot be looked after", self._round)
 
     def _round(self) -> None:
-        found, _ = all_followers(self._workspace.log.engine)
-        asked = [one for one in found if one.stage in (Stage.STARTING, Stage.FOLLOWING) and not self._waits(one)]
+        found, bad = all_followers(self._workspace.log.engine)
+        for error in bad:
+            self.loop.failed(f"{error.subject} is not looked after", error)
+        asked = [one for one in found if one.stage in (Stage.STARTING, Stage.FOLLOWING)]
         rows = {row.task_id: row for row in self._workspace.log.all_rows()[0]} if asked else {}
         for follower in asked:
-            if self._stopped.is_set():
+            if self.loop.ending.is_set():
                 return
             if row := rows.get(follower.task_id):
-                self._look(row, follower)
+                self.loop.attempt(
+                    f"follower {follower.name} of {row.subscription_name} cannot be looked after",
+                    partial(self._look, row, follower),
+                )
 
     def _waits(self, follower: Follower) -> bool:
         """Whether its cluster did not answer just now; the longer it does not, the less often it is asked."""
@@ -98,13 +98,11 @@ class Watcher:
         return 0 <= since < min(self._seconds * 2.0 ** min(failing.attempts - 1, _MOST_DOUBLINGS), 300.0)
 
     def _look(self, row: LogRow, follower: Follower) -> None:
-        quiet = None if self._quiet is None else self._quiet(follower.publication)
-        try:
-            ask(self._workspace, follower, quiet)
-            after = FollowerRecords(self._workspace.log.engine, follower.task_id).find(follower.name)
-        except CcprError as error:
-            _log.warning("follower %s cannot be asked: %s", follower.name, error)
+        if self._waits(follower):
             return
+        quiet = None if self._quiet is None else self._quiet(follower.publication)
+        ask(self._workspace, follower, quiet)
+        after = FollowerRecords(self._workspace.log.engine, follower.task_id).find(follower.name)
         if after is not None:
             self._asked(row, after)
 
@@ -117,7 +115,7 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) 
     now = datetime.fromtimestamp(workspace.clock(), UTC)
     subject = f"follower {follower.name}"
     try:
-        with open_downstream(workspace, follower, _TIMEOUTS) as downstream:
+        with unexpected(), open_downstream(workspace, follower, _TIMEOUTS) as downstream:
             task = find_task(downstream, follower.publication)
             if task is None:
                 if follower.stage is Stage.FOLLOWING:

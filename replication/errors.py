@@ -1,6 +1,9 @@
 """The errors of replication, each with a code and a remedy. Errors about the upstream and object files are in
 `matrixone`."""
 
+import traceback
+from typing import Self
+
 from matrixone.errors import Refused, Terminal, Transient, Unknown
 
 
@@ -42,6 +45,36 @@ class ServiceRunning(Terminal):
     code = "SERVICE_RUNNING"
     about = "state folder"
     default_remedy = "One is enough: it runs all subscriptions. End the other one first, or set another CCPR_HOME."
+
+
+class UnexpectedError(Transient):
+    """A service met an error that this program does not expect, in one of the things that it does again and again: an
+    iteration, the sync of a target, a question to a follower's cluster, a notice. It is a defect of this program, or of
+    what it depends on. Everything else goes on, and what failed is tried again."""
+
+    code = "UNEXPECTED"
+    about = "module and line"
+    default_remedy = "Report the lines that the service has logged, with the version and what stood before them."
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        return cls(f"{type(error).__name__}: {error}"[:1000], subject=raised_at(error))
+
+
+def raised_at(error: Exception) -> str:
+    """File and line."""
+    last = traceback.extract_tb(error.__traceback__, limit=-1)[-1]
+    return f"{last.filename}:{last.lineno}"
+
+
+class NoticeNotSent(Terminal):
+    """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or the address of
+    `--webhook` refused it or gave no answer in HTTP within ten seconds, three times. Later notices are sent all the
+    same; `ccpr status` has what this one would have told."""
+
+    code = "NOTICE_NOT_SENT"
+    about = "way of the notice"
+    default_remedy = "Check the command, or the server of the address; /healthz says so until a later one has arrived."
 
 
 class ServiceNotServed(Terminal):

@@ -31,10 +31,12 @@ from replication.errors import (
     SubscriptionBusy,
     SubscriptionMissing,
     SubscriptionPaused,
+    UnexpectedError,
 )
 from replication.iteration.due import back_off, due_at
 from replication.iteration.iteration import Outcome
 from replication.iteration.options import IterationOptions, Timeouts
+from replication.loops import unexpected
 from replication.service.workspace import Workspace
 from replication.state.log_rows import BadRow, Failures, LogRow
 from replication.state.settings import SENSOR_SECONDS
@@ -205,8 +207,9 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
             tick.stopped.append(name)
         else:
             try:
-                seconds = due_at(row, now) - now
-            except StateUnreadable as error:
+                with unexpected():
+                    seconds = due_at(row, now) - now
+            except (StateUnreadable, UnexpectedError) as error:
                 tick.failed[name] = error
                 continue
             if seconds <= 0:
@@ -227,7 +230,8 @@ def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunReco
         tick.waiting[name] = wait
         return
     try:
-        outcome = _finish_if_idle(workspace, row, end)
+        with unexpected():
+            outcome = _finish_if_idle(workspace, row, end)
     except SubscriptionBusy:
         tick.running.append(name)
     except SubscriptionPaused:
@@ -250,7 +254,8 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
     """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything
-    with workspace.iteration(row.subscription_name, IterationOptions(timeouts=SHORT_TIMEOUTS)) as iteration:
+    options = IterationOptions(timeouts=SHORT_TIMEOUTS)
+    with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
         for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
             try:
                 step()

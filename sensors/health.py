@@ -8,7 +8,8 @@ from ccpr_assets.health import UNREADABLE, quick_verdict
 from ccpr_assets.partitions import SUBSCRIPTIONS
 from ccpr_assets.reporting import changed, health_events
 from matrixone.sql.quoting import printable
-from replication.errors import StateUnavailable, StateUnreadable, SubscriptionMissing
+from replication.errors import StateUnavailable, StateUnreadable, SubscriptionMissing, UnexpectedError
+from replication.loops import unexpected
 from replication.service.workspace import Workspace
 from replication.state.log_rows import BadRow, LogRow
 from resources.replication import Replication
@@ -50,7 +51,10 @@ def read_verdicts(workspace: Workspace, rows: list[LogRow | BadRow]) -> dict[str
     verdicts: dict[str, str] = {}
     for row in rows:
         try:
-            verdicts[row.subscription_name] = UNREADABLE if isinstance(row, BadRow) else quick_verdict(workspace, row)
-        except StateUnreadable:
+            with unexpected():
+                verdicts[row.subscription_name] = (
+                    UNREADABLE if isinstance(row, BadRow) else quick_verdict(workspace, row)
+                )
+        except (StateUnreadable, UnexpectedError):
             verdicts[row.subscription_name] = UNREADABLE
     return verdicts

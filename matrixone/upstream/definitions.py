@@ -171,7 +171,7 @@ def _sequence(session: Session, database: str, table: Table, at: Timestamp) -> S
     kind = next((_TYPES.get(one.type.oid) for one in table.columns if one.name == statements.SEQUENCE_COLUMNS[0]), None)
     if len(rows) != 1 or kind is None:
         raise BadAnswer(f"it has {len(rows)} rows, or its type is not a whole number", subject=subject)
-    *numbers, cycle, called = (integer(cell, f"{subject}, a cell") for cell in rows[0])
+    *numbers, cycle, called = (integer(cell, f"{subject}, a cell", greatest=2**64 - 1) for cell in rows[0])
     return SequenceState(table.name, kind, *numbers, cycle=bool(cycle), called=bool(called))
 
 

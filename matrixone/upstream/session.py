@@ -67,11 +67,15 @@ class Answer:
         return (tuple(row[place] for place in places) for row in self.rows)
 
 
-def integer(cell: bytes | None, what: str) -> int:
-    """A whole number from its text. Raises BadAnswer."""
+def integer(cell: bytes | None, what: str, *, least: int = -(2**63), greatest: int = 2**63 - 1) -> int:
+    """A whole number from its text; by default one of 64 bits, which is what the state database stores. Raises
+    BadAnswer."""
     if cell is None or not cell.removeprefix(b"-").isdigit() or len(cell) > 20:
         raise BadAnswer(f"{what} is not a whole number: {cell!r:.60}", subject=what)
-    return int(cell)
+    number = int(cell)
+    if not least <= number <= greatest:
+        raise BadAnswer(f"{what} is not between {least} and {greatest}: {number}", subject=what)
+    return number
 
 
 def text(cell: bytes | None, what: str) -> str:

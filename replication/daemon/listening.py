@@ -1,9 +1,12 @@
 """Whom a service calls with what has happened: metrics, notifications, Dagster."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from matrixone.errors import CcprError
 from replication.failure import Failure
+from replication.loops import Guard
 from replication.mirror.mirror import Mirror
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
@@ -23,6 +26,10 @@ class Listener(Protocol):
         """`row` is the subscription's after the failure."""
         ...
 
+    def iteration_left(self, row: LogRow) -> None:
+        """It has not been run after all: another executor has the subscription, it was paused, or the service ends."""
+        ...
+
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         """Also called if the sync failed."""
         ...
@@ -38,6 +45,18 @@ class Listener(Protocol):
     def database_lost(self, error: CcprError | None) -> None:
         """The state database does not answer; None: it does again."""
         ...
+
+
+class Listeners(Guard):
+    """All listeners of a service: what one of them raises is survived, and the others are called."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        super().__init__("listeners")
+        self._listeners = listeners
+
+    def tell(self, call: Callable[[Listener], None]) -> None:
+        for listener in self._listeners:
+            self.attempt(f"{type(listener).__name__} cannot take what has happened", partial(call, listener))
 
 
 class Component(Protocol):
@@ -62,6 +81,9 @@ class Ignoring:
         pass
 
     def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
+        pass
+
+    def iteration_left(self, row: LogRow) -> None:
         pass
 
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:

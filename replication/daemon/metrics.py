@@ -81,6 +81,10 @@ class Metrics(Ignoring):
         with self._lock:
             self._running.discard(row.subscription_name)
 
+    def iteration_left(self, row: LogRow) -> None:
+        with self._lock:
+            self._running.discard(row.subscription_name)
+
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         labels = row.subscription_name, outcome.target
         self.syncs.labels(*labels, "done" if outcome.failure is None else "failed").inc()

@@ -1,24 +1,24 @@
-"""Tells a command or a web address that a subscription, a target or a follower has begun to fail, has stopped, or is
-well again: once for each change, not for each attempt.
+"""Tells a command or a web address that a subscription, a target or a follower has begun to fail, has stopped, or has
+recovered: at the first failure, and once for each change, not for each attempt.
 
 What was so when the service started is not a change. What is sent are code, message, subject and remedy of the error,
 which never contain a password.
 """
 
 import json
-import logging
 import queue
 import shlex
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from replication.daemon.listening import Ignoring
-from replication.errors import BadSetting
+from replication.daemon.webhook import Webhook
+from replication.errors import BadSetting, NoticeNotSent
 from replication.failure import Failure
+from replication.loops import Loop
 from replication.mirror.mirror import Mirror
 from replication.service.follower_status import waits_for_a_person
 from replication.service.last_error import LastError
@@ -29,16 +29,9 @@ from replication.state.log_rows import LogRow
 from replication.state.states import State
 
 COMMAND_SECONDS = 60.0
-WEBHOOK_SECONDS = 10.0
 _ATTEMPTS, _PAUSE_SECONDS = 3, 2.0
 _MOST_WAITING = 1000
-_log = logging.getLogger(__name__)
 Notice = dict[str, Any]
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
-        return None
 
 
 class Notifier(Ignoring):
@@ -56,24 +49,20 @@ class Notifier(Ignoring):
             self._words = shlex.split(command)
         except ValueError as error:
             raise BadSetting(f"not a command: {error}", subject="--on-failure") from error
-        if webhook and not webhook.startswith(("http://", "https://")):
-            raise BadSetting("it has to start with http:// or https://", subject="the webhook's address")
-        self._webhook = webhook
+        self._webhook = Webhook(webhook) if webhook else None
         self._states: dict[tuple[str, str, str], str] = {}  # of subscription, its target, its follower
         self._lock = threading.Lock()
         self._notices: queue.Queue[Notice | None] = queue.Queue(_MOST_WAITING)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+        self.loop = Loop("notify", self._run)
 
     def start(self) -> None:
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """What is waiting is still sent, for some seconds."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._put(None)
-            self._thread.join(5.0)
+        self.loop.ending.set()
+        self._put(None)
+        self.loop.stop(5.0)
 
     # ---- what happens
 
@@ -127,39 +116,47 @@ class Notifier(Ignoring):
         try:
             self._notices.put_nowait(notice)
         except queue.Full:
-            _log.warning("a notice was dropped: too many are waiting")
+            dropped = NoticeNotSent(f"{_MOST_WAITING} others are waiting", subject="queue of notices")
+            self.loop.failed("a notice was dropped", dropped)
 
     # ---- the thread
 
     def _run(self) -> None:
         while (notice := self._notices.get()) is not None:
-            content = json.dumps(notice, ensure_ascii=False).encode() + b"\n"
             if self._words:
-                self._run_command(content)
-            if self._webhook:
-                self._post(content)
+                self.loop.attempt("the command of --on-failure", partial(self._run_command, notice))
+            if self._webhook is not None:
+                self.loop.attempt("the webhook", partial(self._post, notice, self._webhook))
 
-    def _run_command(self, content: bytes) -> None:
+    def _run_command(self, notice: Notice) -> None:
+        """What it writes is not read: it may be without end."""
         try:
-            done = subprocess.run(self._words, input=content, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+            done = subprocess.run(
+                self._words,
+                input=_line(notice),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
-            _log.error("the command of --on-failure was ended: it took longer than %d s", COMMAND_SECONDS)
+            raise NoticeNotSent(f"it was ended after {COMMAND_SECONDS:.0f} s", subject="--on-failure") from None
         except OSError as error:
-            _log.error("the command of --on-failure cannot be run: %s", error.strerror)
-        else:
-            if done.returncode:
-                _log.error("the command of --on-failure failed: exit code %d", done.returncode)
+            raise NoticeNotSent(f"it cannot be run: {error.strerror}", subject="--on-failure") from error
+        if done.returncode:
+            raise NoticeNotSent(f"exit code {done.returncode}", subject="--on-failure")
 
-    def _post(self, content: bytes) -> None:
-        for attempt in range(_ATTEMPTS):
-            if attempt and self._stopping.wait(_PAUSE_SECONDS):
-                return
+    def _post(self, notice: Notice, webhook: Webhook) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
-                headers = {"Content-Type": "application/json", "User-Agent": "ccpr"}
-                request = urllib.request.Request(self._webhook, content, headers, method="POST")
-                with urllib.request.build_opener(_NoRedirect).open(request, timeout=WEBHOOK_SECONDS):
-                    return
-            except urllib.error.HTTPError as error:
-                _log.warning("the webhook refused a notice: status %d", error.code)
-            except (OSError, ValueError) as error:  # its text may have the address
-                _log.warning("the webhook did not answer: %s", type(error).__name__)
+                webhook.post(_line(notice))
+            except NoticeNotSent:
+                if attempt == _ATTEMPTS or self.loop.ending.wait(_PAUSE_SECONDS):
+                    raise
+            else:
+                return
+
+
+def _line(notice: Notice) -> bytes:
+    """What is no Unicode in a foreign text is escaped, as JSON does."""
+    return json.dumps(notice, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from replication.errors import ServiceNotServed
+from replication.loops import Loop
 
 HEAD_BYTES, HEAD_SECONDS, ANSWER_SECONDS = 8192, 5.0, 10.0
 AT_ONCE = 16
@@ -45,6 +46,7 @@ class Pages:
         self._host, self._wanted = host, port
         self._room = threading.BoundedSemaphore(AT_ONCE)
         self._server: _Server | None = None
+        self.loop = Loop("pages", self._run)
 
     @property
     def port(self) -> int:
@@ -57,12 +59,17 @@ class Pages:
             self._server = _Server((self._host, self._wanted), self._answer, self._room)
         except (OSError, OverflowError) as error:
             raise ServiceNotServed(str(error), subject=f"{self._host}:{self._wanted}") from error
-        threading.Thread(target=self._server.serve_forever, name="pages", daemon=True).start()
+        self.loop.start()
 
     def stop(self) -> None:
         if self._server is not None:
+            self.loop.ending.set()
             self._server.shutdown()
             self._server.server_close()
+
+    def _run(self) -> None:
+        assert self._server is not None
+        self._server.serve_forever()
 
     def _answer(self, head: bytes) -> Page:
         lines = head.decode("latin-1").split("\r\n")
@@ -124,10 +131,14 @@ class _Server(socketserver.ThreadingTCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system cannot start another thread
+            self._room.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -17,7 +17,7 @@ from functools import partial
 from matrixone.errors import CcprError
 from matrixone.upstream.malloc import return_free_memory, stay_small
 from replication.daemon.holding import Holding
-from replication.daemon.listening import Listener
+from replication.daemon.listening import Listener, Listeners
 from replication.daemon.schedule import Schedule
 from replication.errors import (
     LeaseLost,
@@ -26,10 +26,12 @@ from replication.errors import (
     SubscriptionBusy,
     SubscriptionMissing,
     SubscriptionPaused,
+    UnexpectedError,
 )
 from replication.failure import Failure
 from replication.iteration.iteration import Iteration
 from replication.iteration.options import IterationOptions
+from replication.loops import Loop, unexpected
 from replication.progress import Progress
 from replication.service.target_sync import pin_points, sync_target
 from replication.service.whole_iteration import run_whole
@@ -44,14 +46,16 @@ from replication.state.targets import TargetRecords, lagging_targets, may_be_res
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
 MEMORY_SECONDS = 60.0  # between two times that free memory is returned
 DATABASE_SECONDS = 1.0  # between two attempts to reach a state database that does not answer
+HEALTHY_SECONDS = 30.0  # in which the deciding thread goes through its loop
 MOST_TARGETS = 64  # synced at once
 MOST_KNOWN_TABLES = 50_000  # of all subscriptions together, that are kept in memory between iterations
 _NOT_FAILED = (SubscriptionBusy, SubscriptionPaused, SubscriptionMissing, LeaseLost)
 _log = logging.getLogger(__name__)
 
 
-class Stopping(Exception):
-    """The service ends: raised between two steps, and while objects are copied. The iteration stays open."""
+class Stopping(BaseException):
+    """The service ends: raised between two steps, and while objects are copied. The iteration stays open. It is no
+    error, as KeyboardInterrupt is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +95,34 @@ class Replicator:
         on_end: Callable[[], None] = lambda: None,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workspace, self._listeners, self._steady = workspace, listeners, steady
+        self._workspace, self._steady = workspace, steady
+        self.listeners = Listeners(listeners)
         self._copier = copier or Copier(workspace.home, "process")
         self._stop_seconds, self._on_end = stop_seconds, on_end
         self._schedule = Schedule(workers, workspace.clock, steady, self._is_open_to_us)
         self._options = IterationOptions(progress=Progress(on_bytes=self._on_bytes), sleep=self._sleep)
-        self._stopping, self._wake, self._ended = threading.Event(), threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="serve", daemon=True)
+        self.loop = Loop("serve", self._run, stuck_seconds=HEALTHY_SECONDS, steady=steady)
+        self._stopping, self._wake, self._ended = self.loop.ending, threading.Event(), threading.Event()
         self._iterations = ThreadPoolExecutor(self._schedule.most_at_once, "iteration")
         self._syncs = ThreadPoolExecutor(MOST_TARGETS, "target")
         self._holdings: dict[str, Holding] = {}
         self._running: dict[str, Future[_Ended]] = {}
         self._syncing: dict[tuple[str, str], Future[bool]] = {}
         self._lock = threading.Lock()  # of `_syncing`
-        self._beat = 0.0
+        self._polled, self._returned, self._beat = float("-inf"), steady(), 0.0
         self._database: CcprError | None = None
 
     def start(self) -> None:
         stay_small()
         self._beat = self._steady()
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """End between steps. What does not end in time is cut off with the process, as `kill -9` would; the next start
         goes on with it."""
         self.ask_to_stop()
         end = self._steady() + self._stop_seconds
-        if self._thread.ident is not None:
-            self._thread.join(self._stop_seconds)
+        self.loop.stop(self._stop_seconds)
         while self.unfinished and self._steady() < end:
             time.sleep(0.02)
         if left := self.unfinished:
@@ -144,7 +148,7 @@ class Replicator:
 
     @property
     def seconds_since_beat(self) -> float:
-        """How long ago the deciding thread last went through its loop."""
+        """How long ago the deciding thread last went through its loop without an error that nothing expects."""
         return self._steady() - self._beat
 
     @property
@@ -167,24 +171,30 @@ class Replicator:
             self._on_end()
 
     def _decide(self) -> None:
-        polled, returned = float("-inf"), self._steady()
         while not self._stopping.is_set():
-            self._beat = self._steady()
-            self._wake.clear()
-            self._collect()
-            if self._steady() - polled >= POLL_SECONDS:
-                if not self._poll():
-                    self._stopping.wait(DATABASE_SECONDS)
-                    continue
-                polled = self._steady()
-            if self._steady() - returned >= MEMORY_SECONDS:
-                return_free_memory()
-                returned = self._steady()
-            for row in self._schedule.due():
-                self._begin(row)
-            wait = self._schedule.wait_seconds()
-            left = POLL_SECONDS - (self._steady() - polled)
-            self.rest(max(0.0, min(left, POLL_SECONDS if wait is None else wait)))
+            if self.loop.attempt("what is due cannot be decided", self._round) is None:
+                self._beat = self._steady()
+            else:
+                self._stopping.wait(DATABASE_SECONDS)
+
+    def _round(self) -> None:
+        self._wake.clear()
+        self._collect()
+        if self._steady() - self._polled >= POLL_SECONDS:
+            if not self._poll():
+                self._stopping.wait(DATABASE_SECONDS)
+                return
+            self._polled = self._steady()
+        if self._steady() - self._returned >= MEMORY_SECONDS:
+            return_free_memory()
+            self._returned = self._steady()
+        for row in self._schedule.due():
+            name = row.subscription_name
+            if self.loop.attempt(f"subscription {name} cannot be begun", partial(self._begin, row)) is not None:
+                self._schedule.ended(row.task_id, None, failed=True)
+        wait = self._schedule.wait_seconds()
+        left = POLL_SECONDS - (self._steady() - self._polled)
+        self.rest(max(0.0, min(left, POLL_SECONDS if wait is None else wait)))
 
     def rest(self, seconds: float) -> None:
         """Wait until so much time has passed, or something has ended."""
@@ -206,11 +216,11 @@ class Replicator:
             if self._database is None:
                 _log.error("the state database cannot be read, waiting for it: %s", error)
             self._database = lost = error
-            self._call(lambda listener: listener.database_lost(lost))
+            self.listeners.tell(lambda listener: listener.database_lost(lost))
             return False
         if self._database is not None:
             self._database = None
-            self._call(lambda listener: listener.database_lost(None))
+            self.listeners.tell(lambda listener: listener.database_lost(None))
         for row in bad:
             _log.error("subscription %s is not run: %s", row.subscription_name, row.error)
         self._schedule.update(rows)
@@ -218,50 +228,47 @@ class Replicator:
         for task_id in [task_id for task_id in self._holdings if task_id not in live]:
             if task_id not in self._running:
                 self._holdings.pop(task_id).drop_session()
-        self._call(lambda listener: listener.subscriptions_read(rows))
+        self.listeners.tell(lambda listener: listener.subscriptions_read(rows))
         return True
 
     def _begin(self, row: LogRow) -> None:
         late = self._schedule.lateness(row)
         holding = self._holdings.setdefault(row.task_id, Holding(self._workspace, row))
         self._schedule.began(row.task_id)
-        self._call(lambda listener: listener.iteration_began(row, late))
+        self.listeners.tell(lambda listener: listener.iteration_began(row, late))
         future = self._iterations.submit(self._iterate, row, holding)
         self._running[row.task_id] = future
         future.add_done_callback(lambda _: self._wake.set())
 
     def _collect(self) -> None:
         for task_id, future in list(self._running.items()):
-            if not future.done():
-                continue
-            del self._running[task_id]
-            error = future.exception()
-            if error is None:
-                ended = future.result()
-                self._schedule.ended(task_id, ended.row, failed=ended.failed, later=ended.elsewhere)
-            else:
-                if not isinstance(error, Stopping):
-                    self._defect(self._holdings[task_id].name, error)
-                self._schedule.ended(task_id, None, failed=True)
+            if future.done():
+                del self._running[task_id]
+                what = f"the end of an iteration of {self._holdings[task_id].name}"
+                self.loop.attempt(what, partial(self._collected, task_id, future))
 
-    def _defect(self, name: str, error: BaseException) -> None:
-        _log.error("subscription %s: a defect of this program ended it", name, exc_info=error)
-
-    def _call(self, call: Callable[[Listener], None]) -> None:
-        for listener in self._listeners:
-            call(listener)
+    def _collected(self, task_id: str, future: Future[_Ended]) -> None:
+        if isinstance(future.exception(), Stopping):
+            self._schedule.ended(task_id, None, failed=True)
+            return
+        try:
+            ended = future.result()
+        except BaseException:
+            self._schedule.ended(task_id, None, failed=True)
+            raise
+        self._schedule.ended(task_id, ended.row, failed=ended.failed, later=ended.elsewhere)
 
     # ---- an iteration
 
     def _iterate(self, row: LogRow, holding: Holding) -> _Ended:
         began, name = self._steady(), row.subscription_name
         try:
-            with holding.iteration() as (lease, known):
+            with unexpected(), holding.iteration() as (lease, known):
                 subscription = Subscription.from_row(lease.claim.row)
                 session = partial(holding.session, subscription)
                 try:
                     under = self._workspace.iteration_under(lease, self._options, session=session, known=known)
-                    with under as iteration:
+                    with under as iteration, unexpected():
                         engine = self._copier.reporting(self._on_bytes, partial(_chosen, iteration))
                         record = run_whole(iteration, engine, self._check)
                         ask = not holding.asked or may_be_restored(
@@ -274,18 +281,30 @@ class Replicator:
                 self._keep(holding, iteration)
         except _NOT_FAILED as error:
             _log.info("subscription %s is not run: %s", name, error)
+            self.listeners.tell(lambda listener: listener.iteration_left(row))
             return _Ended(self._row(name), elsewhere=True)
+        except Stopping:
+            self.listeners.tell(lambda listener: listener.iteration_left(row))
+            raise
         except CcprError as error:
             after, seconds = self._row(name), self._steady() - began
-            _log.warning("subscription %s failed: %s", name, error)
+            self._log_failure(f"subscription {name} failed", error)
             failure = Failure.of(error)
-            self._call(lambda listener: listener.iteration_failed(after or row, failure, seconds))
+            self.listeners.tell(lambda listener: listener.iteration_failed(after or row, failure, seconds))
             return _Ended(after, failed=True)
+        self.loop.succeeded(f"subscription {name} failed")
         seconds, mirror = self._steady() - began, iteration.mirror
-        self._call(lambda listener: listener.iteration_ended(record, mirror, seconds))
+        self.listeners.tell(lambda listener: listener.iteration_ended(record, mirror, seconds))
         holding.asked = True
         self._sync_soon(row, holding, behind, ask=ask)
         return _Ended(lease.left or self._row(name))  # a sync may hold the lease further on
+
+    def _log_failure(self, what: str, error: CcprError) -> None:
+        """A failure of a known kind is no error of the service's."""
+        if isinstance(error, UnexpectedError):
+            self.loop.failed(what, error)
+        else:
+            _log.warning("%s: %s", what, error)
 
     def _keep(self, holding: Holding, iteration: Iteration) -> None:
         """Keep the last point for the next iteration, unless there are too many tables in all of them."""
@@ -349,24 +368,22 @@ class Replicator:
                 return False  # added since the iteration: the next one lets retention keep a point for it
             outcome = sync_target(self._workspace, right, target, ask=ask, progress=progress)
         if outcome is not None:
-            self._call(lambda listener: listener.target_synced(row, outcome))
+            self.listeners.tell(lambda listener: listener.target_synced(row, outcome))
         return outcome is not None and outcome.failure is None
 
     def _synced(self, row: LogRow, holding: Holding, target: str, future: Future[bool]) -> None:
         with self._lock:
             self._syncing.pop((row.subscription_name, target), None)
-        if future.cancelled():
+        if future.cancelled() or isinstance(future.exception(), Stopping):
             return
-        error = future.exception()
         try:
-            if error is None and future.result() and target in self._lagging(row):
-                self._sync_soon(row, holding, [target])
-        except CcprError as lost:
-            error = lost
-        if isinstance(error, CcprError):
+            with unexpected():
+                if future.result() and target in self._lagging(row):
+                    self._sync_soon(row, holding, [target])
+        except UnexpectedError as error:
+            self.loop.failed(f"subscription {row.subscription_name}: target {target} is not synced", error)
+        except CcprError as error:
             _log.info("subscription %s: target %s is not synced: %s", row.subscription_name, target, error)
-        elif error is not None and not isinstance(error, Stopping):
-            self._defect(f"{row.subscription_name}/{target}", error)
 
 
 def _chosen(iteration: Iteration, choice: Choice) -> None:

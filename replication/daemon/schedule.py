@@ -8,8 +8,9 @@ count against the workers, up to a number of their own.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from replication.errors import StateUnreadable
+from replication.errors import StateUnreadable, UnexpectedError
 from replication.iteration.due import back_off, due_at
+from replication.loops import unexpected
 from replication.state.log_rows import Failures, LogRow
 from replication.state.states import IterationState, State
 
@@ -158,8 +159,9 @@ class Schedule:
         if self._first and interrupted:
             return 0.0  # by the end of this service's last run: it goes on where it stopped
         try:
-            return due_at(row, self._clock())
-        except StateUnreadable:
+            with unexpected():
+                return due_at(row, self._clock())
+        except (StateUnreadable, UnexpectedError):  # its status says so; the others are run
             return None
 
     def _is_held(self, row: LogRow, now: float) -> bool:

@@ -1,7 +1,7 @@
 """What DuckDB gives for a statement, as Arrow: each column under a name of its own, each INTERVAL as a duration.
 
 A TIME is an INTERVAL in DuckDB. Its way to Arrow counts nanoseconds, of which 64 bits hold 292 years: a longer TIME
-would come out as another one. So it is asked for in microseconds. Source: decision answers-do-not-depend-on-the-machine.
+would come out as another one. So it is asked for in microseconds (decision answers-do-not-depend-on-the-machine).
 """
 
 import re

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from matrixone.errors import CcprError, Terminal
 from matrixone.schema import zero_dates_of
 from matrixone.upstream.capabilities import Capabilities
-from replication.errors import StateUnreadable
+from replication.errors import StateUnreadable, UnexpectedError
 from replication.failure import Failure
 from replication.iteration.due import due_at
 from replication.iteration.lag import Lag, LagMeter
+from replication.loops import unexpected
 from replication.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from replication.service.last_error import LastError
 from replication.service.relay_marks import relay_addresses
@@ -294,8 +295,9 @@ def read_all(workspace: Workspace, meter: LagMeter) -> list[SubscriptionStatus]:
     found = [SubscriptionStatus.unreadable(row.subscription_name, row.task_id, row.error) for row in bad]
     for row in rows:
         try:
-            found.append(read_status(workspace, row, meter))
-        except Terminal as error:
+            with unexpected():
+                found.append(read_status(workspace, row, meter))
+        except (Terminal, UnexpectedError) as error:
             found.append(SubscriptionStatus.unreadable(row.subscription_name, row.task_id, error))
     return sorted(found, key=lambda status: status.name)
 

@@ -15,6 +15,7 @@ from matrixone.errors import CcprError
 from replication.errors import LeaseLost
 from replication.failure import Failure
 from replication.iteration.iteration import Iteration
+from replication.loops import unexpected
 from replication.mirror.mirror import Mirror
 from replication.progress import SILENT, Progress
 from replication.service.workspace import Workspace
@@ -88,7 +89,7 @@ def sync_target(
     if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
         records.change(target.name, needed_lsn=newest.lsn)
     try:
-        with _opened_sync(workspace, under, target, history, newest, progress) as sync:
+        with unexpected(), _opened_sync(workspace, under, target, history, newest, progress) as sync:
             result = sync.run()
     except LeaseLost:
         raise

@@ -5,19 +5,20 @@ warm-on-demand). Of several on one folder one holds it, and the next takes over.
 """
 
 import logging
-import threading
 import time
 from contextlib import ExitStack
 from typing import Self
 
 from matrixone.errors import CcprError
 from replication.file_modes import make_folder
+from replication.loops import Loop
 from replication.spark.locks import held, is_held, is_shared, shared
 from replication.spark.server import WarmSpark
 
 UNUSED_SECONDS = 600.0  # after the last copy, until a session that was started for one is ended
 _LOOK_SECONDS = 1.0
 _BACK_OFF = (1.0, 5.0, 15.0, 60.0, 300.0)  # seconds between the starts of a server that keeps dying
+_STUCK_SECONDS = 900.0  # a start may wait six minutes for another one's, and five for the server
 _log = logging.getLogger(__name__)
 
 
@@ -33,10 +34,11 @@ class Supervisor:
 
     def __init__(self, warm: WarmSpark, *, on_demand: bool = False, unused_seconds: float = UNUSED_SECONDS) -> None:
         self._warm, self._on_demand, self._unused_seconds = warm, on_demand, unused_seconds
-        self._ended, self._locks = threading.Event(), ExitStack()
+        self._locks = ExitStack()
         self._is_keeper = False
         keep = self._end_unused if on_demand else self._keep_running
-        self._thread = threading.Thread(target=keep, name="warm-spark", daemon=True)
+        self.loop = Loop("warm-spark", keep, stuck_seconds=_STUCK_SECONDS)
+        self._ended, self._used = self.loop.ending, 0.0
         self.failure: CcprError | None = None
         self.starts = 0
 
@@ -54,13 +56,12 @@ class Supervisor:
             self._take_over()
             if not self._on_demand:
                 self._locks.enter_context(shared(self._warm.used))
-            self._thread.start()
+            self.loop.start()
 
     def stop(self) -> None:
         """End the thread, and the server if it was started for us. What cannot be ended is logged."""
-        self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self.loop.stop()
+        if self.loop.started:
             self._end()
         self._locks.close()
 
@@ -80,30 +81,37 @@ class Supervisor:
         failed = 0
         while not self._ended.is_set():
             began = time.monotonic()
-            try:
-                self._warm.start(warm_up=True, supervised=True, cancelled=self._ended)
-                self.failure, self.starts = None, self.starts + 1
-                while is_held(self._warm.alive) and not self._ended.wait(_LOOK_SECONDS):
-                    self._take_over()
-                failed = 0 if time.monotonic() - began > _BACK_OFF[-1] else failed + 1
-            except CcprError as error:
-                if self._ended.is_set():
-                    return
-                self.failure, failed = error, failed + 1
-                _log.warning("the warm session does not start: %s: %s", error.code, error.message)
+            self.failure = self.loop.attempt("the warm session does not start", self._keep_one)
+            failed = 0 if self.failure is None and time.monotonic() - began > _BACK_OFF[-1] else failed + 1
             if failed:
                 self._ended.wait(_BACK_OFF[min(failed, len(_BACK_OFF)) - 1])
 
-    def _end_unused(self) -> None:
-        used = time.monotonic()
-        while not self._ended.wait(_LOOK_SECONDS):
+    def _keep_one(self) -> None:
+        """Until it dies, or nobody wants it any more."""
+        try:
+            self._warm.start(warm_up=True, supervised=True, cancelled=self._ended)
+        except CcprError:
+            if self._ended.is_set():
+                return
+            raise
+        self.failure, self.starts = None, self.starts + 1
+        while is_held(self._warm.alive) and not self._ended.wait(_LOOK_SECONDS):
+            self.loop.beat()
             self._take_over()
-            now = time.monotonic()
-            if is_shared(self._warm.used):
-                used = now
-            elif now - used > self._unused_seconds:
-                self._end()
-                used = now
+
+    def _end_unused(self) -> None:
+        self._used = time.monotonic()
+        while not self._ended.wait(_LOOK_SECONDS):
+            self.loop.attempt("the warm session cannot be looked after", self._look)
+
+    def _look(self) -> None:
+        self._take_over()
+        now = time.monotonic()
+        if is_shared(self._warm.used):
+            self._used = now
+        elif now - self._used > self._unused_seconds:
+            self._end()
+            self._used = now
 
     def _end(self) -> None:
         """End a server that was started for copies or by a supervisor, unless another one keeps it."""

@@ -133,8 +133,12 @@ class FollowerRecords:
         with transaction(self.engine) as connection:
             return [_follower(row._mapping) for row in fetch(connection, query)]
 
+    @repeatable
     def find(self, name: str) -> Follower | None:
-        return next((one for one in self.all() if one.name == name), None)
+        """Raises StateUnreadable for this one's row; that of another does not matter."""
+        query = sa.select(followers).where(followers.c.task_id == self.task_id, followers.c.follower_name == name)
+        with transaction(self.engine) as connection:
+            return next((_follower(row._mapping) for row in fetch(connection, query)), None)
 
     def get(self, name: str) -> Follower:
         """Raises FollowerMissing, StateUnreadable."""

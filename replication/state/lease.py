@@ -7,7 +7,6 @@ owner is dead and does not have to wait until the lease expires. An executor els
 """
 
 import fcntl
-import logging
 import stat
 import threading
 import time
@@ -19,21 +18,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from replication.errors import LeaseLost, StateUnavailable, StateUnreadable
+from replication.errors import LeaseLost, StateUnreadable
 from replication.file_modes import make_folder, opener
+from replication.loops import Guard
 from replication.state.log import CcprLog, Claim
 from replication.state.log_rows import LogRow
 
 TTL_SECONDS = 30.0
 _KEPT_SECONDS = 86_400.0  # age at which the lock file of an ended executor is deleted; no lease lasts as long
-_log = logging.getLogger(__name__)
 
 
 class Executor:
-    """This process as an owner of leases."""
+    """This process as an owner of leases.
+
+    Attributes
+    ----------
+    renewals : counts the renewals of leases that failed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.id = str(uuid.uuid4())
+        self.renewals = Guard("leases")
         self._folder = folder
         self._path = folder / f"{self.id}.lock"
         try:
@@ -58,7 +63,7 @@ class Executor:
 
     def begin(self, log: CcprLog, claim: Claim) -> "Lease":
         """Renew the claim's lease until `finish`, or until `Lease.end` where a later claim of ours takes its place."""
-        lease = Lease(log, claim)
+        lease = Lease(log, claim, guard=self.renewals)
         self._held.add(claim.task_id)
         lease.begin()
         return lease
@@ -111,11 +116,13 @@ class Lease:
     left : the subscription's row as the end of the lease left it; None before, and where it cannot be read.
     """
 
-    def __init__(self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS) -> None:
+    def __init__(
+        self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS, guard: Guard | None = None
+    ) -> None:
         self.claim = claim
         self.freed = False
         self.left: LogRow | None = None
-        self.log, self._ttl = log, ttl_seconds
+        self.log, self._ttl, self._guard = log, ttl_seconds, guard or Guard("leases")
         self._ended, self._lost = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease-{claim.name}", daemon=True)
 
@@ -160,11 +167,11 @@ class Lease:
         self.check()
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._ttl / 3):
-            try:
-                if not self.log.renew(self.claim, self._ttl):
-                    self._lost.set()
-                    return
-            except (StateUnavailable, StateUnreadable) as error:
-                # Not a reason to stop: the database may answer again soon, and the guarded commit decides in the end.
-                _log.warning("the lease of %s was not renewed: %s", self.claim.name, error.message)
+        """A renewal that fails is no reason to stop: the database may answer again soon, and the guarded commit decides
+        in the end."""
+        while not self.lost and not self._ended.wait(self._ttl / 3):
+            self._guard.attempt(f"the lease of {self.claim.name} was not renewed", self._renew_once)
+
+    def _renew_once(self) -> None:
+        if not self.log.renew(self.claim, self._ttl):
+            self._lost.set()

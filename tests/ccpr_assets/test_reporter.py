@@ -66,3 +66,30 @@ def test_an_instance_that_fails_or_hangs_neither_delays_nor_fails_an_iteration(r
         reporter._put(0, list)
     assert len(reporter._waiting) <= MOST_WAITING
     reporter.stop()
+
+
+def test_a_report_that_fails_is_counted_and_the_next_one_is_made(
+    replica: Replica, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of the followers, of which one at a time waits."""
+    monkeypatch.setattr("ccpr_assets.reporter._RETRY_SECONDS", 0.01)
+    opened: list[int] = []
+
+    def at_last() -> dg.DagsterInstance:
+        opened.append(1)
+        if len(opened) < 3:
+            raise ZeroDivisionError
+        return instance
+
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, at_last)
+        reporter._put(0, reporter._followers)
+        reporter._followers_wait = True
+        reporter.subscriptions_read(workspace.log.rows())
+        reporter.start()
+        assert reporter.flush(60)
+        reporter.subscriptions_read(workspace.log.rows())
+        assert reporter.flush(60)
+        assert (reporter.loop.errors, reporter.dropped, reporter._followers_wait) == (2, 2, False)
+        assert reporter.loop.trouble() is None
+    assert instance.get_dynamic_partitions("ccpr_subscription") == [NAME]

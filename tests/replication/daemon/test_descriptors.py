@@ -1,16 +1,12 @@
 import errno
-import json
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from ccpr_cli.serve import health_page
-from replication.daemon import descriptors
 from replication.daemon.descriptors import Descriptors, for_strangers
 
 
@@ -52,19 +48,3 @@ def test_without_a_free_one_to_look_with_all_are_taken(monkeypatch: pytest.Monke
 def test_strangers_get_at_most_half() -> None:
     assert for_strangers(1) == 1
     assert for_strangers(10**9) == resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-
-
-def health(**relay: object) -> tuple[int, dict]:
-    replicator = SimpleNamespace(database_error=None, seconds_since_beat=0.5)
-    page = health_page(replicator, SimpleNamespace(**relay) if relay else None)  # type: ignore[arg-type]
-    return page.status, json.loads(page.content)
-
-
-def test_health_says_that_the_relay_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert health(trouble=None)[0] == health()[0] == 200
-    status, shown = health(trouble="no connection can be accepted: Too many open files")
-    assert (status, shown["ok"]) == (503, False)
-    assert "Too many open files" in shown["relay"]
-    assert "relay" not in health()[1]
-    monkeypatch.setattr(descriptors, "FEW", 10**9)
-    assert health()[0] == 503

@@ -112,3 +112,16 @@ def test_a_page_that_many_ask_for_at_once_is_made_once_or_twice() -> None:
 def test_a_port_that_is_taken_is_an_error(pages: Pages) -> None:
     with pytest.raises(ServiceNotServed):
         Pages({}, port=pages.port).start()
+
+
+def test_a_system_without_free_threads_does_not_use_up_the_places(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(AT_ONCE + 1):
+            send(pages, b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert get(pages, "/ok") == (200, b"{}")

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from sqlalchemy import event
@@ -22,6 +23,7 @@ from replication.daemon.holding import Holding
 from replication.daemon.listening import Ignoring
 from replication.daemon.replicator import Replicator
 from replication.errors import SubscriptionMissing
+from replication.failure import Failure
 from replication.iteration.results import Listed, StepResults
 from replication.service.whole_iteration import IterationRecord
 from replication.service.workspace import Workspace
@@ -137,4 +139,66 @@ def test_what_was_kept_of_a_subscription_is_not_used_for_a_later_one_of_its_name
     assert workspace.log.row("s") == later, "nobody has claimed it"
     assert rows(workspace) == [1]
     holding.drop_session()
+    replicator.stop()
+
+
+def test_what_a_listener_raises_ends_neither_an_iteration_nor_the_service(workspace: Workspace) -> None:
+    class Broken(Watch):
+        def subscriptions_read(self, rows: list[LogRow]) -> None:
+            raise ZeroDivisionError
+
+        iteration_began = iteration_ended = subscriptions_read  # type: ignore[assignment]
+
+    watch = Watch()
+    replicator = Replicator(workspace, [Broken(), watch])
+    replicator.start()
+    until(lambda: len(watch.records) > 1 or replicator.defect, "two iterations")
+    assert not replicator.defect
+    assert replicator.listeners.errors > 3
+    replicator.stop()
+    assert rows(workspace) == [1]
+
+
+def test_an_error_that_nothing_expects_is_red_from_the_first_and_tried_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from replication.iteration.iteration import Iteration
+
+    class Failed(Watch):
+        failures: ClassVar[list[tuple[Failure, str | None]]] = []
+
+        def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
+            self.failures.append((failure, row.error_message))
+
+    def broken(self: Iteration) -> None:
+        self.take_snapshot()
+        raise OverflowError("a number of 20 digits")
+
+    watch = Failed()
+    replicator = Replicator(workspace, [watch])
+    with monkeypatch.context() as patched:
+        patched.setattr(Iteration, "diff_catalog", broken)
+        replicator.start()
+        until(lambda: watch.failures, "it fails")
+    failure, stored = watch.failures[0]
+    assert (failure.code, failure.message) == ("UNEXPECTED", "OverflowError: a number of 20 digits")
+    assert stored is not None
+    assert stored.startswith("R:1:")
+    until(lambda: watch.records, "it goes on by itself")
+    until(lambda: not replicator.loop.failing(), "nothing fails any more")
+    assert (replicator.loop.errors, replicator.loop.trouble()) == (len(watch.failures), None)
+    replicator.stop()
+    assert workspace.log.row("s").error_message is None
+    assert rows(workspace) == [1]
+
+
+def test_a_round_that_fails_is_not_the_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch()
+    replicator = Replicator(workspace, [watch])
+    with monkeypatch.context() as patched:
+        patched.setattr(replicator._schedule, "due", lambda: 1 / 0)
+        replicator.start()
+        until(lambda: replicator.loop.errors, "a round fails")
+    until(lambda: watch.records or replicator.defect, "an iteration")
+    assert not replicator.defect
     replicator.stop()

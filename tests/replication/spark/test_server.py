@@ -376,3 +376,16 @@ def test_a_starter_that_was_killed_leaves_a_server_that_the_next_start_ends(warm
     assert server_of_started(warm).pid != server.pid
     with suppress(ProcessLookupError):
         os.kill(server.pid, 0)
+
+
+def test_an_error_of_the_disk_does_not_end_a_supervisor(warm: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> bool:
+        raise OSError(28, "No space left on device")
+
+    with Supervisor(Quick(warm.home), on_demand=True, unused_seconds=0.1) as supervisor:
+        with monkeypatch.context() as patched:
+            patched.setattr("replication.spark.supervisor.is_shared", full)
+            until(lambda: supervisor.loop.errors > 1)
+        warm.start(supervised=True)
+        until(lambda: warm.look().state is State.ABSENT)
+        assert supervisor.loop.trouble() is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from replication.errors import LeaseLost, StateUnreadable
+from replication.loops import Guard
 from replication.state.lease import Executor, Lease
 from replication.state.log import CcprLog
 from replication.state.migrations import open_database
@@ -86,3 +87,23 @@ def test_an_owner_that_was_displaced_loses_its_lease(log: CcprLog) -> None:
             lease.check()
     assert log.row("sub").cn_uuid == "b"
     assert log.row("sub").lease_expires_at > 0
+
+
+def test_whatever_a_renewal_raises_the_next_one_renews(log: CcprLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, renew, guard = log.claim("sub", "a", 30.0, lambda owner: False), log.renew, Guard("leases")
+    calls: list[int] = []
+
+    def once_broken(*args: object) -> bool:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("the driver is out of step")
+        return renew(claim, 30.0)
+
+    monkeypatch.setattr(log, "renew", once_broken)
+    with Lease(log, claim, ttl_seconds=0.03, guard=guard) as lease:
+        end = time.monotonic() + 60
+        while len(calls) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        lease.check()
+    assert guard.errors == 1
