@@ -111,7 +111,7 @@ def _read_or_report(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bo
 
 def _steady(status: "SubscriptionStatus") -> "SubscriptionStatus":
     """Without what changes as time passes."""
-    targets = tuple(replace(target, lag_seconds=None) for target in status.targets)
+    targets = tuple(replace(target, lag_seconds=None, next_attempt=None) for target in status.targets)
     followers = tuple(replace(one, lag_seconds=None, asked_at=None) for one in status.followers)
     times = {"lag_seconds": None, "next_attempt": None, "lease_expires": None}
     return replace(status, **times, targets=targets, followers=followers)
@@ -258,9 +258,15 @@ def _add_target(details: _Details, target: "TargetStatus") -> None:
     details.add(f"target {target.name}", about)
     for table in target.behind:
         failure = table.failure
-        details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style="yellow"))
+        style = "red" if table.again else "yellow"
+        details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style=style))
         details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
     _add_last_error(details, target.last_error)
+    if target.next_attempt is not None:
+        made = counted(target.attempts, "attempt")
+        details.add(
+            "", f"{made} failed, the next is at {time_text(target.next_attempt)}, if a service or the sensor runs"
+        )
 
 
 def _add_follower(details: _Details, follower: "FollowerStatus") -> None:

@@ -40,8 +40,9 @@ from replication.spark.choice import Choice
 from replication.spark.engine import Copier
 from replication.state.history import PointHistory
 from replication.state.log_rows import LogRow
+from replication.state.states import State
 from replication.state.subscription import Subscription
-from replication.state.targets import TargetRecords, lagging_targets, may_be_restored
+from replication.state.targets import TargetRecords, lagging_targets, may_be_restored, tasks_to_try_again
 
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
 MEMORY_SECONDS = 60.0  # between two times that free memory is returned
@@ -224,6 +225,7 @@ class Replicator:
         for row in bad:
             _log.error("subscription %s is not run: %s", row.subscription_name, row.error)
         self._schedule.update(rows)
+        self._try_targets_again(rows)
         live = {row.task_id for row in rows}
         for task_id in [task_id for task_id in self._holdings if task_id not in live]:
             if task_id not in self._running:
@@ -342,6 +344,26 @@ class Replicator:
         self._check()
 
     # ---- targets
+
+    def _try_targets_again(self, rows: Sequence[LogRow]) -> None:
+        """Those whose wait after a failure is over: an iteration, after which they are synced in any case, may be far
+        away."""
+        try:
+            failed = tasks_to_try_again(self._workspace.log.engine)
+        except (StateUnavailable, StateUnreadable) as error:
+            _log.warning("targets are not tried again now: %s", error)
+            return
+        now = self._workspace.clock()
+        for row in rows:
+            if row.task_id not in failed or row.task_id in self._running:
+                continue
+            if row.state != State.RUNNING or (row.is_held(now) and row.cn_uuid != self._workspace.executor.id):
+                continue
+            holding = self._holdings.setdefault(row.task_id, Holding(self._workspace, row))
+            try:
+                self._sync_soon(row, holding, self._lagging(row))
+            except (StateUnavailable, StateUnreadable) as error:
+                _log.warning("subscription %s: targets are not tried again now: %s", row.subscription_name, error)
 
     def _sync_soon(self, row: LogRow, holding: Holding, names: Sequence[str], *, ask: bool = False) -> None:
         """Begin to sync targets, but for those that are being synced: these look again at their end."""

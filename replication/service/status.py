@@ -24,7 +24,7 @@ from replication.state.pins import Pins
 from replication.state.quarantine import Quarantine, QuarantineEntry
 from replication.state.states import IterationState, Shown, State, shown
 from replication.state.subscription import Subscription
-from replication.state.targets import LaggingTargetTable, Target, TargetRecords
+from replication.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
 from replication.targets.address import parse_target_uri
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class TargetStatus:
     behind : tables that were not synced, with the statements that would change their definition if those wait for a
         person.
     last_error : how the last attempt failed as a whole.
+    attempts : in a row that failed, as a whole or in tables that are tried again.
+    next_attempt : when it is tried again after these, seconds since 1970; None if nothing is.
     """
 
     name: str
@@ -85,6 +87,8 @@ class TargetStatus:
     behind: tuple[LaggingTargetTable, ...]
     last_error: LastError | None
     source_database: str
+    attempts: int = 0
+    next_attempt: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -252,7 +256,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         bytes_pending=None if work is None else work.bytes_pending,
         snapshots=read.context.recorded(),
         quarantined=tuple(map(_quarantined, Quarantine(engine, row.task_id).entries())),
-        targets=tuple(_target(one, newest, row, lag) for one in TargetRecords(engine, row.task_id).all()),
+        targets=target_statuses(workspace, read, newest, lag),
         owner=row.cn_uuid if held else None,
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=read.last_error,
@@ -307,17 +311,27 @@ def _quarantined(table: QuarantineEntry) -> QuarantinedTable:
     return QuarantinedTable(table.qualified_name, *times, table.attempts, failure.code, failure.message, failure.remedy)
 
 
-def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: Lag) -> TargetStatus:
+def target_statuses(
+    workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag
+) -> tuple[TargetStatus, ...]:
+    """Of a subscription. Raises StateUnreadable."""
+    found = TargetRecords(workspace.log.engine, read.row.task_id).all()
+    return tuple(_target(one, newest, read, lag, workspace.clock()) for one in found)
+
+
+def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
     """At the newest point a target is as old as the replica. Otherwise it is older by the time that has passed upstream
     since its point."""
     age = None if found.snapshot_ts is None else lag.seconds
     if age is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
-        age += max(0.0, (row.watermark - found.snapshot_ts) / 1e9)
+        age += max(0.0, (read.row.watermark - found.snapshot_ts) / 1e9)
     error = None
     if (failing := found.failing) is not None:
         first, last = failing.first.timestamp(), failing.last.timestamp()
         error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
-    to = parse_target_uri(found.uri)[0].masked()
+    to, retrying, again_at = parse_target_uri(found.uri)[0].masked(), found.retrying, None
+    if retrying is not None and found.state is TargetState.ACTIVE and read.row.state == State.RUNNING:
+        again_at = max(now, retrying.next_attempt(read.subscription.settings.sync_interval).timestamp())
     return TargetStatus(
         found.name,
         to,
@@ -328,6 +342,8 @@ def _target(found: Target, newest: GlobalPoint | None, row: LogRow, lag: Lag) ->
         found.behind,
         error,
         found.source_database,
+        0 if retrying is None else retrying.attempts,
+        again_at,
     )
 
 

@@ -96,9 +96,9 @@ def sync_target(
     except CcprError as error:
         failure = Failure.of(error)
     if result is not None:
-        _record_result(records, target, result)
+        _record_result(workspace, records, target, result)
     elif failure is not None:
-        records.record_failure(target, failure, datetime.fromtimestamp(workspace.clock(), UTC))
+        records.record_failure(target, failure, _now(workspace))
     return TargetOutcome(target.name, result, failure, time.monotonic() - started)
 
 
@@ -130,7 +130,7 @@ def rebuild_table(
         )
     with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
         result = sync.rebuild(table)
-    _record_result(records, target, result)
+    _record_result(workspace, records, target, result)
     return result
 
 
@@ -203,5 +203,10 @@ def _opened_sync(
         )
 
 
-def _record_result(records: TargetRecords, target: Target, result: "SyncResult") -> None:
-    records.record_sync(target.name, result.lsn, result.snapshot_ts, result.needed_lsn, result.behind)
+def _record_result(workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult") -> None:
+    reached = result.lsn, result.snapshot_ts, result.needed_lsn
+    records.record_sync(target, *reached, result.behind, _now(workspace))
+
+
+def _now(workspace: Workspace) -> datetime:
+    return datetime.fromtimestamp(workspace.clock(), UTC)

@@ -17,7 +17,7 @@ from replication.schema.choices import DdlPolicy, DuplicateKeys
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.subscription import Subscription, check_subscription_name
-from replication.state.targets import Target, TargetRecords, TargetState, known_definitions
+from replication.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions
 from replication.targets.address import Address, format_target_uri, parse_target_uri
 from replication.targets.base import TableState
 from replication.targets.database import DatabaseTarget
@@ -178,7 +178,7 @@ def alter(
                     remedy="Add it as another target.",
                 )
         # It is tried at once, however long the wait after the last failure is.
-        values |= {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
+        values |= {**NOT_RETRYING, "failure": None}
         values |= {
             "uri": format_target_uri(address),
             "sealed_password": workspace.vault.seal(password, address.endpoint),

@@ -8,7 +8,7 @@ target has committed, so it is never ahead of the target.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -25,6 +25,7 @@ from replication.state.database import fetch, repeatable, stored_time, transacti
 from replication.state.tables import points, table_points, targets
 
 _MOST_DOUBLINGS = 20
+_FIRST_WAIT_SECONDS = 60.0
 _ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS = 600.0, 3.0
 
 
@@ -36,11 +37,19 @@ class TargetState(StrEnum):
 _TASK = sa.bindparam("task")
 _OF_ACTIVE = (targets.c.task_id == _TASK, targets.c.state == TargetState.ACTIVE.value)
 _NEEDED = sa.select(targets.c.needed_lsn).where(*_OF_ACTIVE, targets.c.needed_lsn.is_not(None))
-_ACTIVE = sa.select(targets.c.target_name, targets.c.failure, targets.c.attempts, targets.c.last_failed_at).where(
-    *_OF_ACTIVE
-)
 _NEWEST = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == _TASK).scalar_subquery()
-_LAGGING = _ACTIVE.where(targets.c.failure.is_not(None) | targets.c.lsn.is_(None) | (targets.c.lsn < _NEWEST))
+_LACKS_A_POINT = targets.c.lsn.is_(None) | (targets.c.lsn < _NEWEST)
+_ACTIVE = sa.select(
+    targets.c.target_name,
+    targets.c.failure,
+    targets.c.attempts,
+    targets.c.last_failed_at,
+    sa.case((_LACKS_A_POINT, 1), else_=0).label("lacks_a_point"),
+).where(*_OF_ACTIVE)
+_LAGGING = _ACTIVE.where((targets.c.attempts > 0) | _LACKS_A_POINT)
+_TO_TRY_AGAIN = (
+    sa.select(targets.c.task_id).where(targets.c.state == TargetState.ACTIVE.value, targets.c.attempts > 0).distinct()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +61,13 @@ class LaggingTargetTable:
     table : its name upstream, `db.t`.
     failure : why.
     statements : statements that would change its definition and wait for a person; empty if the reason is another.
+    again : whether it is tried again by itself, as the target's `retrying` says.
     """
 
     table: str
     failure: Failure
     statements: tuple[str, ...] = ()
+    again: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,14 +75,37 @@ class LaggingTargetTable:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "LaggingTargetTable":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
-        return cls(
-            text_of(value["table"]), Failure.from_json(value["failure"]), tuple(map(text_of, value["statements"]))
-        )
+        again = value.get("again", False)
+        if not isinstance(again, bool):
+            raise TypeError("not a bool")
+        statements = tuple(map(text_of, value["statements"]))
+        return cls(text_of(value["table"]), Failure.from_json(value["failure"]), statements, again)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """Consecutive attempts to sync a target that left something to be tried again.
+
+    Attributes
+    ----------
+    first, last : times of the first and the last, on our clock, UTC.
+    """
+
+    attempts: int
+    first: datetime
+    last: datetime
+
+    def next_attempt(self, interval: float) -> datetime:
+        """When it is tried again: after the subscription's interval in seconds or a minute, if that is less, doubled
+        with each further failure, up to `BACK_OFF.longest`."""
+        doublings = min(max(self.attempts - 1, 0), _MOST_DOUBLINGS)
+        wait = min(min(interval, _FIRST_WAIT_SECONDS) * 2.0**doublings, BACK_OFF.longest)
+        return self.last + timedelta(seconds=wait)
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Consecutive failed attempts to sync a target.
+    """Consecutive failed attempts to sync a target as a whole.
 
     Attributes
     ----------
@@ -99,6 +133,7 @@ class Target:
     needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
     behind : the tables that are not at that point.
     failing : None if the last attempt succeeded.
+    retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
     """
 
     task_id: str
@@ -117,6 +152,7 @@ class Target:
     failing: Failing | None = None
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
     source_database: str = ""
+    retrying: Retrying | None = None
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -174,31 +210,31 @@ class TargetRecords:
             connection.execute(targets.delete().where(targets.c.task_id == self.task_id, targets.c.target_name == name))
 
     def record_sync(
-        self, name: str, lsn: int, snapshot_ts: int, needed_lsn: int, behind: Sequence[LaggingTargetTable]
+        self,
+        target: Target,
+        lsn: int,
+        snapshot_ts: int,
+        needed_lsn: int,
+        behind: Sequence[LaggingTargetTable],
+        now: datetime,
     ) -> None:
-        """The target is at a point, except for the tables that are behind. Ends failing."""
+        """The target is at a point, except for the tables that are behind. Ends failing; what of these tables may pass
+        is tried again."""
+        again = any(table.again for table in behind)
+        before = target.retrying if target.failing is None else None
         self.change(
-            name,
+            target.name,
             lsn=lsn,
             snapshot_ts=snapshot_ts,
             needed_lsn=needed_lsn,
             behind=json.dumps([table.to_json() for table in behind], ensure_ascii=False),
-            attempts=0,
-            first_failed_at=None,
-            last_failed_at=None,
             failure=None,
+            **(_attempted(before, now) if again else NOT_RETRYING),
         )
 
     def record_failure(self, target: Target, failure: Failure, now: datetime) -> None:
         """The target as a whole could not be synced."""
-        before = target.failing
-        self.change(
-            target.name,
-            attempts=before.attempts + 1 if before else 1,
-            first_failed_at=stored_time(before.first if before else now),
-            last_failed_at=stored_time(now),
-            failure=failure.to_text(),
-        )
+        self.change(target.name, failure=failure.to_text(), **_attempted(target.failing, now))
 
     @repeatable
     def change(self, name: str, **values: Any) -> None:
@@ -209,6 +245,15 @@ class TargetRecords:
                 .where(targets.c.task_id == self.task_id, targets.c.target_name == name)
                 .values(**values)
             )
+
+
+NOT_RETRYING: dict[str, Any] = {"attempts": 0, "first_failed_at": None, "last_failed_at": None}
+
+
+def _attempted(before: Failing | Retrying | None, now: datetime) -> dict[str, Any]:
+    """The columns after one more attempt."""
+    attempts, first = (before.attempts + 1, before.first) if before else (1, now)
+    return {"attempts": attempts, "first_failed_at": stored_time(first), "last_failed_at": stored_time(now)}
 
 
 @repeatable
@@ -255,27 +300,34 @@ def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float, 
 @repeatable
 def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> list[str]:
     """Names of the targets that have to be synced now although nothing may have changed: they are not at the newest
-    point, or failed and their wait is over, or all are to be asked. Tables that wait for a person do not count.
-
-    The wait after a failure is the subscription's interval in seconds, doubled with each further failure, up to
-    `BACK_OFF.longest`. A clock that was set back ends it.
+    point, or failed, as a whole or in tables, and their wait is over (`Retrying.next_attempt`), or all are to be asked.
+    Tables that wait for a person do not count. A clock that was set back ends a wait.
     """
     with transaction(engine) as connection:
         rows = fetch(connection, _ACTIVE if ask else _LAGGING, task=task_id)
     return [row.target_name for row in rows if not _waits(row, now, interval)]
 
 
+@repeatable
+def tasks_to_try_again(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions with a target that is tried again after a failure, now or later."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, _TO_TRY_AGAIN)}
+
+
 def _waits(row: sa.Row, now: datetime, interval: float) -> bool:
-    if row.failure is None or row.last_failed_at is None:
-        return False
-    waited = (now - row.last_failed_at.replace(tzinfo=UTC)).total_seconds()
-    doublings = min(max(int(row.attempts) - 1, 0), _MOST_DOUBLINGS)
-    return 0 <= waited < min(interval * 2.0**doublings, BACK_OFF.longest)
+    if row.last_failed_at is None or (row.failure is None and row.lacks_a_point):
+        return False  # a new point does not wait for the tables that failed
+    last = row.last_failed_at.replace(tzinfo=UTC)
+    return last <= now < Retrying(int(row.attempts), last, last).next_attempt(interval)
 
 
 def _target(row: Mapping) -> Target:
     with understood("its row cannot be read", f"target {row['target_name']} of task {row['task_id']}"):
-        failing = None
+        failing = retrying = None
+        if row["last_failed_at"] is not None:
+            first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
+            retrying = Retrying(integer_of(row["attempts"]), first, last)
         if row["failure"] is not None:
             first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
             failing = Failing(Failure.from_text(row["failure"]), integer_of(row["attempts"]), first, last)
@@ -296,4 +348,5 @@ def _target(row: Mapping) -> Target:
             failing=failing,
             duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
             source_database=text_of(row["source_database"] or ""),
+            retrying=retrying,
         )

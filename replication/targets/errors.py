@@ -60,8 +60,9 @@ class TargetOutcomeUnknown(Unknown):
     )
 
 
-class TargetDenied(Terminal):
-    """The target refuses the login, or does not permit it to do this."""
+class TargetDenied(Transient):
+    """The target refuses the login, or does not permit it to do this. It is tried again all the same: a server that
+    starts, or a login that is being changed, refuses for a while."""
 
     code = "TARGET_DENIED"
     about = "target"
@@ -97,14 +98,15 @@ class TargetWantsPassword(Terminal):
     )
 
 
-class TargetRefused(Terminal):
-    """The target answered a statement with an error that does not go away when it is tried again; the message has its
-    number and text."""
+class TargetRefused(Transient):
+    """The target answered a statement with an error of which this program does not know that trying again is in vain;
+    the message has its number and text. The other tables go on meanwhile."""
 
     code = "TARGET_REFUSED"
     about = "target or table"
     default_remedy = (
-        "Look up the number in the documentation of the target. The statement's transaction was undone there."
+        "It is tried again by itself. If the error stays, look up its number in the documentation of the target. The "
+        "statement's transaction was undone there."
     )
 
 
@@ -182,15 +184,14 @@ class TargetTableUnknown(Terminal):
     )
 
 
-class TargetChangeStuck(Terminal):
+class TargetChangeStuck(Transient):
     """A change of a table's definition was begun, and one of its statements fails. The table is between two definitions
-    and waits."""
+    and waits; the statement is tried again with each sync."""
 
     code = "TARGET_CHANGE_STUCK"
     about = "table"
     default_remedy = (
-        "Remove the cause that the message names. The change continues with that statement when the target is opened "
-        "again."
+        "If it does not pass, remove the cause that the message names. The change then continues by itself."
     )
 
 
@@ -226,3 +227,7 @@ class DeltaUnfit(Terminal):
     code = "DELTA_UNFIT"
     about = "table"
     default_remedy = "Apply the change of the table's definition first. If the error remains, report it with this text."
+
+
+# These keep one table from being synced until they pass. Every other Transient error is the whole target's.
+PASSING_OF_A_TABLE = (TargetDenied, TargetRefused, TargetChangeStuck)

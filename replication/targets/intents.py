@@ -186,7 +186,7 @@ class Intents:
 
     def run(self, intent: Intent) -> dict[int, str]:
         """Store an intent and run its statements. Raises the error of the first one, after which nothing has changed,
-        or TargetChangeStuck for a later one.
+        or TargetChangeStuck for a later one, and for a first one that has changed something all the same.
 
         Returns the server's errors for optional statements, by their numbers.
         """
@@ -198,8 +198,9 @@ class Intents:
                 "change": json.dumps(intent.to_json(), ensure_ascii=False),
                 "next_statement": 0,
             }
-            connection.execute(intents.insert().values(**row, before=self._digest(intent), problem=""))
-        return self._continue(key, intent, 0)
+            before = self._digest(intent)
+            connection.execute(intents.insert().values(**row, before=before, problem=""))
+        return self._continue(key, intent, 0, before)
 
     def recover(self) -> None:
         """Complete what an earlier session has begun; what cannot be is in `stuck`. No statement of any row runs unless
@@ -218,7 +219,7 @@ class Intents:
                     place += 1
                     self._note(connection, stored.key, place, now)
             try:
-                self._continue(stored.key, intent, place)
+                self._continue(stored.key, intent, place, now)
             except (TargetChangeStuck, TargetRefused, TargetDenied, TargetValueRefused) as error:
                 # Stuck, or undone as if it had never begun.
                 _log.warning("a change that was begun cannot be continued: %s", error)
@@ -235,8 +236,8 @@ class Intents:
                 "its statements are not those that are made here for this change", subject=subject
             )
 
-    def _continue(self, key: str, intent: Intent, first: int) -> dict[int, str]:
-        """Run the statements from one on, and register what they lead to."""
+    def _continue(self, key: str, intent: Intent, first: int, before: str) -> dict[int, str]:
+        """Run the statements from one on, and register what they lead to. `before`: digest of the definitions now."""
         refused: dict[int, str] = {}
         for number, statement in enumerate(intent.statements[first:], first):
             try:
@@ -246,11 +247,12 @@ class Intents:
                 if isinstance(problem, TargetUnavailable):
                     raise problem from error
                 if not (number in intent.optional and isinstance(problem, TargetRefused | TargetValueRefused)):
-                    raise self._failed(key, intent, number, problem) from error
+                    raise self._failed(key, intent, number, problem, before) from error
                 _log.warning("%s: left out, %s", intent.subject, problem.message)
                 refused[number] = problem.message
             with self._session.transaction() as connection:
-                self._note(connection, key, number + 1, self._digest(intent))
+                before = self._digest(intent)
+                self._note(connection, key, number + 1, before)
 
         def forget(connection: sa.Connection) -> None:
             connection.execute(intents.delete().where(intents.c.id == key))
@@ -258,11 +260,11 @@ class Intents:
         self._finish(intent, forget)
         return refused
 
-    def _failed(self, key: str, intent: Intent, number: int, problem: CcprError) -> CcprError:
+    def _failed(self, key: str, intent: Intent, number: int, problem: CcprError, before: str) -> CcprError:
         """The error to raise for a statement that failed. If it was the first one, the intent is deleted; else it is
-        stuck."""
+        stuck. An error does not prove that a statement did nothing: the definitions do."""
         row = intents.c.id == key
-        if number == 0:
+        if number == 0 and self._unchanged(intent, before):
             with self._session.transaction() as connection:
                 connection.execute(intents.delete().where(row))
             return problem
@@ -271,6 +273,10 @@ class Intents:
         reason = f"statement {number + 1} of {len(intent.statements)} fails: {problem.message}"
         self.stuck |= dict.fromkeys(intent.table_ids, reason)
         return TargetChangeStuck(reason, subject=intent.subject)
+
+    def _unchanged(self, intent: Intent, before: str) -> bool:
+        with self._session.transaction():
+            return self._digest(intent) == before
 
     def _note(self, connection: sa.Connection, key: str, place: int, digest: str) -> None:
         connection.execute(

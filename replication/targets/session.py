@@ -1,6 +1,7 @@
 """A session with a target's server: one connection that holds the subscription's lock and raises typed errors."""
 
 import hashlib
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,9 +15,8 @@ from sqlalchemy import exc
 from matrixone.ddl.definition import CreateTable
 from matrixone.errors import CcprError
 from matrixone.upstream.login_guard import NOT_THE_PROTOCOL, PasswordWanted, out_of_step
-from replication.errors import CheckpointUnknown, StateUnavailable
+from replication.errors import CheckpointUnknown, StateUnavailable, StateUnreadable
 from replication.schema.dialects import Dialect
-from replication.state.database import PASSING
 from replication.targets.address import Address
 from replication.targets.errors import (
     TargetDenied,
@@ -30,6 +30,60 @@ from replication.targets.errors import (
 from replication.targets.loading import LoadingConnection
 from replication.targets.lock import NamedLock, RowLock, lock_name
 
+# Error numbers of MariaDB and MySQL that are the whole server's and pass. After them the session is opened again.
+_PASSING = {
+    1020: "changed by another",
+    1021: "disk full",
+    1026: "a file cannot be written",
+    1037: "out of memory",
+    1040: "too many connections",
+    1041: "out of memory",
+    1047: "not ready yet (a node of a cluster)",
+    1053: "shutting down",
+    1077: "shutting down",
+    1114: "table full",
+    1135: "no thread for the connection",
+    1152: "connection aborted",
+    1159: "connection timed out",
+    1161: "connection timed out",
+    1180: "error at COMMIT",
+    1203: "too many connections",
+    1205: "lock wait timed out",
+    1206: "too many locks",
+    1213: "deadlock",
+    1226: "over the user's limits",
+    1290: "read-only for now",
+    1317: "interrupted",
+    1815: "internal error",
+    1836: "read-only for now",
+    1927: "connection killed",
+    1969: "statement took too long",
+    2002: "not reachable",
+    2003: "not reachable",
+    2005: "name not resolved",
+    2006: "connection lost",
+    2013: "connection lost",
+    2014: "connection out of step",
+    2055: "connection lost",
+    3024: "statement took too long",
+    3032: "starting or stopping",
+    3168: "shutting down",
+    4031: "connection idle too long",
+}
+# Of MatrixOne: its parts do not reach one another, a transaction was lost, a lock moved.
+_PASSING_OF_MATRIXONE = {
+    *range(20500, 20508),
+    *(20600, 20605, 20609, 20619, 20628, 20631, 20634, 20635, 20638),
+    *(20701, 20702, 20703, 20705, 20706, 20709, 20710),
+}
+# The texts by which an internal error of it (1105, 20101) says the same, and by which a storage engine has a full disk.
+_INTERNAL = {1105, 20101}
+_PASSING_TEXT = re.compile(
+    r"context canceled|context deadline exceeded|transaction error: wait active|txn commit status is unknown"
+    r"|backend connection closed|broken pipe|connection reset by peer|No available checkpoints",
+    re.IGNORECASE,
+)
+_ENGINE_ERROR, _DISK_FULL = 1030, re.compile(r"\berror 28\b|No space left")
 _DENIED = {1044, 1045, 1129, 1130, 1142, 1143, 1148, 1227, 1410, 1698, 3948, 4166}
 _VALUES = {1048, 1062, 1118, 1138, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1441, 1586, 3140, 4025}
 _REMEDIES = {
@@ -202,26 +256,33 @@ class TargetSession:
             yield
         except CheckpointUnknown:
             raise
-        except StateUnavailable as error:
+        except (StateUnavailable, StateUnreadable) as error:
+            if isinstance(error.__cause__, exc.DBAPIError):  # of a checkpoint's statement
+                raise _typed(error.__cause__, subject) from error
+            if isinstance(error, StateUnreadable):
+                raise
             raise TargetUnavailable(error.message.replace("catalog database", "target"), subject=subject) from error
         except exc.DBAPIError as error:
-            raise typed_error(
-                error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated
-            ) from error
+            raise _typed(error, subject) from error
         except exc.SQLAlchemyError as error:  # of a connection that was lost before
             raise TargetUnavailable(f"the session cannot continue ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
             raise typed_error(error, subject) from error
 
 
+def _typed(error: exc.DBAPIError, subject: str) -> CcprError:
+    return typed_error(error.orig if error.orig is not None else error, subject, lost=error.connection_invalidated)
+
+
 def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> CcprError:
-    """What an error of PyMySQL's means."""
+    """What an error of PyMySQL's means. One that no rule knows is TargetRefused, which is tried again (decision
+    unknown-errors-pass)."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = f"{number}: {error.args[1] if len(error.args) > 1 else error}"
     if isinstance(error, PasswordWanted):
         return TargetWantsPassword(error.text, subject=subject)
     out_of_step = number in (0, CR.CR_MALFORMED_PACKET)  # PyMySQL gives no number where packets do not follow in order
-    if lost or number in PASSING or out_of_step or isinstance(error, pymysql.err.InterfaceError):
+    if lost or out_of_step or isinstance(error, pymysql.err.InterfaceError) or _passes(number, text):
         return TargetUnavailable(f"the target does not answer now ({text:.500})", subject=subject)
     if number in _DENIED:
         return TargetDenied(f"the target does not permit it ({text:.500})", subject=subject)
@@ -231,6 +292,15 @@ def typed_error(error: BaseException, subject: str, *, lost: bool = False) -> Cc
             f"the target does not store a row as it is ({text:.500})", subject=subject, remedy=_REMEDIES.get(number)
         )
     return TargetRefused(f"the target refused a statement ({text:.500})", subject=subject, remedy=_REMEDIES.get(number))
+
+
+def _passes(number: int, text: str) -> bool:
+    """Whether it is the server's state, and not the statement, that is in the way."""
+    if number in _INTERNAL:
+        return _PASSING_TEXT.search(text) is not None
+    if number == _ENGINE_ERROR:
+        return _DISK_FULL.search(text) is not None
+    return number in _PASSING or number in _PASSING_OF_MATRIXONE
 
 
 def refused_defaults(error: pymysql.err.MySQLError, create: CreateTable) -> set[str]:

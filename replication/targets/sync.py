@@ -31,6 +31,7 @@ from replication.state.quarantine import Quarantine
 from replication.state.targets import LaggingTargetTable
 from replication.targets.base import Applied, Destination, LoadPart, MoreRowsThere, Registered, TableState, TargetTable
 from replication.targets.errors import (
+    PASSING_OF_A_TABLE,
     FileRequestRefused,
     TargetAhead,
     TargetChangeStuck,
@@ -257,7 +258,7 @@ class TargetSync:
                 self._destination.alter(moved)
             except FileRequestRefused:
                 raise
-            except Terminal as error:
+            except (Terminal, *PASSING_OF_A_TABLE) as error:
                 states = {table_id: entry.state for table_id, entry in self._destination.tables().items()}
                 if states == {table_id: entry.state for table_id, entry in registered.items()}:
                     self._kept |= {table.id: Failure.of(error) for table in moved}
@@ -282,14 +283,14 @@ class TargetSync:
 
     @contextmanager
     def _keeping_failure(self, step: TableStep) -> Iterator[None]:
-        """A failure that a person has to correct for this one table does not stop the others."""
+        """A failure of this one table does not stop the others."""
         self._confirm()
         try:
             yield
         except FileRequestRefused:
             raise
-        except Terminal as error:
-            self._failed[step.id] = LaggingTargetTable(step.table.qualified_name, Failure.of(error))
+        except (Terminal, *PASSING_OF_A_TABLE) as error:
+            self._failed[step.id] = _lagging(replace(step, failure=Failure.of(error), statements=()))
 
     def _alter(self, step: Alter) -> None:
         assert step.between is not None
@@ -469,4 +470,5 @@ class TargetSync:
 
 def _lagging(step: TableStep) -> LaggingTargetTable:
     assert step.failure is not None
-    return LaggingTargetTable(step.table.qualified_name, step.failure, step.statements)
+    again = step.failure.code in {kind.code for kind in PASSING_OF_A_TABLE}
+    return LaggingTargetTable(step.table.qualified_name, step.failure, step.statements, again)

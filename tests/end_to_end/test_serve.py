@@ -27,6 +27,7 @@ from replication.daemon.listening import Ignoring
 from replication.daemon.replicator import Replicator
 from replication.service.targets import records_of
 from replication.service.workspace import Workspace
+from replication.state.targets import Target
 from tests.end_to_end.replica import command, source_uri
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 from tests.end_to_end.simulated import rows
@@ -98,6 +99,11 @@ def newest_lsn() -> int | None:
     with Workspace() as workspace:
         head = workspace.mirror(NAME, published=False).published_head()
     return None if head is None else head.newest_point
+
+
+def target() -> Target:
+    with Workspace() as workspace:
+        return records_of(workspace, NAME).get(TARGET)
 
 
 def target_lsn() -> int | None:
@@ -301,6 +307,30 @@ def test_a_slow_target_never_delays_the_mirror(home: Path, shop: Shop) -> None:
         until(lambda: is_mirrored(shop), "more rows in the mirror")
         until(lambda: target_lsn() == newest_lsn(), "and in the target")
     shop.assert_equal()
+
+
+def test_a_table_with_an_error_that_nobody_knows_is_tried_again_by_itself_and_the_others_go_on(
+    home: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before the next iteration, without a new point, and in a service that was started since."""
+    monkeypatch.setattr("replication.state.targets._FIRST_WAIT_SECONDS", 0.2)
+    command("alter", NAME, "--interval", "86400")
+    shop.add()
+    shop.run()
+    signal = "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1105, MESSAGE_TEXT = 'something new'"
+    shop.place.query(f"CREATE TRIGGER refuses BEFORE INSERT ON a FOR EACH ROW {signal}")
+    shop.insert("a", 200)
+    shop.insert("b", 200)
+    (behind,) = shop.run(code=3)["behind"]
+    assert (behind["table"], behind["failure"]["code"], behind["again"]) == ("d.a", "TARGET_REFUSED", True)
+    assert shop.status(code=1)["next_attempt"] is not None
+    assert len(shop.place.rows("b")) == 101
+    with running():
+        until(lambda: shop.status(code=1)["attempts"] >= 3, "it is tried again")
+        shop.place.query("DROP TRIGGER refuses")
+        until(lambda: not target().behind, "it is synced")
+    shop.assert_equal()
+    assert (shop.status()["attempts"], shop.status()["next_attempt"]) == (0, None)
 
 
 def test_a_target_that_is_added_to_a_quiet_subscription_is_loaded(home: Path, shop: Shop) -> None:

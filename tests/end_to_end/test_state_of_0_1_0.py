@@ -327,6 +327,7 @@ SINCE_0_1_0 = {
         "resync_limit shared invalid_text zero_dates max_lag objects_from databases tables exclude_tables"
     },
     "work/copied.arrow": {"name size sha256 fetched failure found direct"},
+    "ccpr_targets: behind": {"table failure statements again"},
 }
 Found = defaultdict[str, set[str]]
 
@@ -422,7 +423,7 @@ def write_everything(folder: Path) -> None:
     records = TargetRecords(engine, row.task_id)
     target = Target(row.task_id, "report", "mysql://h/d", "", Dialect.MARIADB, DdlPolicy.FULL, now)
     records.add(target)
-    records.record_sync("report", 0, 7, 0, [LaggingTargetTable("db.t", failure)])
+    records.record_sync(records.get("report"), 0, 7, 0, [LaggingTargetTable("db.t", failure)], now)
     records.record_failure(target, failure, now)
     engine.dispose()
 

@@ -19,11 +19,13 @@ from replication.state.migrations import open_database
 from replication.state.targets import (
     Failing,
     LaggingTargetTable,
+    Retrying,
     Target,
     TargetRecords,
     TargetState,
     is_lagging,
     needed_points,
+    tasks_to_try_again,
 )
 from tests.replication.values import NOW
 
@@ -67,7 +69,7 @@ def test_failures_are_counted_until_a_sync_succeeds(records: TargetRecords) -> N
         LaggingTargetTable("db.t", FAILURE, ("ALTER TABLE t ADD COLUMN ä INT",)),
         LaggingTargetTable("db.u", FAILURE),
     ]
-    records.record_sync("report", 7, 700, 3, behind)
+    records.record_sync(records.get("report"), 7, 700, 3, behind, NOW)
     found = records.get("report")
     assert (found.failing, found.lsn, found.snapshot_ts, found.needed_lsn) == (None, 7, 700, 3)
     assert found.behind == tuple(behind)
@@ -81,8 +83,8 @@ def test_points_are_needed_and_lag_counts_while_a_target_is_active(records: Targ
         records.add(target(name))
     assert needed_points(records.engine, "task") == []
     assert is_lagging(records.engine, "task", LATER, 60)
-    records.record_sync("one", 7, 700, 3, [LaggingTargetTable("db.t", FAILURE)])
-    records.record_sync("two", 6, 600, 6, [])
+    records.record_sync(records.get("one"), 7, 700, 3, [LaggingTargetTable("db.t", FAILURE)], NOW)
+    records.record_sync(records.get("two"), 6, 600, 6, [], NOW)
     assert sorted(needed_points(records.engine, "task")) == [3, 6]
     assert is_lagging(records.engine, "task", LATER, 60)
     records.change("two", state=TargetState.RELEASED.value)
@@ -109,8 +111,38 @@ def test_a_target_that_fails_for_good_is_tried_more_and_more_rarely(records: Tar
     assert 60 * waits[-1] == BACK_OFF.longest
     set_back = NOW - timedelta(days=1)
     assert is_lagging(records.engine, "task", set_back, 60), "a clock that was set back does not stop it"
-    records.record_sync("report", 7, 700, 7, [])
+    records.record_sync(records.get("report"), 7, 700, 7, [], NOW)
     assert not is_lagging(records.engine, "task", now, 60)
+
+
+def test_tables_that_may_pass_are_tried_again_without_a_new_point_and_a_new_point_does_not_wait(
+    records: TargetRecords,
+) -> None:
+    history = PointHistory(records.engine, "task")
+    with transaction(records.engine) as connection:
+        history.write(connection, GlobalPoint(7, Timestamp(700), "xr", NOW, "", 0, 0, 0), [])
+    records.add(target("report"))
+    refused = LaggingTargetTable("db.t", FAILURE, again=True)
+    tried = []
+    for minutes in range(24 * 60):
+        now = NOW + timedelta(minutes=minutes)
+        if is_lagging(records.engine, "task", now, 86400):
+            records.record_sync(records.get("report"), 7, 700, 3, [refused], now)
+            tried.append(minutes)
+    assert tried[:5] == [0, 1, 3, 7, 15], "a long interval does not make the first pauses long"
+    assert 60 * (tried[-1] - tried[-2]) == BACK_OFF.longest
+    found = records.get("report")
+    assert found.failing is None
+    assert found.retrying == Retrying(len(tried), NOW, NOW + timedelta(minutes=tried[-1]))
+    assert found.behind == (refused,)
+    assert tasks_to_try_again(records.engine) == {"task"}
+    with transaction(records.engine) as connection:
+        history.write(connection, GlobalPoint(8, Timestamp(800), "xr", NOW, "", 0, 0, 0), [])
+    assert is_lagging(records.engine, "task", NOW + timedelta(minutes=tried[-1]), 86400)
+    records.record_sync(records.get("report"), 8, 800, 8, [LaggingTargetTable("db.t", FAILURE)], LATER)
+    assert records.get("report").retrying is None
+    assert not is_lagging(records.engine, "task", LATER + timedelta(days=1), 60)
+    assert tasks_to_try_again(records.engine) == set()
 
 
 @pytest.mark.parametrize(

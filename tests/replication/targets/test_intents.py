@@ -1,10 +1,12 @@
 """A change of definitions whose statements fail, at the first one and later."""
 
+import pymysql
 import pytest
 
 from replication.checkpoint.store import Location
 from replication.targets.database import DatabaseTarget
 from replication.targets.errors import TargetChangeStuck, TargetRefused
+from replication.targets.session import TargetSession
 from tests.replication.targets.history import RENAMED, WIDER
 from tests.replication.targets.target_database import Place
 
@@ -29,3 +31,24 @@ def test_a_statement_that_fails_first_changes_nothing_and_a_later_one_leaves_the
     live.close()
     live.open()
     assert live.stuck() == {}
+
+
+def test_a_first_statement_that_ran_although_an_error_was_answered_is_completed(
+    place: Place, live: DatabaseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define = TargetSession.define
+
+    def answered_by_an_error(session: TargetSession, statement: str) -> None:
+        define(session, statement)
+        raise pymysql.err.OperationalError(1105, "something new")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TargetSession, "define", answered_by_an_error)
+        with pytest.raises(TargetChangeStuck):
+            live.alter([place.table(WIDER)])
+    live.close()
+    live.open()
+    assert live.stuck() == {}
+    assert live.tables()[1].table.create == place.table(WIDER).create
+    live.apply(1, [], Location(1, 20))
+    assert place.rows("t") == [(1, "a", None), (2, None, None)]
