@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from matrixone.sql.quoting import in_backquotes, quote_string
-from matrixone.upstream.errors import BadAnswer, NotPermitted, StatementFailed, StatementUnknown, TableMissing
+from matrixone.upstream.errors import BadAnswer, NotPermitted, StatementUnknown, TableMissing
 from matrixone.upstream.session import Answer, Session, integer, text
 from relay.errors import DownstreamUnfit
 
@@ -59,7 +59,7 @@ class Downstream:
         """Raises DownstreamUnfit."""
         try:
             self.tasks()
-        except (StatementUnknown, StatementFailed, TableMissing, NotPermitted) as error:
+        except (StatementUnknown, TableMissing, NotPermitted) as error:
             raise DownstreamUnfit(
                 f"it has no subscriptions: {error.message}", subject=self.session.endpoint.masked()
             ) from error

@@ -100,13 +100,15 @@ class FollowerGone(Terminal):
     )
 
 
-class FollowerStopped(Terminal):
-    """A follower has stopped with an error of its own, which trying again does not remove."""
+class FollowerStopped(Transient):
+    """A follower has stopped with an error of its own, of which it is not known that it passes. Where the relay serves,
+    it is resumed all the same, with pauses that grow up to an hour."""
 
     code = "FOLLOWER_STOPPED"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. When its cause is gone, type the same `ccpr follow` again, which resumes it. "
+        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follow`, typed "
+        "again, resumes it at once. "
         "To load everything again: `ccpr unfollow NAME --downstream FOLLOWER --drop-database`, then `ccpr follow`."
     )
 

@@ -29,7 +29,8 @@ FIRST_RESUME_SECONDS, LONGEST_RESUME_SECONDS = 30.0, 3600.0
 STOP_SECONDS = 5.0
 _TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)
 _MOST_DOUBLINGS = 20
-# What a MatrixOne says of a relay that it did not reach, or that was busy.
+# What a MatrixOne says of a relay that it did not reach, or that was busy: FollowerFailing. Any other error that has
+# stopped it is FollowerStopped, which somebody should look at.
 _PASSING = re.compile(
     "connect|dial tcp|eof|time ?out|timed out|deadline|broken pipe|reset by peer|unreachable|no such host|"
     "service unavailable|sessions are open|too many|stale read|find 0 snapshot",
@@ -122,7 +123,7 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) 
                     raise FollowerGone("that cluster has no such subscription", subject=subject)
                 return
             seen = TaskSeen(now, task.state, task.iterations, task.watermark, task.error)
-            records.record_seen(follower, task.id, seen, _failure(task, subject))
+            records.record_seen(follower, task.id, seen, _failure(task, subject) or _until_progress(follower, seen))
             follower = records.get(follower.name)
             if follower.stage is Stage.STARTING:
                 records.change(follower.name, stage=Stage.FOLLOWING.value)
@@ -135,10 +136,10 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) 
 
 
 def helps(task: Task, quiet: Quiet = _ASKED) -> bool:
-    """Whether to resume it is right: what stopped it passes, or it has stopped without a word, as a MatrixOne does if
+    """Whether to resume it is right: an error has stopped it, or it has stopped without a word, as a MatrixOne does if
     it does not reach its upstream when an iteration begins (docs/upstream.md, "A MatrixOne behind the relay")."""
     if task.state == TaskState.ERROR:
-        return _PASSING.search(task.error) is not None
+        return True
     if not task.iterations:
         longest = QUIET_FIRST_SECONDS
     else:
@@ -158,5 +159,15 @@ def _failure(task: Task, subject: str) -> Failure | None:
     if task.state == TaskState.PAUSED:
         return Failure.of(FollowerPaused("its subscription was paused there", subject=subject))
     if task.state == TaskState.ERROR:
-        return Failure.of((FollowerFailing if helps(task) else FollowerStopped)(message, subject=subject))
+        kind = FollowerFailing if _PASSING.search(task.error) else FollowerStopped
+        return Failure.of(kind(message, subject=subject))
     return Failure.of(FollowerFailing(message, subject=subject)) if task.error else None
+
+
+def _until_progress(follower: Follower, now: TaskSeen) -> Failure | None:
+    """What it failed with, if it was resumed and has not ended an iteration since: otherwise each resume in vain would
+    be shown as an end of the failure."""
+    before = follower.seen
+    if follower.failing is None or not follower.resumes or before is None:
+        return None
+    return follower.failing.failure if before.iterations == now.iterations else None

@@ -284,14 +284,17 @@ class StorageMissing(StorageFailed):
     )
 
 
-class StorageRefused(Terminal):
-    """The storage of the upstream refuses to be read with the credentials of this environment."""
+class StorageRefused(StorageFailed):
+    """The storage of the upstream refuses to be read with the credentials of this environment. It is tried again: keys
+    are changed one place after another, and rights take a while to arrive. When the storage is named to a subscription
+    it has to be readable."""
 
     code = "STORAGE_REFUSED"
     about = "file in the upstream's storage"
     default_remedy = (
         "Give the login the right that is named, to read only. It comes from the environment (AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role. Then `ccpr resume NAME`."
+        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role; a service has that with "
+        "which it was started."
     )
 
 

@@ -20,7 +20,7 @@ from matrixone.objects.layout import MAGIC
 from matrixone.objects.stats import check_object_name
 from matrixone.upstream.errors import ObjectSizeMismatch
 from replication.errors import BadName, StorageFailed, StorageMissing, StorageRefused
-from replication.mirror.buckets import open_bucket
+from replication.mirror.buckets import CLIENT_ERRORS, open_bucket
 from replication.mirror.open_store import folder_of
 from replication.mirror.store import Chunk
 
@@ -70,7 +70,7 @@ class Storage:
             framed = length == framed_size(size)
             if not framed and (length != size or self._begins_framed(file)):
                 return None
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             self.fail(error, name)
         return StoredObject(self, file, name, size, framed=framed)
 
@@ -83,7 +83,7 @@ class Storage:
     def subject(self, name: str) -> str:
         return f"{self.url.partition('?')[0]}/{name}"
 
-    def fail(self, error: OSError, name: str) -> NoReturn:
+    def fail(self, error: Exception, name: str) -> NoReturn:
         """Raise the error that the file system's error is."""
         text = str(error)
         if isinstance(error, PermissionError) or any(word in text for word in _REFUSALS):
@@ -102,7 +102,7 @@ class Storage:
             return self._files.open_input_file(path)
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             self.fail(error, name)
 
     def _is_regular(self, path: str) -> bool:
@@ -122,7 +122,7 @@ class Storage:
             if self._is_there:
                 return
             place = self._root if self._is_local else self._root.partition("/")[0]
-            with suppress(OSError):  # a login that may read objects need not be allowed to look at the bucket
+            with suppress(*CLIENT_ERRORS):  # a login that may read objects need not be allowed to look at the bucket
                 if self._files.get_file_info(place).type == fs.FileType.NotFound:
                     message = f"there is no such {'folder' if self._is_local else 'bucket'}"
                     raise StorageMissing(message, subject=self.url.partition("?")[0])
@@ -137,7 +137,7 @@ class Storage:
             self._files.open_input_file(f"{self._root}/{_NOBODYS}")
         except FileNotFoundError:
             return f"the credentials lack {get}"
-        except OSError:
+        except CLIENT_ERRORS:
             pass
         return f"the credentials lack {list_}, without which a missing object is refused as well, or {get}"
 
@@ -165,7 +165,7 @@ class StoredObject:
             begin, length = framed_size(begin), framed_size(length)
         try:
             found = self._file.read_at(length, begin)
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             self._storage.fail(error, self._name)
         subject = self._storage.subject(self._name)
         if len(found) != length:

@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
-from replication.mirror.buckets import open_bucket
+from replication.mirror.buckets import CLIENT_ERRORS, open_bucket
 from replication.mirror.ranged import BlockCache, ranged
 from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
 
@@ -67,7 +67,7 @@ class ObjectStore:
                     self._upload(path, map_file(Path(spool.name)))
                 else:
                     check_same(self, name, stored)
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._failed("write", name, error) from error
         return stored
 
@@ -77,7 +77,7 @@ class ObjectStore:
     def replace(self, name: str, content: bytes) -> None:
         try:
             self._upload(self._path(name), pa.py_buffer(content))
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._failed("write", name, error) from error
 
     def sync(self, folder: str) -> None:
@@ -88,7 +88,7 @@ class ObjectStore:
         try:
             with self._files.open_input_file(self._path(name)) as file:
                 content = file.read_buffer()
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._unread(name, error) from error
         return content
 
@@ -97,13 +97,13 @@ class ObjectStore:
         try:
             file = self._files.open_input_file(path := self._path(name))
             size = file.size()
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._unread(name, error) from error
 
         def read(length: int, offset: int) -> pa.Buffer:
             try:
                 found = file.read_at(length, offset)
-            except OSError as error:
+            except CLIENT_ERRORS as error:
                 raise self._unread(name, error) from error
             if len(found) != length:
                 raise MirrorDamaged("a file of the mirror has become shorter", subject=self._subject(name))
@@ -114,14 +114,14 @@ class ObjectStore:
     def size(self, name: str) -> int | None:
         try:
             info = self._files.get_file_info(self._path(name))
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._failed("read", name, error) from error
         return info.size if info.type == fs.FileType.File else None
 
     def names(self, folder: str) -> Iterator[str]:
         try:
             found = self._files.get_file_info(fs.FileSelector(self._path(folder), recursive=True, allow_not_found=True))
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._failed("list", folder, error) from error
         files = (info.path.removeprefix(f"{self._root}/") for info in found if info.type == fs.FileType.File)
         yield from sorted(files, key=lambda name: name.split("/"))
@@ -143,7 +143,7 @@ class ObjectStore:
             delete(path)
         except FileNotFoundError:
             pass
-        except OSError as error:
+        except CLIENT_ERRORS as error:
             raise self._failed("delete", name, error) from error
 
     def _path(self, name: str) -> str:
@@ -160,12 +160,12 @@ class ObjectStore:
     def _subject(self, name: str) -> str:
         return f"{self.url.partition('?')[0]}/{name}"
 
-    def _unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
+    def _unread(self, name: str, error: Exception) -> MirrorDamaged | StoreFailed:
         if isinstance(error, FileNotFoundError):
             return MirrorDamaged("a file of the mirror is missing", subject=self._subject(name))
         return self._failed("read", name, error)
 
-    def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
+    def _failed(self, verb: str, name: str, error: Exception) -> StoreFailed:
         return StoreFailed(f"could not {verb}: {error}", subject=self._subject(name), remedy=_REFUSED_REMEDY)
 
 

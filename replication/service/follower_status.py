@@ -110,7 +110,7 @@ def _state(found: Follower) -> str:
 
 
 def waits_for_a_person(found: Follower) -> bool:
-    """Whether what is wrong with it does not pass by itself."""
+    """Whether what is wrong with it is not known to pass by itself. What has stopped is resumed all the same."""
     codes = ("FOLLOWER_STOPPED", "FOLLOWER_PAUSED", "FOLLOWER_GONE")  # of `relay.errors`
     return found.failing is not None and found.failing.failure.code in codes
 

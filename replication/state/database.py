@@ -12,6 +12,7 @@ an old view for those who read again after waiting. What must be read at one mom
 """
 
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -44,33 +45,8 @@ _TURNS: "WeakKeyDictionary[sa.Engine, threading.RLock]" = WeakKeyDictionary()
 _TURNS_LOCK = threading.Lock()
 _TOGETHER = threading.local()  # `connection`: that of this thread's block of `together`
 
-# Error numbers of MySQL and MariaDB after which trying again may help.
-PASSING = {
-    1020: "changed by another",
-    1021: "disk full",
-    1040: "too many connections",
-    1053: "shutting down",
-    1077: "shutting down",
-    1114: "table full",
-    1152: "connection aborted",
-    1159: "connection timed out",
-    1161: "connection timed out",
-    1203: "too many connections",
-    1205: "lock wait timed out",
-    1213: "deadlock",
-    1226: "over the user's limits",
-    1290: "read-only for now",
-    1317: "interrupted",
-    1836: "read-only for now",
-    1927: "connection killed",
-    2002: "not reachable",
-    2003: "not reachable",
-    2006: "connection lost",
-    2013: "connection lost",
-    2014: "connection out of step",
-    2055: "connection lost",
-    4031: "connection idle too long",
-}
+# Errors of MySQL and MariaDB that say themselves that trying again is in vain: of a login, a right, a name, a value.
+# Any other one may pass (decision unknown-errors-pass).
 _REMEDIES = {
     1044: "Grant the user of CCPR_CATALOG all privileges on that database.",
     1045: "Check user and password in CCPR_CATALOG.",
@@ -81,22 +57,25 @@ _REMEDIES = {
     1130: "Allow this machine to connect to the catalog's server.",
     1129: "FLUSH HOSTS; as an administrator of the catalog's server.",
 }
+_FINAL = {*_REMEDIES, 1046, 1054, 1146, 1264, 1366, 1406}
 _CHECK_CERTIFICATE = (
     "Have the certificate of the catalog's server checked: add ?ssl_ca=FILE to CCPR_CATALOG. "
     "Or let the user log in with mysql_native_password."
 )
-_SQLITE_PASSING = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_PROTOCOL,
-}
 _SQLITE_REMEDIES = {
     sqlite3.SQLITE_READONLY: "Give this user the right to write the file and its folder.",
     sqlite3.SQLITE_CANTOPEN: "Check CCPR_HOME and the permissions of the files in it.",
     sqlite3.SQLITE_NOTADB: "The file is not a database: restore it from a copy, or set another CCPR_HOME.",
     sqlite3.SQLITE_CORRUPT: "The file is damaged: restore it from a copy. The mirrors stay readable without it.",
+}
+_SQLITE_FINAL = {
+    *_SQLITE_REMEDIES,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_MISUSE,
+    sqlite3.SQLITE_RANGE,
 }
 
 
@@ -301,11 +280,13 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
     cause = error.orig
     if isinstance(cause, sqlite3.Error):
         number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest a detail
-        passing, remedy, text = number in _SQLITE_PASSING, _SQLITE_REMEDIES.get(number), str(cause)
+        passing, remedy, text = number not in _SQLITE_FINAL, _SQLITE_REMEDIES.get(number), str(cause)
+        if number == sqlite3.SQLITE_CANTOPEN and os.access(str(engine.url.database), os.R_OK | os.W_OK):
+            passing = True  # the process has no descriptor left, or the disk has an error
     else:
         parts = cause.args if cause is not None else ()
         number = parts[0] if parts and isinstance(parts[0], int) else 0
-        passing, remedy = number in PASSING or error.connection_invalidated, _REMEDIES.get(number)
+        passing, remedy = number not in _FINAL or error.connection_invalidated, _REMEDIES.get(number)
         from matrixone.upstream.login_guard import PasswordWanted
 
         remedy = _CHECK_CERTIFICATE if isinstance(cause, PasswordWanted) else remedy

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,10 +17,12 @@ import pytest
 from relay.backing import StateFolder
 from relay.downstream import TaskState
 from relay.offers import Offers, Quiet
-from relay.watching import Watcher, ask
-from replication.state.followers import Follower
+from relay.watching import Watcher, _until_progress, ask
+from replication.failure import Failure
+from replication.state.followers import Follower, TaskSeen
 from replication.state.log_rows import LogRow
 from replication.state.pins import Pin, Pins
+from replication.state.targets import Failing
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, follow, records, unfollow
 from tests.support.native_client import NativeClient, NativeTask
@@ -85,19 +88,31 @@ def test_resuming_waits_longer_each_time_it_has_not_helped(relayed: Relayed, cli
     assert records(relayed).get("b").resumes == 1
 
 
-def test_an_error_that_stays_is_shown_until_a_person_follows_again(
-    relayed: Relayed, client: NativeClient, task: NativeTask
+def test_an_error_that_nobody_knows_is_shown_and_resumed_and_shown_until_there_is_progress(
+    relayed: Relayed, client: NativeClient
 ) -> None:
-    task.state, task.error = TaskState.ERROR, "N:1795000000:failed to get relation gd_dml.t: no such table"
-    relayed.replica.run()
-    for _ in range(2):
-        shown = asked(relayed, code=1)
-        assert (shown["state"], shown["last_error"]["code"]) == ("stopped", "FOLLOWER_STOPPED")
-        assert shown["last_error"]["message"] == "failed to get relation gd_dml.t: no such table"
-    assert shown["last_error"]["attempts"] == 2
-    assert not any(text.startswith("RESUME") for text in client.statements)
     follow(relayed, client)
+    task = arrived(relayed, client, compared=False)
+    for _ in range(2):
+        task.state, task.error = TaskState.ERROR, "N:1795000000:failed to get relation gd_dml.t: no such table"
+        shown = asked(relayed, code=1)
+        assert shown["last_error"]["code"] == "FOLLOWER_STOPPED"
+        assert shown["last_error"]["message"] == "failed to get relation gd_dml.t: no such table"
+    assert sum(text.startswith("RESUME") for text in client.statements) == 1, "the next one waits"
+    follow(relayed, client)  # resumes it at once
+    relayed.replica.run()
     arrived(relayed, client)
+    assert asked(relayed)["last_error"] is None
+
+
+def test_a_resume_in_vain_does_not_end_the_failure(relayed: Relayed, task: NativeTask) -> None:
+    now = datetime.now(UTC)
+    known = Failure("FOLLOWER_STOPPED", "no such table", "follower b", "look")
+    follower = replace(records(relayed).get("b"), failing=Failing(known, 1, now, now), resumes=1)
+    before, after = TaskSeen(now, 1, 5, 50, "N:1:x"), TaskSeen(now, 0, 5, 50, "")
+    assert _until_progress(replace(follower, seen=before), after) == known
+    assert _until_progress(replace(follower, seen=before), replace(after, iterations=6)) is None
+    assert _until_progress(replace(follower, seen=before, resumes=0), after) is None
 
 
 def test_what_a_person_paused_stays_paused(relayed: Relayed, client: NativeClient, task: NativeTask) -> None:

@@ -3,15 +3,19 @@
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
+import pyarrow as pa
 import pytest
 
+from matrixone.errors import Transient
 from matrixone.objects.errors import BadObjectName, ObjectDamaged
 from matrixone.upstream.errors import ObjectSizeMismatch
-from replication.errors import BadName, StorageFailed, StorageMissing, StorageRefused
-from replication.iteration.storage import PIECE_BYTES, open_storage
+from replication.errors import BadName, StorageFailed, StorageMissing, StorageRefused, StoreFailed
+from replication.iteration.storage import PIECE_BYTES, Storage, open_storage
+from replication.mirror.s3_store import ObjectStore
 from tests.support.bucket import Bucket, served
 from tests.support.disk_files import framed
 
@@ -177,6 +181,41 @@ def test_without_the_right_to_list_what_is_there_is_read_and_what_is_not_is_a_re
         read(bucket.url(), NAME.replace("1_", "2_"))
     with pytest.raises(StorageRefused, match="s3:ListBucket"):
         open_storage(bucket.url()).check()
+
+
+def test_what_the_storage_refuses_is_tried_again_as_keys_are_changed_one_place_after_another() -> None:
+    assert issubclass(StorageRefused, Transient)
+
+
+@pytest.mark.parametrize(
+    "error", [pa.lib.ArrowCapacityError("RESOURCE_EXHAUSTED"), pa.lib.ArrowException("Unknown error: try later")]
+)
+def test_an_error_of_the_client_library_that_nobody_knows_can_be_tried_again(
+    error: Exception,
+) -> None:
+    """As Google's client has them, which are no OSError."""
+
+    class Failing:
+        def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+            def fail(*_: object, **options: object) -> NoReturn:
+                raise error
+
+            return fail
+
+    files: Any = Failing()
+    with pytest.raises(StorageFailed):
+        Storage(files, "bucket/prefix", "gs://bucket/prefix").open(NAME, 10)
+    store = ObjectStore(files, "bucket/prefix", "s3://bucket/prefix")
+    for act in (
+        lambda: store.read("a"),
+        lambda: store.size("a"),
+        lambda: store.replace("a", b"x"),
+        lambda: store.put("a", [b"x"], overwrite=True),
+        lambda: list(store.names("a")),
+        lambda: store.delete("a"),
+    ):
+        with pytest.raises(StoreFailed):
+            act()
 
 
 def test_a_storage_that_does_not_answer_can_be_tried_again(bucket: Bucket) -> None:

@@ -1,7 +1,10 @@
 """The connection to the catalog database: URLs, errors, a database that is locked, restarts, or is lost in a commit."""
 
+import os
+import resource
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -121,6 +124,38 @@ def test_a_wrong_password_and_a_missing_database_need_a_person(mariadb: MariaDb)
         assert "s3cret" not in str(raised.value)
         assert mariadb.password not in str(raised.value)
         assert raised.value.remedy != StateUnreadable.default_remedy
+
+
+@pytest.mark.parametrize("number", [1053, 1105, 1180, 3024, 9999])
+def test_an_error_of_the_server_that_nobody_knows_may_pass(number: int, mariadb: MariaDb) -> None:
+    engine = create_engine(f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/mysql")
+    signal = f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'as it says'"
+    with pytest.raises(StateUnavailable, match="as it says"), transaction(engine) as connection:
+        connection.exec_driver_sql(signal)
+    with pytest.raises(StateUnreadable), transaction(engine) as connection:
+        connection.exec_driver_sql("SELECT * FROM no_such_table")
+    engine.dispose()
+
+
+def test_a_file_that_is_there_and_cannot_be_opened_now_may_pass(tmp_path: Path) -> None:
+    """As if the process has no descriptor left."""
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    engine = open_database(url)
+    engine.dispose()
+    limits, kept = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[1]), limits[1]))
+        with suppress(OSError):
+            while True:
+                kept.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(StateUnavailable), transaction(engine):
+            pass
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with transaction(engine):
+        pass
 
 
 def test_a_server_that_does_not_answer_is_waited_for_and_then_reported(monkeypatch: pytest.MonkeyPatch) -> None:
