@@ -12,7 +12,7 @@ from ccpr_cli.logins import read_target_login
 from ccpr_cli.output import handle_errors, out, show_json, show_table
 from ccpr_cli.progress import Display
 from ccpr_cli.target_output import outcome_json, show_outcome
-from replication.schema.choices import DdlPolicy, DuplicateKeys
+from replication.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 
 if TYPE_CHECKING:
     from replication.state.targets import Target
@@ -27,6 +27,10 @@ AsText = Annotated[
 _DUPLICATE_KEYS = (
     "What happens to a table of which two rows have one primary key upstream, after a LOAD DATA there. "
     "error: it waits, with TARGET_DUPLICATE_KEYS; last: the row with the later commit counts."
+)
+_MAX_DROP = (
+    "How many tables it drops at once without being asked: a number, or half (fewer than half of those that it has, or "
+    "fewer than three, and not all of several). More wait, with TARGET_DROPS_HELD, for `ccpr target approve`."
 )
 _POLICY = "additive: only what removes nothing; full: everything; manual: nothing, each change of a definition waits."
 
@@ -43,6 +47,7 @@ def add(
     ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
     as_text: AsText = None,
     duplicate_keys: Annotated[DuplicateKeys, typer.Option(help=_DUPLICATE_KEYS)] = DuplicateKeys.ERROR,
+    max_drop: Annotated[str, typer.Option(metavar="NUMBER|half", help=_MAX_DROP)] = "half",
     as_json: AsJson = False,
 ) -> None:
     """Add a database of MariaDB, MySQL or MatrixOne as a target. The next run loads all tables; later runs apply what
@@ -53,7 +58,7 @@ def add(
     with handle_errors(as_json=as_json), Workspace() as workspace:
         address, password = read_target_login(to, password_file)
         columns = tuple(as_text or ())
-        what = (ddl_policy, columns, duplicate_keys, database)
+        what = (ddl_policy, columns, duplicate_keys, database, _max_drop(max_drop))
         added = targets.add(workspace, name, target_name, address, password, *what)
     if as_json:
         show_json(target_json(added))
@@ -102,19 +107,22 @@ def alter(
     password_file: PasswordFile = None,
     as_text: AsText = None,
     duplicate_keys: Annotated[DuplicateKeys | None, typer.Option(help=_DUPLICATE_KEYS)] = None,
+    max_drop: Annotated[str | None, typer.Option(metavar="NUMBER|half", help=_MAX_DROP)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a target's DDL policy, its address or login, which columns it keeps as text, or what it does with rows of
-    one key. Columns become text with the next change of their table, or by `rebuild`."""
+    """Change a target's DDL policy, its address or login, which columns it keeps as text, what it does with rows of
+    one key, or how many tables it drops at once. Columns become text with the next change of their table, or by
+    `rebuild`."""
     from replication.service import targets
     from replication.service.workspace import Workspace
 
-    if ddl_policy is None and to is None and not as_text and duplicate_keys is None:
+    if ddl_policy is None and to is None and not as_text and duplicate_keys is None and max_drop is None:
         raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         login = None if to is None else read_target_login(to, password_file)
         columns = tuple(as_text or ())
-        altered = targets.alter(workspace, name, target_name, ddl_policy, login, columns, duplicate_keys)
+        limit = None if max_drop is None else _max_drop(max_drop)
+        altered = targets.alter(workspace, name, target_name, ddl_policy, login, columns, duplicate_keys, limit)
     if as_json:
         show_json(target_json(altered))
     else:
@@ -150,6 +158,32 @@ def rebuild(
         show_outcome(outcome)
 
 
+@target.command("approve")
+def approve(name: Name, target_name: TargetName, as_json: AsJson = False) -> None:
+    """Let a target drop the tables that it holds back because most of its tables were gone at once
+    (TARGET_DROPS_HELD): those that `ccpr status` lists. It is synced to the newest point. The upstream is not asked.
+    """
+    from replication.service.target_sync import TargetOutcome, approve_drops
+    from replication.service.workspace import Workspace
+
+    started = time.monotonic()
+    with (
+        handle_errors(as_json=as_json),
+        Workspace() as workspace,
+        open_iteration(workspace, name) as iteration,
+        Display() as display,
+    ):
+        result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
+    outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
+    if as_json:
+        show_json(outcome_json(outcome))
+        return
+    for table in result.tables:
+        if table.action == "dropped":
+            out.print(f"dropped {table.table}", markup=False)
+    show_outcome(outcome)
+
+
 @target.command("remove")
 def remove(
     name: Name,
@@ -172,6 +206,16 @@ def remove(
         out.print(f"removed target {target_name} of {name}", markup=False)
 
 
+def _max_drop(text: str) -> MaxDrop:
+    """Raises BadSetting."""
+    from replication.errors import BadSetting
+
+    try:
+        return MaxDrop.parse(text)
+    except ValueError as error:
+        raise BadSetting(str(error), subject="--max-drop", remedy="Write a number of tables, or half.") from error
+
+
 def target_json(found: "Target") -> dict[str, Any]:
     """For scripts; without the password."""
     from replication.service import targets
@@ -184,6 +228,7 @@ def target_json(found: "Target") -> dict[str, Any]:
         "ddl_policy": found.policy.value,
         "as_text": list(found.as_text),
         "duplicate_keys": found.duplicate_keys.value,
+        "max_drop": "half" if found.max_drop.tables is None else found.max_drop.tables,
         "state": found.state.value,
         "lsn": found.lsn,
         "behind": [table.to_json() for table in found.behind],

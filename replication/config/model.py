@@ -118,6 +118,9 @@ class Target(Part):
     duplicate_keys: Literal["error", "last"] = Field(
         default="error", description="What happens to a table of which two rows have one key upstream."
     )
+    max_drop: Annotated[int, Field(ge=0, lt=1_000_000_000)] | Literal["half"] = Field(
+        default="half", description="How many tables it drops at once without being asked; `half`: fewer than half."
+    )
 
 
 class Follower(Part):

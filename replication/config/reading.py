@@ -21,7 +21,7 @@ from replication.config.document import Document, Problem, read_document
 from replication.config.environment import is_reference, with_variables
 from replication.config.errors import ConfigInvalid
 from replication.config.model import PARTS, ConfigFile, Follower, Policy, Spark, Subscription, Target, Upstream
-from replication.schema.choices import DdlPolicy, DuplicateKeys
+from replication.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 from replication.state.settings import Settings
 from replication.targets.address import Address, parse_target_uri
 
@@ -39,6 +39,7 @@ class WantedTarget:
     as_text: tuple[str, ...]
     duplicate_keys: DuplicateKeys
     source_database: str
+    max_drop: MaxDrop
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,8 @@ class _Resolver:
         if password is None:
             return None
         policy, duplicates = DdlPolicy(one.ddl_policy), DuplicateKeys(one.duplicate_keys)
-        return WantedTarget(name, address, password, policy, one.as_text, duplicates, one.database or "")
+        limit = MaxDrop.parse(str(one.max_drop))
+        return WantedTarget(name, address, password, policy, one.as_text, duplicates, one.database or "", limit)
 
     def _follower(self, path: document.Path, name: str, one: Follower) -> WantedFollower | None:
         login = self._login(path, one)

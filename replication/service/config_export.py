@@ -143,6 +143,7 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
             "ddl_policy": target.policy.value,
             **({"as_text": list(map(_escaped, target.as_text))} if target.as_text else {}),
             "duplicate_keys": target.duplicate_keys.value,
+            **({} if target.max_drop.tables is None else {"max_drop": target.max_drop.tables}),
         }
     return found
 

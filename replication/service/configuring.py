@@ -316,11 +316,13 @@ class _Comparison:
         new = tuple(column for column in one.as_text if column not in known.as_text)
         policy = None if one.policy is known.policy else one.policy
         duplicates = None if one.duplicate_keys is known.duplicate_keys else one.duplicate_keys
+        limit = None if one.max_drop == known.max_drop else one.max_drop
         changes = [
             *login,
             *([Change("ddl_policy", known.policy.value, policy.value)] if policy else []),
             *([Change("as_text", _shown(known.as_text), _shown(one.as_text))] if new else []),
             *([Change("duplicate_keys", known.duplicate_keys.value, duplicates.value)] if duplicates else []),
+            *([Change("max_drop", str(known.max_drop), str(limit))] if limit else []),
         ]
         if changes:
             do = partial(
@@ -331,6 +333,7 @@ class _Comparison:
                 login=(one.address, one.password) if login else None,
                 as_text=new,
                 duplicate_keys=duplicates,
+                max_drop=limit,
             )
             yield Action(Verb.ALTER_TARGET, name, one.name, changes=tuple(changes), do=do)
 
@@ -378,7 +381,7 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
 
 
 def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
-    what = (one.policy, one.as_text, one.duplicate_keys, one.source_database)
+    what = (one.policy, one.as_text, one.duplicate_keys, one.source_database, one.max_drop)
     targets.add(workspace, name, one.name, one.address, one.password, *what)
 
 

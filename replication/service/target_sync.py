@@ -22,7 +22,7 @@ from replication.service.workspace import Workspace
 from replication.state.history import GlobalPoint, PointHistory
 from replication.state.subscription import Subscription
 from replication.state.targets import Target, TargetRecords, TargetState, may_be_restored
-from replication.targets.errors import TargetTableUnknown
+from replication.targets.errors import TargetDropsHeld, TargetTableUnknown
 
 if TYPE_CHECKING:  # imported where there is a target
     from replication.targets.plan import TargetPlan, TargetRules
@@ -134,6 +134,32 @@ def rebuild_table(
     return result
 
 
+def approve_drops(
+    workspace: Workspace, iteration: Iteration, target_name: str, *, progress: Progress = SILENT
+) -> "SyncResult":
+    """Sync a target to the newest point, and let it drop the tables that it was recorded to hold back. Others that are
+    gone since are held back again, if they are many.
+
+    The caller holds the subscription's lease. Raises TargetMissing; TargetTableUnknown if it holds none back; and what
+    `TargetSync.run` raises.
+    """
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    target = records.get(target_name)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    held = _held(target)
+    if newest is None or target.state is TargetState.RELEASED or not held:
+        raise TargetTableUnknown(
+            "it holds back no table that is to be dropped",
+            subject=f"target {target_name}",
+            remedy="`ccpr status NAME` says what its tables wait for. After the next run it may be another list.",
+        )
+    with _opened_sync(workspace, iteration, target, history, newest, progress, approved=held) as sync:
+        result = sync.run()
+    _record_result(workspace, records, target, result)
+    return result
+
+
 def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, TargetPlan | Failure]":
     """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
@@ -163,7 +189,12 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
     return found
 
 
-def _rules(target: Target) -> "TargetRules":
+def _held(target: Target) -> frozenset[str]:
+    """The tables that it was recorded to hold back."""
+    return frozenset(table.table for table in target.behind if table.failure.code == TargetDropsHeld.code)
+
+
+def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRules":
     from replication.service.targets import address_of
     from replication.targets.plan import TargetRules
 
@@ -175,6 +206,9 @@ def _rules(target: Target) -> "TargetRules":
         target.task_id,
         target.duplicate_keys,
         target.source_database,
+        target.max_drop,
+        approved,
+        _held(target),
     )
 
 
@@ -186,6 +220,8 @@ def _opened_sync(
     history: PointHistory,
     newest: GlobalPoint,
     progress: Progress,
+    *,
+    approved: frozenset[str] = frozenset(),
 ) -> "Iterator[TargetSync]":
     from replication.service.targets import open_target
     from replication.targets.sync import TargetSync
@@ -196,7 +232,7 @@ def _opened_sync(
             under.mirror,
             history,
             newest,
-            _rules(target),
+            _rules(target, approved),
             confirm=under.confirm,
             progress=progress,
             reading=under.subscription.settings.reading,

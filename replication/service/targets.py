@@ -13,7 +13,7 @@ from typing import Any
 
 from matrixone.schema import Table
 from replication.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
-from replication.schema.choices import DdlPolicy, DuplicateKeys
+from replication.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from replication.service.workspace import Workspace
 from replication.state.history import PointHistory
 from replication.state.subscription import Subscription, check_subscription_name
@@ -68,6 +68,7 @@ def add(
     as_text: tuple[str, ...] = (),
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
     source_database: str = "",
+    max_drop: MaxDrop = DEFAULT_MAX_DROP,
 ) -> Target:
     """Connect, make the registry there, then write one row. Nothing is synced yet. `source_database`: of a subscription
     to several databases the one whose tables are synced.
@@ -98,6 +99,7 @@ def add(
         as_text=as_text,
         duplicate_keys=duplicate_keys,
         source_database=source_database,
+        max_drop=max_drop,
     )
     records.add(target)
     return target
@@ -144,9 +146,12 @@ def alter(
     login: tuple[Address, str] | None,
     as_text: tuple[str, ...] = (),
     duplicate_keys: DuplicateKeys | None = None,
+    max_drop: MaxDrop | None = None,
 ) -> Target:
-    """Set another policy, another address or login of the same database, more columns that are kept as text, or what
-    happens to rows of one key. Raises TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
+    """Set another policy, another address or login of the same database, more columns that are kept as text, what
+    happens to rows of one key, or how many tables are dropped at once.
+
+    Raises TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
     """
     records = records_of(workspace, name)
     target = records.get(target_name)
@@ -162,6 +167,8 @@ def alter(
                 remedy="Release the target's tables, and add it again.",
             )
         values["duplicate_keys"] = duplicate_keys.value
+    if max_drop is not None:
+        values["max_drop"] = max_drop.tables
     if login is not None:
         address, password = login
         if address.database != address_of(target).database:

@@ -227,9 +227,9 @@ def _to_5(connection: sa.Connection) -> None:
     _add(connection, _ADDED_5)
 
 
-# ---- 6: what a login of the relay may use, and whose a snapshot is
+# ---- 6: what a login of the relay may use, whose a snapshot is, how many tables a target drops at once
 
-_ADDED_6: tuple[sa.Column, ...] = (pins.c.login_name, relay_users.c.publications)
+_ADDED_6: tuple[sa.Column, ...] = (pins.c.login_name, relay_users.c.publications, targets.c.max_drop)
 
 
 def _to_6(connection: sa.Connection) -> None:

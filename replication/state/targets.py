@@ -19,7 +19,7 @@ from matrixone.schema import Table, integer_of, text_of
 from matrixone.upstream.retry import BACK_OFF
 from replication.errors import TargetExists, TargetMissing
 from replication.failure import Failure
-from replication.schema.choices import DdlPolicy, DuplicateKeys
+from replication.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from replication.schema.dialects import Dialect
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import points, table_points, targets
@@ -128,6 +128,7 @@ class Target:
     uri : without password.
     source_database : of a subscription to several databases the one whose tables are synced; else empty.
     duplicate_keys : what happens to a table of which two visible rows have one key.
+    max_drop : how many tables are dropped at once without being asked.
     as_text : columns that are stored as long text whatever their type, `table.column`.
     lsn, snapshot_ts : the point it is at; None before the first.
     needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
@@ -153,6 +154,7 @@ class Target:
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
     source_database: str = ""
     retrying: Retrying | None = None
+    max_drop: MaxDrop = DEFAULT_MAX_DROP
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -197,6 +199,7 @@ class TargetRecords:
             "behind": "[]",
             "duplicate_keys": target.duplicate_keys.value,
             "source_database": target.source_database or None,
+            "max_drop": target.max_drop.tables,
             "attempts": 0,
         }
         try:
@@ -349,4 +352,5 @@ def _target(row: Mapping) -> Target:
             duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
             source_database=text_of(row["source_database"] or ""),
             retrying=retrying,
+            max_drop=MaxDrop(None if row["max_drop"] is None else integer_of(row["max_drop"])),
         )

@@ -174,6 +174,19 @@ class TargetTableAltered(Terminal):
     )
 
 
+class TargetDropsHeld(Terminal):
+    """Most of a target's tables are gone at once, or all. They stay, and rows of the others go on. Whoever dropped
+    them upstream may have meant it; a wrong database that was restored there looks the same."""
+
+    code = "TARGET_DROPS_HELD"
+    about = "table"
+    default_remedy = (
+        "If they are to go: `ccpr target approve NAME TARGET` drops those that `ccpr status NAME` lists. When they are "
+        "there again upstream, they are synced again. `ccpr target alter NAME TARGET --max-drop NUMBER` sets how many "
+        "go without asking."
+    )
+
+
 class TargetTableUnknown(Terminal):
     """The target's registry has no such table, or has it in a state in which rows are not applied to it."""
 

@@ -24,7 +24,7 @@ from matrixone.schema import Kind, Table
 from matrixone.sql.errors import DdlUnreadable
 from replication.errors import DdlWaits, NameTaken
 from replication.failure import Failure
-from replication.schema.choices import DdlPolicy, DuplicateKeys
+from replication.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from replication.schema.dialects import Dialect
 from replication.schema.policy import Decision, decide
 from replication.schema.render import Alteration, alter_table, rename_tables
@@ -35,7 +35,7 @@ from replication.schema.table_diff import ColumnAdded, ColumnNullabilityChanged,
 from replication.schema.types import TargetUnfit
 from replication.targets.base import Registered, TableState, TargetTable
 from replication.targets.changes import change_statements, rename_statements
-from replication.targets.errors import TargetChangeStuck, TargetTableDropped
+from replication.targets.errors import TargetChangeStuck, TargetDropsHeld, TargetTableDropped
 from replication.targets.own_tables import (
     RETIRED,
     columns_as_text,
@@ -59,6 +59,9 @@ class TargetRules:
     as_text : columns kept as long text, `table.column` by their names upstream.
     task_id : the subscription's, for the names of shadow tables.
     duplicate_keys : what happens to a table of which two rows have one key.
+    max_drop : how many tables are dropped at once.
+    approved : tables that are dropped however many they are, by their names upstream, `db.t`.
+    held : tables that were held back before; they stay so, however many tables are made meanwhile.
     """
 
     dialect: Dialect
@@ -68,6 +71,9 @@ class TargetRules:
     task_id: str = ""
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
     source_database: str = ""
+    max_drop: MaxDrop = DEFAULT_MAX_DROP
+    approved: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -189,7 +195,7 @@ def plan_target(
         before = live.get(change.before.id) if change.before is not None else None
         if change.table.id not in kept and (before is None or before.id not in kept):
             steps.append(_step(rules, change, before))
-    found = _without_conflicts([step for step in steps if step is not None], live)
+    found = _without_conflicts(_with_drops_held(rules, [step for step in steps if step is not None], live), live)
     return _with_statements(rules, TargetPlan(tuple(sorted(found, key=lambda step: step.table.id))), live)
 
 
@@ -394,6 +400,34 @@ def _ruled(step: S, decision: Decision) -> S:
         subject=f"table {step.table.qualified_name}",
     )
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))
+
+
+def _with_drops_held(
+    rules: TargetRules, steps: Sequence[TableStep], live: Mapping[int, TargetTable]
+) -> list[TableStep]:
+    """Without the drops of this plan if they are too many. A table whose name another one takes is replaced, not
+    gone."""
+    names = {step.wanted.name for step in steps if step.failure is None and step.wanted is not None}
+    gone = {
+        step.id
+        for step in steps
+        if isinstance(step, Drop)
+        and step.failure is None
+        and step.table.qualified_name not in rules.approved
+        and (step.before is None or step.before.name not in names)
+    }
+    text = f"{len(gone)} of the target's {len(live)} tables are gone, this one among them"
+    many = rules.max_drop.holds(len(gone), len(live))
+
+    def is_held(step: TableStep) -> bool:
+        before = rules.max_drop.tables is None and step.table.qualified_name in rules.held
+        return step.id in gone and (many or before)
+
+    errors = (TargetDropsHeld(text, subject=f"table {step.table.qualified_name}") for step in steps)
+    return [
+        replace(step, failure=Failure.of(error)) if is_held(step) else step
+        for step, error in zip(steps, errors, strict=True)
+    ]
 
 
 def _without_conflicts(steps: Sequence[TableStep], live: Mapping[int, TargetTable]) -> list[TableStep]:

@@ -208,6 +208,7 @@ CASES: dict[str, Case] = {
     "subscriptions.shop.targets.db.ddl_policy": Case("full", lambda seen: seen.target.policy, "full"),
     "subscriptions.shop.targets.db.as_text": Case(["t.v"], lambda seen: seen.target.as_text, ("t.v",)),
     "subscriptions.shop.targets.db.duplicate_keys": Case("last", lambda seen: seen.target.duplicate_keys, "last"),
+    "subscriptions.shop.targets.db.max_drop": Case(7, lambda seen: seen.target.max_drop.tables, 7),
     "spark.master": Case("local[3]", lambda seen: settings_of(seen.workspace.home).master, "local[3]"),
     "spark.remote": Case(
         "sc://far:15002/;token=${{TOKEN}}",

@@ -377,3 +377,48 @@ def test_a_target_follows_changes_of_rows_whose_key_has_zero_dates(shop: Shop) -
         ("1970-01-02", zero, 5),
         ("1970-01-01", zero, 30),
     ]
+
+
+def test_a_target_keeps_its_tables_if_all_are_gone_at_once_until_that_is_approved(shop: Shop) -> None:
+    shop.add()
+    shop.run()
+    rows = {name: shop.place.rows(name) for name in ("a", "b", "still")}
+    for name in rows:
+        shop.storage.drop_table(DATABASE, name)
+    shop.storage.create_table(DATABASE, "new", {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
+    shop.insert("new", 1, 2)
+    for code in (3, 3):  # with the point, and with an idle iteration
+        behind = shop.run(code=code)["behind"]
+        assert {one["table"]: one["failure"]["code"] for one in behind} == dict.fromkeys(
+            ("d.a", "d.b", "d.still"), "TARGET_DROPS_HELD"
+        )
+    assert "3 of the target's 4 tables" in behind[0]["failure"]["message"]
+    assert "ccpr target approve" in behind[0]["failure"]["remedy"]
+    assert not shop.status(code=1)["next_attempt"], "nothing is tried again"
+    assert {name: shop.place.rows(name) for name in rows} == rows
+    assert len(shop.place.rows("new")) == 2, "rows of other tables go on"
+    done = shop.command("target", "approve", NAME, TARGET)
+    assert {table["table"] for table in done["tables"] if table["action"] == "dropped"} == {"d.a", "d.b", "d.still"}
+    shop.assert_equal()
+    assert shop.status()["behind"] == []
+    error = shop.command("target", "approve", NAME, TARGET, code=1)["error"]
+    assert error["code"] == "TARGET_TABLE_UNKNOWN"
+
+
+def test_the_limit_of_drops_is_a_setting_of_the_target(shop: Shop) -> None:
+    assert shop.add("--max-drop", "0")["max_drop"] == 0
+    shop.run()
+    shop.storage.drop_table(DATABASE, "a")
+    assert [one["failure"]["code"] for one in shop.run(code=3)["behind"]] == ["TARGET_DROPS_HELD"]
+    (step,) = shop.command("plan", NAME)["targets"][TARGET]["steps"]
+    assert (step["action"], step["failure"]["code"]) == ("wait", "TARGET_DROPS_HELD")
+    assert shop.command("target", "alter", NAME, TARGET, "--max-drop", "1")["max_drop"] == 1
+    assert shop.run(code=0)["behind"] == []
+    shop.assert_equal()
+    assert shop.command("target", "alter", NAME, TARGET, "--max-drop", "many", code=2)["error"]["code"] == "BAD_SETTING"
+    assert shop.command("target", "alter", NAME, TARGET, "--max-drop", "half")["max_drop"] == "half"
+    shop.command("target", "alter", NAME, TARGET, "--max-drop", "100")
+    for name in ("b", "still"):
+        shop.storage.drop_table(DATABASE, name)
+    assert shop.run(code=0)["behind"] == []
+    shop.assert_equal()

@@ -188,7 +188,7 @@ def test_what_the_storage_refuses_is_tried_again_as_keys_are_changed_one_place_a
 
 
 @pytest.mark.parametrize(
-    "error", [pa.lib.ArrowCapacityError("RESOURCE_EXHAUSTED"), pa.lib.ArrowException("Unknown error: try later")]
+    "error", [pa.ArrowCapacityError("RESOURCE_EXHAUSTED"), pa.ArrowException("Unknown error: try later")]
 )
 def test_an_error_of_the_client_library_that_nobody_knows_can_be_tried_again(
     error: Exception,

@@ -11,7 +11,7 @@ from matrixone.ddl.parser import create_table_of
 from matrixone.schema import Column, Kind, SqlType, Table
 from replication.checkpoint.store import Location
 from replication.failure import Failure
-from replication.schema.choices import DdlPolicy
+from replication.schema.choices import DdlPolicy, MaxDrop
 from replication.schema.dialects import Dialect
 from replication.schema.render import target_table
 from replication.schema.statements import shadow_name
@@ -79,7 +79,7 @@ def test_renames_take_every_name_that_is_free_at_that_moment(order: list[int], g
         for number, place in enumerate(order)
         if number not in gone
     ]
-    plan = plan_target(FULL, there, after)
+    plan = plan_target(replace(FULL, max_drop=MaxDrop(6)), there, after)
     assert plan.behind == {}
     moved, statements = renames(plan, live(there))
     names = {entry.table.name: table_id for table_id, entry in there.items()}
@@ -212,3 +212,64 @@ def test_a_table_with_a_column_of_an_unknown_type_waits_alone_and_says_which() -
     altered = plan_target(FULL, registered(fresh, other), [odd, other])
     assert codes(altered) == {1: "TARGET_UNFIT"}
     assert [step.table for step in altered.steps] == [odd]
+
+
+@pytest.mark.parametrize(
+    ("there", "gone", "max_drop", "held"),
+    [
+        (1, 1, "half", False),
+        (2, 1, "half", False),
+        (2, 2, "half", True),
+        (3, 2, "half", False),
+        (3, 3, "half", True),
+        (6, 2, "half", False),
+        (6, 3, "half", True),
+        (7, 3, "half", False),
+        (7, 3, "2", True),
+        (7, 7, "7", False),
+        (1, 1, "0", True),
+    ],
+)
+def test_most_tables_that_are_gone_at_once_are_held_and_the_others_go_on(
+    there: int, gone: int, max_drop: str, held: bool
+) -> None:
+    tables = [table(number, f"t{number}") for number in range(1, there + 1)]
+    new = table(100, "new")
+    plan = plan_target(replace(FULL, max_drop=MaxDrop.parse(max_drop)), registered(*tables), [*tables[gone:], new])
+    assert codes(plan) == (dict.fromkeys(range(1, gone + 1), "TARGET_DROPS_HELD") if held else {})
+    assert len(plan.of(Drop)) == (0 if held else gone)
+    assert [step.table.name for step in plan.of(Build)] == ["new"]
+    assert all(step.statements for step in plan.behind.values()), "what would be run is shown"
+
+
+def test_tables_that_are_replaced_or_renamed_are_not_gone() -> None:
+    tables = [table(number, f"t{number}") for number in range(1, 7)]
+    truncated = [table(10 + one.id, one.name, logical_id=one.id) for one in tables]
+    recreated = [table(20 + one.id, one.name) for one in tables]
+    renamed = [table(one.id, f"r{one.id}") for one in tables]
+    for later in (truncated, recreated, renamed):
+        plan = plan_target(replace(FULL, max_drop=MaxDrop.parse("0")), registered(*tables), later)
+        assert plan.behind == {}
+
+
+def test_what_is_held_stays_held_however_many_tables_are_made_meanwhile() -> None:
+    tables = [table(number, f"t{number}") for number in range(1, 9)]
+    held = replace(FULL, held=frozenset({"d.t1", "d.t2"}))
+    assert set(codes(plan_target(held, registered(*tables), tables[3:]))) == {1, 2}
+    assert codes(plan_target(held, registered(*tables), tables)) == {}, "they are there again"
+    assert codes(plan_target(replace(held, max_drop=MaxDrop(3)), registered(*tables), tables[3:])) == {}
+    approved = replace(held, approved=held.held)
+    assert codes(plan_target(approved, registered(*tables), tables[3:])) == {}
+
+
+def test_what_was_approved_goes_and_what_is_gone_since_is_held() -> None:
+    tables = [table(number, f"t{number}") for number in range(1, 9)]
+    approved = replace(FULL, approved=frozenset({"d.t1", "d.t2", "d.t3", "d.t4"}))
+    assert codes(plan_target(approved, registered(*tables), tables[4:])) == {}
+    assert {step.id for step in plan_target(approved, registered(*tables), []).of(Drop)} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "half ", "1" * 10])
+def test_what_is_no_limit_of_drops_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a number of tables"):
+        MaxDrop.parse(text)
