@@ -18,10 +18,12 @@ from replication.state.states import IterationState
 
 if TYPE_CHECKING:
     from replication.iteration.lag import LagMeter
+    from replication.service.status import TargetStatus
     from replication.service.workspace import Workspace
     from replication.state.log_rows import LogRow
 
 
+_SHOWN_TARGETS = 3
 _DESCRIBED = (
     "name",
     "task_id",
@@ -41,6 +43,7 @@ _DESCRIBED = (
     "error",
     "last_error",
     "next_attempt",
+    "targets",
     "created_at",
     "updated_at",
 )
@@ -61,7 +64,7 @@ def subscriptions(as_json: AsJson = False) -> None:
         show_json(rows)
         return
     out.print(f"state in {workspace.home}", style="dim", markup=False)
-    columns = ("name", "upstream", "database", "tables", "interval", "state", "point", "lag", "error")
+    columns = ("name", "upstream", "database", "tables", "interval", "state", "point", "lag", "targets", "error")
     cells = [
         (
             row["name"],
@@ -72,6 +75,7 @@ def subscriptions(as_json: AsJson = False) -> None:
             row["state"],
             "-" if row["newest_point"] is None else row["newest_point"],
             "-" if row["lag_seconds"] is None else seconds_text(row["lag_seconds"]),
+            _targets_text(row["targets"] or []),
             _error_text(row),
         )
         for row in rows
@@ -230,8 +234,36 @@ def _unreadable(name: str, task_id: str, error: StateUnreadable) -> dict[str, An
     return {**dict.fromkeys(_DESCRIBED), "upstream": "", "database": "", "tables": "", "iteration_lsn": 0, **known}
 
 
+def _target(found: "TargetStatus") -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "state": found.trouble or found.state,
+        "lsn": found.lsn,
+        "lag_seconds": found.lag_seconds,
+        "tables_behind": len(found.behind),
+        "last_error": None if found.last_error is None else asdict(found.last_error),
+        "next_attempt": found.next_attempt,
+    }
+
+
+def _targets_text(targets: list[dict[str, Any]]) -> str:
+    """How many there are, and which are not as they should be."""
+    bad = [target for target in targets if target["state"] in ("failing", "behind")]
+    if not bad:
+        return str(len(targets) or "-")
+    told = ", ".join(f"{target['name']} {target['state']}{_lag_text(target)}" for target in bad[:_SHOWN_TARGETS])
+    return f"{told}, {len(bad) - _SHOWN_TARGETS} more" if len(bad) > _SHOWN_TARGETS else told
+
+
+def _lag_text(target: dict[str, Any]) -> str:
+    error = target["last_error"]
+    parts = [] if error is None else [error["code"]]
+    parts += [] if target["lag_seconds"] is None else [f"lag {seconds_text(target['lag_seconds'])}"]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
 def _describe(row: "LogRow", meter: "LagMeter", workspace: "Workspace") -> dict[str, Any]:
-    from replication.service.status import ReadRow, next_attempt, open_work, state_word
+    from replication.service.status import ReadRow, next_attempt, open_work, state_word, target_statuses
     from replication.state.history import PointHistory
 
     read = ReadRow.of(row)
@@ -258,6 +290,7 @@ def _describe(row: "LogRow", meter: "LagMeter", workspace: "Workspace") -> dict[
         "error": row.error_message,
         "last_error": None if error is None else asdict(error),
         "next_attempt": next_attempt(row, workspace.clock(), held=held),
+        "targets": [_target(one) for one in target_statuses(workspace, read, newest, lag)],
         "created_at": f"{row.created_at.isoformat()}Z",
         "updated_at": f"{row.updated_at.isoformat()}Z",
     }

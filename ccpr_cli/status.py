@@ -133,11 +133,7 @@ def _line(status: "SubscriptionStatus") -> str:
         parts.append(status.copier)
     if status.quarantined:
         parts.append(f"{len(status.quarantined)} quarantined")
-    parts += [
-        f"target {target.name} {'failing' if target.last_error else 'behind'}"
-        for target in status.targets
-        if not target.ok
-    ]
+    parts += [f"target {target.name} {target.trouble}" for target in status.targets if not target.ok]
     parts += [f"follower {one.name} {one.state}" for one in status.followers if not one.ok]
     if status.last_error is not None:
         parts.append(f"{status.last_error.attempts} failed, {status.last_error.code}: {status.last_error.message}")

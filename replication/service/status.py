@@ -92,7 +92,12 @@ class TargetStatus:
 
     @property
     def ok(self) -> bool:
-        return self.last_error is None and not self.behind
+        return not self.trouble
+
+    @property
+    def trouble(self) -> str:
+        """`failing` as a whole, or `behind` with tables; empty if neither."""
+        return "failing" if self.last_error is not None else "behind" if self.behind else ""
 
 
 _KINDS = {

@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import typer.testing
 
+from ccpr_cli.main import app
 from emulator.engine.storage import Storage
 from matrixone.objects.invalid_text import escaped
 from replication.failure import Failure
@@ -151,6 +153,13 @@ def test_a_target_that_is_away_stops_nothing_and_is_synced_later(shop: Shop) -> 
         error = status["last_error"]
         assert (error["code"], error["attempts"], status["lsn"]) == ("TARGET_UNAVAILABLE", 2, 0)
         assert status["lag_seconds"] > shop.command("status", NAME, code=1)["lag_seconds"] - 1
+        (listed,) = shop.command("subscriptions")[0]["targets"]
+        assert (listed["name"], listed["state"], listed["lsn"]) == (TARGET, "failing", 0)
+        assert listed["lag_seconds"] == pytest.approx(status["lag_seconds"], abs=30)
+        assert listed["last_error"]["code"] == "TARGET_UNAVAILABLE"
+        assert listed["next_attempt"] is not None
+        shown = " ".join(typer.testing.CliRunner().invoke(app, ["subscriptions"]).stdout.split())
+        assert "failing" in shown
     finally:
         shop.place.server.start()
     assert shop.actions() == {"a": ("changed", 1)}
