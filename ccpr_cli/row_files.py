@@ -1,7 +1,7 @@
 """Rows as files: Parquet, CSV or lines of JSON, by the extension. A file appears when it is complete."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -49,7 +49,8 @@ def write_rows(
         text = f"could not write the file: {error.strerror or error}"
         raise StoreFailed(text, subject=str(file), remedy="Choose another --out, or free space.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be removed is what could not be made, which is said above
+            temporary.unlink()
     return rows
 
 

@@ -164,3 +164,18 @@ def test_a_limit_holds_for_json_and_for_files(shop: Path) -> None:
     file = shop / "some.jsonl"
     assert command("query", NAME, sql, "--limit", "3", "--out", str(file))["rows"] == 3
     assert lines_of(file) == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+# ---- where a file cannot be
+
+
+def test_a_file_below_a_file_is_an_error_that_says_so(shop: Path) -> None:
+    (shop / "plain").write_text("a file")
+    for ending in ("parquet", "csv", "jsonl"):
+        file = str(shop / "plain" / f"t.{ending}")
+        for words in (("export", NAME, "t"), ("query", NAME, "SELECT * FROM t")):
+            error = command(*words, "--out", file, code=1)["error"]
+            assert (error["code"], error["subject"]) == ("STORE_FAILED", file)
+            assert "--out" in error["remedy"]
+    error = command("export", NAME, "--out", str(shop / "plain" / "all"), code=1)["error"]
+    assert error["code"] == "STORE_FAILED"
