@@ -36,6 +36,16 @@ def follow(
         ),
     ] = None,
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    new_login: Annotated[
+        bool,
+        typer.Option(
+            "--new-login",
+            help="Of a follower whose login at the relay is lost: drop its database there, and load it again.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --new-login; needed where nobody can be asked.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
@@ -47,12 +57,12 @@ def follow(
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         endpoint, password = read_login(into, password_file)
-        done = follow_from(
-            workspace,
-            name,
-            downstream or re.sub("[^A-Za-z0-9_-]+", "_", endpoint.host).strip("_")[:60],
-            Place(endpoint, password, as_, relay_address),
-        )
+        follower_name = downstream or re.sub("[^A-Za-z0-9_-]+", "_", endpoint.host).strip("_")[:60]
+        if new_login:
+            question = f"drop the database of follower {follower_name} at its cluster, and load it again?"
+            confirm(question, subject=f"the database of follower {follower_name}", yes=yes, as_json=as_json)
+        place = Place(endpoint, password, as_, relay_address)
+        done = follow_from(workspace, name, follower_name, place, new_login=new_login)
     follower = done.follower
     if as_json:
         show_json({**follower_json(follower), "relay_tried": done.relay_tried})

@@ -20,7 +20,7 @@ from matrixone.upstream.session import Session, text
 from relay.downstream import Downstream, Task, TaskState
 from relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
 from relay.server import DEFAULT_ADDRESS, Listen
-from replication.errors import FollowerExists, SeveralDatabases
+from replication.errors import FollowerExists, FollowerLoginLost, SeveralDatabases
 from replication.iteration.options import DEFAULT_OPTIONS, Timeouts
 from replication.service.workspace import Workspace
 from replication.state.followers import (
@@ -29,6 +29,7 @@ from replication.state.followers import (
     FollowerRecords,
     Stage,
     open_login,
+    open_password,
     publication_of,
     seal_login,
 )
@@ -83,12 +84,13 @@ class Unfollowed:
     asked: bool
 
 
-def follow(workspace: Workspace, name: str, follower_name: str, place: Place) -> Followed:
+def follow(workspace: Workspace, name: str, follower_name: str, place: Place, *, new_login: bool = False) -> Followed:
     """Check both sides, and let the other cluster follow. Typed again, it goes on where it was; a follower that has
-    stopped is resumed.
+    stopped is resumed. With `new_login` its subscription and its database there are dropped first, and it begins anew
+    with another login at the relay.
 
-    Raises SubscriptionMissing, BadName, SeveralDatabases, FollowUnfit, FollowerExists, DownstreamUnfit,
-    DownstreamHasDatabase, DownstreamRefused, RelayAddress, and errors of the session.
+    Raises SubscriptionMissing, BadName, SeveralDatabases, FollowUnfit, FollowerExists, FollowerLoginLost,
+    DownstreamUnfit, DownstreamHasDatabase, DownstreamRefused, RelayAddress, and errors of the session.
     """
     check_subscription_name(follower_name)
     row = workspace.log.row(name)
@@ -107,6 +109,15 @@ def follow(workspace: Workspace, name: str, follower_name: str, place: Place) ->
         downstream = Downstream(session)
         downstream.check()
         task = find_task(downstream, publication_of(row.task_id, follower_name))
+        if new_login:
+            known = _ended(workspace, downstream, records, known, task, database)
+            task = None
+        elif known is not None:
+            open_login(workspace.vault, known)  # before anything is changed
+        elif task is not None:
+            raise FollowerLoginLost(
+                "its cluster has a subscription whose login is not known here", subject=f"follower {follower_name}"
+            )
         if task is None and downstream.has_database(database):
             raise DownstreamHasDatabase(f"there is a database {database}", subject=place.endpoint.masked())
         follower = _recorded(workspace, records, known, follower_name, place, database, address)
@@ -124,6 +135,34 @@ def follow(workspace: Workspace, name: str, follower_name: str, place: Place) ->
         number = downstream.database_id(database)
         records.change(follower_name, stage=Stage.FOLLOWING.value, downstream_task=task.id, database_id=number)
     return Followed(records.get(follower_name), task, tried)
+
+
+def _ended(
+    workspace: Workspace,
+    downstream: Downstream,
+    records: FollowerRecords,
+    known: Follower | None,
+    task: Task | None,
+    database: str,
+) -> Follower | None:
+    """End what a follower has there, which is loaded again. Its row first gets another login, and keeps what is about
+    to be dropped: typed again, the same goes on."""
+    number = downstream.database_id(database) if task is not None else known and known.database_id
+    if known is not None:
+        task_id = known.downstream_task if task is None else task.id
+        login = seal_login(workspace.vault, known.publication, secrets.token_urlsafe(24))
+        values = {"stage": Stage.STARTING.value, "downstream_task": task_id, "database_id": number}
+        records.change(known.name, sealed_login=login, **values)
+        known = records.get(known.name)
+    if task is not None:
+        downstream.unsubscribe(task.id)
+    downstream.drop_own_database(database, number)
+    if known is not None:
+        pins = Pins(workspace.log.engine, records.task_id)
+        for pin in pins.all():
+            if known.has_taken(pin.name):
+                pins.drop(pin.name)
+    return known
 
 
 def unfollow(
@@ -177,7 +216,7 @@ def find_task(downstream: Downstream, publication: str) -> Task | None:
 def open_downstream(workspace: Workspace, follower: Follower, timeouts: Timeouts | None = None) -> Iterator[Downstream]:
     """A session with a follower's cluster. Raises what `Session.connect` does."""
     endpoint, _ = parse_uri(follower.uri)
-    password = workspace.vault.open(follower.sealed_password, endpoint)
+    password = open_password(workspace.vault, follower)
     waits = timeouts or DEFAULT_OPTIONS.timeouts
     with Session.connect(
         endpoint, password, connect_timeout=waits.connect, read_timeout=waits.read, retry=waits.retry

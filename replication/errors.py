@@ -382,6 +382,15 @@ class StateUnreadable(Terminal):
     default_remedy = "Check CCPR_HOME and the permissions of the files in it."
 
 
+class KeyLost(StateUnreadable):
+    """The key file is missing, or is not the one that sealed what is stored."""
+
+    default_remedy = (
+        "Restore the key file that sealed it, mode 600. If it is lost: `ccpr doctor` lists every login that it sealed, "
+        "and how each is given again."
+    )
+
+
 class StateUnavailable(Transient):
     """The catalog database does not answer now: it restarts, is locked, is full, or has no free connections."""
 
@@ -573,6 +582,19 @@ class FollowerExists(Terminal):
     code = "FOLLOWER_EXISTS"
     about = "follower"
     default_remedy = "Choose another name with --downstream; see `ccpr status NAME`."
+
+
+class FollowerLoginLost(Terminal):
+    """The logins that are kept for a follower, that of its cluster and the one with which that cluster logs in at the
+    relay, were sealed with a key file that was lost or replaced, or are not known here any more."""
+
+    code = "FOLLOWER_LOGIN_LOST"
+    about = "follower"
+    default_remedy = (
+        "Restore the key file that sealed them. Else type its `ccpr follow` again with --new-login: its database there "
+        "is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
+        "`ccpr unfollow NAME --downstream FOLLOWER --force` only forgets it."
+    )
 
 
 class FollowerInUse(Terminal):

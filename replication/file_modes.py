@@ -40,6 +40,15 @@ def create_file(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
+def sync_file(path: Path) -> None:
+    """A file, or the names in a folder, are on disk afterwards. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def replace_file(path: Path, text: str) -> None:
     """Write a private file, whole or not at all: readers see the old one or this. Raises OSError."""
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")

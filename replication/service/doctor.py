@@ -24,12 +24,13 @@ from matrixone.upstream.inspection import DatabaseTables, current_role, read_clo
 from matrixone.upstream.publications import Publication, check_admission, choose_publication
 from matrixone.upstream.retry import NO_RETRY
 from matrixone.upstream.session import Session
-from replication.errors import StateUnreadable
+from replication.errors import KeyLost, StateUnreadable
 from replication.file_modes import closed_folder, is_open_to_others
 from replication.iteration.lag import SHOWN_SKEW_SECONDS, clock_skew
 from replication.mirror.layout import HEAD
 from replication.mirror.local_store import LocalStore
 from replication.service.file_systems import network_file_system
+from replication.service.sealed import unopened
 from replication.service.subscriptions import check_databases
 from replication.service.workspace import Workspace
 from replication.spark.java import find_java
@@ -41,6 +42,7 @@ from replication.state.subscription import Subscription
 from replication.wording import first_names
 
 LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
+_MOST_LOGINS = 20  # that are named
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 15.0
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -96,8 +98,11 @@ def check_here(workspace: Workspace) -> Iterator[Check]:
     file_system = check_file_system(folder)
     if file_system is not None:
         yield file_system
-    yield _checked("here", "key file", partial(_key, workspace))
-    yield _checked("here", "catalog database", partial(_catalog, workspace))
+    key = _checked("here", "key file", partial(_key, workspace))
+    catalog = _checked("here", "catalog database", partial(_catalog, workspace))
+    yield from (key, catalog)
+    if workspace.has_catalog and key.result is catalog.result is Verdict.OK:
+        yield _checked("here", "stored logins", partial(_logins, workspace))
     yield _state_modes(workspace)
     yield _java(workspace)
 
@@ -205,6 +210,17 @@ def _catalog(workspace: Workspace) -> str:
     if bad:
         raise bad[0].error
     return f"{place(workspace.log.engine)}, {len(rows)} subscriptions"
+
+
+def _logins(workspace: Workspace) -> str:
+    if lost := unopened(workspace):
+        again = dict.fromkeys(one.repair for one in lost)
+        raise KeyLost(
+            f"the key file does not open that of {first_names((one.what for one in lost), _MOST_LOGINS)}",
+            subject=str(workspace.vault.path),
+            remedy=f"Restore the key file that sealed them. Else: {first_names(again, _MOST_LOGINS)}.",
+        )
+    return "the key file opens all"
 
 
 def _java(workspace: Workspace) -> Check:

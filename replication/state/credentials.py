@@ -10,13 +10,15 @@ import hashlib
 import hmac
 import json
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
 
 from matrixone.upstream.endpoint import Endpoint
-from replication.errors import StateUnreadable
-from replication.file_modes import make_folder
+from replication.errors import KeyLost, StateUnreadable
+from replication.file_modes import make_folder, opener, sync_file
 
 KEY_FILE_VARIABLE = "CCPR_KEY_FILE"  # how Spark's workers find the key: a path, never the key itself
 
@@ -43,7 +45,8 @@ class Vault:
         return cls(Path(path))
 
     def seal(self, secret: str, endpoint: Endpoint | None) -> str:
-        """The secret for an address and login, as text that may be stored (URL-safe base64). None: for none."""
+        """The secret for an address and login, as text that may be stored (URL-safe base64). None: for none. The key is
+        on disk before it returns, so that nothing is stored that a crash makes unreadable."""
         return self._cipher(create=True).encrypt(_BOUND + _binding(endpoint) + secret.encode()).decode()
 
     def bound(self, sealed: str, endpoint: Endpoint) -> str:
@@ -68,34 +71,40 @@ class Vault:
                 )
             return plain[len(_BOUND) + len(binding) :].decode()
         except (InvalidToken, ValueError) as error:
-            raise StateUnreadable(
-                "the stored password was sealed with another key",
-                subject=str(self.path),
-                remedy="Restore the key file, or drop the subscription and subscribe again.",
-            ) from error
+            raise KeyLost("the stored password was sealed with another key", subject=str(self.path)) from error
 
     def _cipher(self, *, create: bool) -> Fernet:
         try:
-            if create and not self.path.exists():
-                make_folder(self.path.parent)
-                temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(Fernet.generate_key())
-                try:
-                    os.link(temporary, self.path)  # the first process wins; others read its key
-                except FileExistsError:
-                    pass
-                finally:
-                    temporary.unlink()
+            if create:
+                if not self.path.exists():
+                    self._create()
+                sync_file(self.path)  # another process may have made it just now
+                sync_file(self.path.parent)
             if self.path.stat().st_mode & 0o077:
                 raise StateUnreadable(
                     "the key file is open to others", subject=str(self.path), remedy=f"chmod 600 {self.path}"
                 )
             return Fernet(self.path.read_bytes())
+        except FileNotFoundError as error:
+            raise KeyLost("the key file is missing", subject=str(self.path)) from error
         except OSError as error:
             raise StateUnreadable(f"the key file cannot be used: {error.strerror}", subject=str(self.path)) from error
         except ValueError as error:
             raise StateUnreadable("the key file does not hold a key", subject=str(self.path)) from error
+
+    def _create(self) -> None:
+        """The first process wins; others read its key."""
+        make_folder(self.path.parent)
+        temporary = self.path.with_name(f".{self.path.name}-{secrets.token_hex(4)}")
+        try:
+            with open(temporary, "xb", opener=opener()) as file:
+                file.write(Fernet.generate_key())
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _binding(endpoint: Endpoint | None) -> bytes:

@@ -6,7 +6,8 @@ is done there, so that whatever is interrupted is known (decision followers-are-
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,7 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from matrixone.schema import integer_of
-from replication.errors import FollowerExists, FollowerMissing, StateUnreadable
+from matrixone.upstream.endpoint import parse_uri
+from replication.errors import FollowerExists, FollowerLoginLost, FollowerMissing, KeyLost, StateUnreadable
 from replication.failure import Failure
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
 from replication.state.tables import followers
@@ -115,9 +117,27 @@ def seal_login(vault: "Vault", publication: str, password: str) -> str:
 
 
 def open_login(vault: "Vault", follower: Follower) -> str:
-    """The password of its login at the relay; empty if the row has that of another. Raises StateUnreadable."""
-    owner, _, password = vault.open(follower.sealed_login, None).partition(" ")
+    """The password of its login at the relay; empty if the row has that of another. Raises FollowerLoginLost,
+    StateUnreadable."""
+    with _lost_of(follower):
+        owner, _, password = vault.open(follower.sealed_login, None).partition(" ")
     return password if owner == follower.publication else ""
+
+
+def open_password(vault: "Vault", follower: Follower) -> str:
+    """The password of its cluster. Raises FollowerLoginLost, StateUnreadable."""
+    with _lost_of(follower):
+        return vault.open(follower.sealed_password, parse_uri(follower.uri)[0])
+
+
+@contextmanager
+def _lost_of(follower: Follower) -> Iterator[None]:
+    try:
+        yield
+    except KeyLost as error:
+        raise FollowerLoginLost(
+            f"its logins cannot be opened: {error.message}", subject=f"follower {follower.name}"
+        ) from error
 
 
 class FollowerRecords:

@@ -1,5 +1,6 @@
 """Passwords at rest."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,3 +73,38 @@ def test_what_0_1_0_sealed_is_still_opened(tmp_path: Path) -> None:
     vault = Vault(tmp_path / "key")
     vault.seal("", None)
     assert vault.open(Fernet(vault.path.read_bytes()).encrypt("pässword".encode()).decode(), HERE) == "pässword"
+
+
+def test_a_new_key_is_on_disk_before_what_it_sealed_is_given_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, real = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size))
+        real(descriptor)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    vault = Vault(tmp_path / "home" / "key")
+    vault.seal("x", HERE)
+    key = vault.path.stat()
+    assert (key.st_ino, key.st_size) in synced, "with its content"
+    named = [ino for ino, _ in synced].index(vault.path.parent.stat().st_ino)
+    assert named > synced.index((key.st_ino, key.st_size)), "and its name, after that"
+    synced.clear()
+    Vault(vault.path).seal("x", HERE)  # another process, which may come before the first has done so
+    assert {key.st_ino, vault.path.parent.stat().st_ino} <= {ino for ino, _ in synced}
+
+
+def test_what_a_killed_process_left_is_not_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.link", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Vault(tmp_path / "key").seal("x", HERE)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / f"key.{os.getpid()}").touch()  # an earlier release named it so, and a container's process is always 1
+    vault = Vault(tmp_path / "key")
+    assert vault.open(vault.seal("x", HERE), HERE) == "x"
