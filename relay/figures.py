@@ -64,4 +64,6 @@ class Figures(Collector):
         yield CounterMetricFamily("ccpr_relay_statements", "Statements.", sum(counted.statements.values()))
         yield CounterMetricFamily("ccpr_relay_errors", "Statements answered with an error.", counted.errors)
         yield CounterMetricFamily("ccpr_relay_refused", "Connections beyond its limits.", self._relay.refused)
+        wrong = self._relay.wrong_passwords
+        yield CounterMetricFamily("ccpr_relay_wrong_passwords", "Logins with a wrong password.", wrong)
         yield CounterMetricFamily("ccpr_relay_bytes", "Bytes of objects that were served.", counted.object_bytes)

@@ -20,6 +20,7 @@ from wire.access import Login, parse_login
 from wire.answers import Answer, StatementError
 from wire.backing import Backing
 from wire.backing import internal as internal_error
+from wire.guesses import Guesses
 from wire.server import Server
 from wire.session import UpstreamSession
 from wire.status import Status
@@ -132,6 +133,7 @@ class Relay:
     ) -> None:
         self.upstream = Upstream(backing, chunk_bytes, release="4.2", name="relay", for_tests=False)
         self._digest, self._seen_by, self._stopped = digest, seen_by, False
+        self._guesses = Guesses()
         tls = listen.context()
         try:
             self._server = Server(
@@ -141,6 +143,7 @@ class Relay:
                 tls=tls,
                 require_tls=tls is not None and not listen.insecure,
                 digests=self._known,
+                guesses=self._guesses,
                 max_sessions=sessions,
                 max_connections=for_strangers(MOST_CONNECTIONS),
                 max_logins=MOST_LOGINS,
@@ -175,6 +178,10 @@ class Relay:
     def refused(self) -> int:
         """How many connections were refused since there were too many."""
         return self._server.refused
+
+    @property
+    def wrong_passwords(self) -> int:
+        return self._guesses.wrong_passwords
 
     @property
     def trouble(self) -> str | None:

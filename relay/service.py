@@ -52,6 +52,10 @@ class RelayService:
         """How many connections were refused since there were too many."""
         return 0 if self._relay is None else self._relay.refused
 
+    @property
+    def wrong_passwords(self) -> int:
+        return 0 if self._relay is None else self._relay.wrong_passwords
+
     def trouble(self) -> str | None:
         """Why nobody can log in at this moment; None if everybody can."""
         return None if self._relay is None else self._relay.trouble

@@ -42,6 +42,7 @@ from wire.answers import (
     ResultSet,
     StatementError,
 )
+from wire.guesses import Guesses
 from wire.packets import Buffer, Channel, CutByFault, Fields, ProtocolError, length_prefix, prefixed
 from wire.variables import SERVER_VERSION
 
@@ -151,6 +152,7 @@ class Server:
     host : the address to listen at.
     digests : the `password_digest` of a login's password, or None for a login that does not exist; in the place of
         `password`.
+    guesses : what it is told of right and wrong passwords, and how long the answer to a wrong one waits.
     require_tls : whether logins without TLS are refused.
     max_sessions : logins at once; None = as many as connections.
     stalled_seconds : after which a connection ends on which nothing moves; None = never.
@@ -168,6 +170,7 @@ class Server:
         max_logins: int | None = None,
         host: str = "127.0.0.1",
         digests: Callable[[str], bytes | None] | None = None,
+        guesses: Guesses | None = None,
         require_tls: bool = False,
         max_sessions: int | None = None,
         stalled_seconds: float | None = None,
@@ -179,6 +182,7 @@ class Server:
         self.max_connections = max_connections
         self.max_logins = max_connections if max_logins is None else max_logins
         self.digests = digests
+        self.guesses = guesses
         self.require_tls = require_tls
         self.max_sessions = max_connections if max_sessions is None else max_sessions
         self.stalled_seconds = stalled_seconds
@@ -188,7 +192,7 @@ class Server:
         self._last_id = 0
         self._refused = 0
         self._no_room: str | None = None
-        self._stopping = False
+        self._stopping = threading.Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=256)
         self._wake, self._alarm = socket.socketpair()
@@ -199,7 +203,7 @@ class Server:
         self._acceptor.start()
 
     def stop(self) -> None:
-        self._stopping = True
+        self._stopping.set()
         self._alarm.send(b"x")
         if self._acceptor.ident is not None:
             self._acceptor.join(JOIN_SECONDS)
@@ -212,7 +216,7 @@ class Server:
 
     def crash(self) -> None:
         """Stop at once without closing cleanly: connections break, new ones are refused. `stop` does the rest."""
-        self._stopping = True
+        self._stopping.set()
         self._alarm.send(b"x")
         self._listener.shutdown(socket.SHUT_RDWR)
         self.disconnect_all()
@@ -239,7 +243,7 @@ class Server:
     @property
     def trouble(self) -> str | None:
         """Why nobody gets in at this moment; None if everybody does."""
-        if self._acceptor.ident is not None and not self._acceptor.is_alive() and not self._stopping:
+        if self._acceptor.ident is not None and not self._acceptor.is_alive() and not self._stopping.is_set():
             return "the thread that accepts connections has ended"
         return self._no_room
 
@@ -261,6 +265,10 @@ class Server:
         with self._lock:
             self._open[connection_id].sock = sock
 
+    def wait(self, seconds: float) -> None:
+        """Until then, or until the server stops."""
+        self._stopping.wait(seconds)
+
     def logged_in(self, connection_id: int) -> None:
         """From now on the connection is none of those of its address that may become a login."""
         with self._lock:
@@ -274,7 +282,7 @@ class Server:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
-            while not self._stopping:
+            while not self._stopping.is_set():
                 if not any(key.fileobj is self._listener for key, _ in selector.select()):
                     continue
                 try:
@@ -308,7 +316,7 @@ class Server:
             self._last_id += 1
             connection_id = self._last_id
             thread = threading.Thread(
-                target=self._serve, args=(sock, connection_id), name=f"wire-{connection_id}", daemon=True
+                target=self._serve, args=(sock, connection_id, address), name=f"wire-{connection_id}", daemon=True
             )
             self._open[connection_id] = _Open(sock, thread, address)
         try:
@@ -326,8 +334,8 @@ class Server:
         waiting = sum(one.address == address and not one.logged_in for one in self._open.values())
         return f"too many connections: {waiting} from {address} do not log in" if waiting >= self.max_logins else ""
 
-    def _serve(self, sock: socket.socket, connection_id: int) -> None:
-        connection = _Connection(self, sock, connection_id)
+    def _serve(self, sock: socket.socket, connection_id: int, address: str) -> None:
+        connection = _Connection(self, sock, connection_id, address)
         try:
             connection.run()
         except OSError:
@@ -341,9 +349,10 @@ class Server:
 
 
 class _Connection:
-    def __init__(self, server: Server, sock: socket.socket, connection_id: int) -> None:
+    def __init__(self, server: Server, sock: socket.socket, connection_id: int, address: str) -> None:
         self.server = server
         self.id = connection_id
+        self.address = address
         self.channel = Channel(sock)
         # No byte of the salt may be 0: clients read it as text.
         self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
@@ -440,7 +449,12 @@ class _Connection:
             password = self.server.password.encode()
             expected = native_scramble(password, self.salt) if password else b""
             right = hmac.compare_digest(proof.rstrip(b"\0") if not expected else proof, expected)
+        guesses = self.server.guesses
+        if right and guesses is not None:
+            guesses.right(user, self.address)
         if not right:
+            if guesses is not None:
+                self.server.wait(guesses.wrong(user, self.address))
             used = "YES" if proof else "NO"
             raise StatementError(1045, f"Access denied for user '{user}'@'127.0.0.1' (using password: {used})", "28000")
 

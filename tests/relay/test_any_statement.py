@@ -75,7 +75,7 @@ def encoded(answer: ResultSet) -> list[object]:
 
 
 @pytest.mark.recordings
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(statement=STATEMENTS)
 def test_any_statement_is_answered_or_refused(session: ServerSession, statement: bytes) -> None:
     try:
