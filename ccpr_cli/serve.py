@@ -1,6 +1,7 @@
 """`ccpr serve`: all subscriptions of the state folder, run by one process until it is ended."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -30,6 +31,17 @@ def serve(
         ),
     ] = DEFAULT_PORT,
     listen: Annotated[str, typer.Option("--listen", help="Address of this machine to listen on.")] = "127.0.0.1",
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            envvar="CCPR_ALLOWED_HOSTS",
+            show_envvar=True,
+            metavar="NAME",
+            help="A name by which browsers and proxies ask for the pages; repeat it for several, in the variable with "
+            "blanks between. Addresses and localhost need none; a request that names another host is refused.",
+        ),
+    ] = None,
     on_failure: Annotated[
         str,
         typer.Option(
@@ -111,6 +123,9 @@ def serve(
     from replication.spark.server import WarmSpark
     from replication.spark.supervisor import Supervisor
 
+    for name in allowed_host or ():
+        if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", name):
+            raise typer.BadParameter(f"{name!r} is not the name of a host", param_hint="--allowed-host")
     if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
     with handle_errors(as_json=False), Workspace() as workspace:
@@ -153,7 +168,7 @@ def serve(
             "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
             "/status": status_page(workspace),
         }
-        pages = Pages(made, listen, port)
+        pages = Pages(made, listen, port, allowed_hosts=allowed_host or ())
         guards += [watcher.loop, replicator.loop, replicator.listeners, pages.loop]
         health = Health(replicator, guards, {} if served is None else {"relay": served.trouble})
         metrics.registry.register(health)

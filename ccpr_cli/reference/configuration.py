@@ -96,6 +96,8 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
+        "CCPR_ALLOWED_HOSTS": "names by which the pages of `ccpr serve` are asked for, as `--allowed-host` says; "
+        "blanks between them",
         "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",
         "DAGSTER_HOME": "Dagster's folder, with `dagster.yaml` in it; Dagster's own variable",
         "JAVA_HOME": "a Java 17 or 21 for Spark; without it `java` on the PATH, else the one that was installed along",

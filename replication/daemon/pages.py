@@ -1,8 +1,8 @@
 """The pages of a service: a small HTTP server for /healthz, /metrics and /status.
 
 Requests are read as hostile: only GET and HEAD of a known path, a head of at most 8 KiB within five seconds, one answer
-a connection, a few connections at once. A request that names another host than this machine is refused, so that a web
-page elsewhere cannot read the answers through somebody's browser (DNS rebinding).
+a connection, a few connections at once. A request that names another host than this machine, or one that was allowed,
+is refused, so that a web page elsewhere cannot read the answers through somebody's browser (DNS rebinding).
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -39,11 +39,20 @@ class Pages:
     Parameters
     ----------
     pages : by path; each is made when it is asked for, by one request at a time.
+    allowed_hosts : names by which this machine is asked, besides localhost, its addresses and `host`.
     """
 
-    def __init__(self, pages: Mapping[str, Callable[[], Page]], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Callable[[], Page]],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        allowed_hosts: Iterable[str] = (),
+    ) -> None:
         self._pages = {path: _OneAtATime(make) for path, make in pages.items()}
         self._host, self._wanted = host, port
+        self._allowed = frozenset(filter(None, map(_plain_name, ("localhost", host, *allowed_hosts))))
         self._room = threading.BoundedSemaphore(AT_ONCE)
         self._server: _Server | None = None
         self.loop = Loop("pages", self._run)
@@ -79,7 +88,7 @@ class Pages:
         headers = {
             name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
         }
-        if not _is_here(headers.get("host", ""), self._host):
+        if not _is_here(headers.get("host", ""), self._allowed):
             return _plain(403)
         if words[0] not in ("GET", "HEAD"):
             return _plain(405)
@@ -196,11 +205,15 @@ def _plain(status: int) -> Page:
     return Page(f"{_WORDS[status]}\n".encode(), "text/plain; charset=utf-8", status)
 
 
-def _is_here(named: str, listening: str) -> bool:
-    """Whether the Host header names this machine: the address where it listens, an address as such, or localhost."""
+def _plain_name(name: str) -> str:
+    return name.lower().rstrip(".")
+
+
+def _is_here(named: str, allowed: frozenset[str]) -> bool:
+    """Whether the Host header names this machine: by an allowed name, or by an address as such."""
     host = named.rpartition(":")[0] if named.count(":") == 1 else named
-    host = host.partition("]")[0].removeprefix("[").lower()
-    if host in ("localhost", listening.lower()):
+    host = _plain_name(host.partition("]")[0].removeprefix("["))
+    if host in allowed:
         return True
     try:
         ipaddress.ip_address(host)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -163,6 +164,33 @@ def test_the_service_prints_where_it_is_and_no_iteration(home: Path, upstream: U
         process.terminate()
         printed = process.communicate(timeout=60)[0]
     assert {line.partition(" ")[0] for line in printed.splitlines()} <= {"state"}
+
+
+@pytest.mark.parametrize("in_the_environment", [False, True])
+def test_the_pages_are_served_under_a_name_that_was_allowed(
+    home: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, in_the_environment: bool
+) -> None:
+    names = ("ccpr.example.com", "monitor")
+    if in_the_environment:
+        monkeypatch.setenv("CCPR_ALLOWED_HOSTS", " ".join(names))
+    words = [] if in_the_environment else [word for name in names for word in ("--allowed-host", name)]
+    with program(*words) as (process, address):
+        for name, status in (*((name, 200) for name in names), ("evil.example", 403)):
+            request = urllib.request.Request(address + "/healthz", headers={"Host": f"{name}:9275"})
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    found = answer.status
+            except urllib.error.HTTPError as error:
+                found = error.code
+            assert found == status, name
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_an_allowed_host_is_the_name_of_one(home: Path) -> None:
+    for wrong in ("*", "https://ccpr.example.com", "ccpr.example.com:9275", "a b", ""):
+        said = typer.testing.CliRunner().invoke(app, ["serve", "--port", "0", "--allowed-host", wrong])
+        assert said.exit_code == 2, wrong
 
 
 @pytest.mark.kills

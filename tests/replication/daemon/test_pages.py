@@ -74,6 +74,29 @@ def test_a_request_that_is_not_one_of_ours_is_refused(pages: Pages, request_byte
     assert get(pages, "/ok") == (200, b"{}")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("ccpr.example.com", b"200"),
+        ("CCPR.Example.com.:9275", b"200"),
+        ("monitor", b"200"),
+        ("localhost", b"200"),
+        ("192.0.2.7:80", b"200"),
+        ("example.com", b"403"),
+        ("evil.ccpr.example.com", b"403"),
+        ("ccpr.example.com.evil.example", b"403"),
+        ("", b"403"),
+    ],
+)
+def test_names_that_were_allowed_are_this_machine(host: str, status: bytes) -> None:
+    served = Pages({"/ok": lambda: Page(b"{}")}, allowed_hosts=["ccpr.example.com", "Monitor."])
+    served.start()
+    try:
+        assert send(served, f"GET /ok HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())[9:12] == status
+    finally:
+        served.stop()
+
+
 def test_connections_that_say_nothing_are_hung_up_on_and_no_more_than_a_few_are_kept(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
