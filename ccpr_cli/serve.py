@@ -170,7 +170,12 @@ def serve(
         }
         pages = Pages(made, listen, port, allowed_hosts=allowed_host or ())
         guards += [watcher.loop, replicator.loop, replicator.listeners, pages.loop]
-        health = Health(replicator, guards, {} if served is None else {"relay": served.trouble})
+        health = Health(
+            replicator,
+            guards,
+            {} if served is None else {"relay": served.trouble},
+            {} if served is None else {"relay_leaves_out": served.left_out_now},
+        )
         metrics.registry.register(health)
 
         def ready() -> None:

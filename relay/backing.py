@@ -6,16 +6,21 @@ use all (decision logins-see-their-own).
 
 A statement that names a publication is answered by its mirror alone (`published`). The catalog tables are read without
 naming one: there the point of exactly that time decides, so that two subscriptions to databases of one name are kept
-apart.
+apart. A mirror that cannot be read costs nobody else the catalog (decision one-mirror-alone).
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
-from relay.offers import Offers
+from matrixone.errors import CcprError
+from relay.offers import Offers, reason
 from relay.publication import ACCOUNT, FlushedByNature, MirrorPublication
-from wire.answers import Cell
+from wire.answers import Cell, StatementError
 from wire.backing import CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
+
+T = TypeVar("T")
 
 
 class StateFolder(FlushedByNature):
@@ -84,14 +89,26 @@ class StateFolder(FlushedByNature):
     # ---- catalog
 
     def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
-        return _together([one.catalog(account) for one in self._shown()])
+        return _together([self._read(one, lambda one: one.catalog(account)) for one in self._shown()])
 
     def catalog_at(self, account: str | None, ts: int | None) -> ServedCatalog | None:
-        found = [(one, one.catalog_at(account, ts)) for one in self._shown()]
+        found = [(one, self._read(one, lambda one: one.catalog_at(account, ts))) for one in self._shown()]
         there = [(one, catalog) for one, catalog in found if catalog is not None]
         exact = {one.served_as for one, _ in there if one.has_snapshot_of(ts)}
         chosen = [catalog for one, catalog in there if one.served_as not in exact or one.has_snapshot_of(ts)]
         return _together(chosen) if chosen else None
+
+    def _read(self, one: MirrorPublication, read: Callable[[MirrorPublication], T]) -> T | ServedCatalog:
+        """What is read of a mirror; its database without tables if it cannot be."""
+        try:
+            found = read(one)
+        except (CcprError, StatementError) as error:
+            why = reason(error)
+            self.offers.note(one, why)
+            return one.without_tables(why)
+        if found is not None:  # else nothing was read
+            self.offers.note(one, None)
+        return found
 
     # ---- what needs a publication
 
@@ -110,7 +127,12 @@ class StateFolder(FlushedByNature):
         raise internal("a relay drops snapshots of publications only: DROP SNAPSHOT … FROM sys PUBLICATION …")
 
     def flushable(self) -> Set[int]:
-        return {table_id for one in self._shown() for table_id in one.flushable()}
+        """Of mirrors that cannot be read none."""
+        found: set[int] = set()
+        for one in self._shown():
+            with suppress(CcprError, StatementError):
+                found |= one.flushable()
+        return found
 
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
         return ()
@@ -142,4 +164,5 @@ def _together(catalogs: Sequence[ServedCatalog]) -> ServedCatalog:
         mo_tables=joined("mo_tables"),
         mo_columns=joined("mo_columns"),
         tables=tuple(table for catalog in catalogs for table in catalog.tables),
+        missing={name: why for catalog in catalogs for name, why in catalog.missing.items()},
     )

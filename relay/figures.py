@@ -63,6 +63,8 @@ class Figures(Collector):
         yield GaugeMetricFamily("ccpr_relay_sessions", "Sessions that others have open.", counted.sessions_open)
         yield CounterMetricFamily("ccpr_relay_statements", "Statements.", sum(counted.statements.values()))
         yield CounterMetricFamily("ccpr_relay_errors", "Statements answered with an error.", counted.errors)
+        left_out = len(self._relay.left_out_now())
+        yield GaugeMetricFamily("ccpr_relay_left_out", "Subscriptions whose mirrors cannot be served.", left_out)
         yield CounterMetricFamily("ccpr_relay_refused", "Connections beyond its limits.", self._relay.refused)
         wrong = self._relay.wrong_passwords
         yield CounterMetricFamily("ccpr_relay_wrong_passwords", "Logins with a wrong password.", wrong)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from matrixone.errors import CcprError
 from matrixone.upstream.publication import EVERYTHING
-from relay.publication import MirrorPublication
+from relay.publication import ACCOUNT, MirrorPublication, error_text
 from replication.service.workspace import Workspace
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.followers import SERVED, Follower, all_followers
@@ -28,6 +28,7 @@ from replication.state.relay_users import RelayUsers
 from replication.state.states import State
 from replication.state.subscription import Subscription
 from replication.state.tables import objects
+from wire.answers import StatementError
 
 LOOK_SECONDS = 1.0  # how long what was read is used
 _NOTHING: frozenset[str] = frozenset()
@@ -59,12 +60,14 @@ class _Look:
     served, followed : the publications of subscriptions and of followers, by name.
     permitted : the publications of each login; None = those of all subscriptions.
     known : by task id, or by a follower's publication.
+    unserved : why a subscription is not served, by its name.
     """
 
     served: Mapping[str, MirrorPublication]
     followed: Mapping[str, MirrorPublication]
     permitted: Mapping[str, frozenset[str] | None]
     known: Mapping[str, _Known]
+    unserved: Mapping[str, str]
 
 
 class Offers:
@@ -73,9 +76,11 @@ class Offers:
     def __init__(self, workspace: Workspace, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._workspace, self._monotonic, self._lock = workspace, monotonic, Lock()
         self._users = RelayUsers(workspace.log.engine, workspace.vault)
-        self._seen = _Look({}, {}, {}, {})
+        self._seen = _Look({}, {}, {}, {}, {})
         self._looked = float("-inf")
         self._asked: dict[str, float] = {}  # by publication: when a statement last named it
+        self._noting = Lock()  # never held for long: health asks
+        self._failing: dict[str, tuple[MirrorPublication, str]] = {}  # by subscription: what cannot be read, and why
         self._started = monotonic()
 
     def served(self) -> Mapping[str, MirrorPublication]:
@@ -107,6 +112,39 @@ class Offers:
         asked = self._asked.get(name)
         return Quiet(self._monotonic() - (self._started if asked is None else asked), since_start=asked is None)
 
+    # ---- what is left out
+
+    def note(self, publication: MirrorPublication, why: str | None) -> None:
+        """The catalog of this one could not be read; None: it could."""
+        with self._noting:
+            before = self._failing.pop(publication.name, (None, None))[1]
+            if why is not None:
+                self._failing[publication.name] = publication, why
+        if why is not None and why != before:
+            _log.warning("subscription %s is left out of the catalog: %s", publication.name, why)
+        elif why is None and before is not None:
+            _log.warning("subscription %s is in the catalog again", publication.name)
+
+    def left_out(self) -> dict[str, str]:
+        """The subscriptions that are not served, or whose tables are not, by name, and why; as it was when they were
+        last asked for."""
+        with self._noting:
+            return {**self._seen.unserved, **{name: why for name, (_, why) in self._failing.items()}}
+
+    def try_again(self) -> None:
+        """Whether what was left out can be read now. Raises StateUnavailable, StateUnreadable."""
+        with self._noting:
+            failing = dict(self._failing)
+        there = {one.name for one in self.served().values()}
+        for name, (publication, _) in failing.items():
+            try:
+                if name in there:
+                    publication.catalog(ACCOUNT)
+            except (CcprError, StatementError) as error:
+                self.note(publication, reason(error))
+            else:
+                self.note(publication, None)
+
     def _now(self) -> _Look:
         with self._lock:
             if self._monotonic() - self._looked >= LOOK_SECONDS:
@@ -128,6 +166,7 @@ class Offers:
         found: dict[str, list[MirrorPublication]] = {}
         known: dict[str, _Known] = {}
         followed: dict[str, MirrorPublication] = {}
+        unserved: dict[str, str] = {}
         for row in live:
             mine = [one for one in followers if one.task_id == row.task_id and one.stage in SERVED]
             try:
@@ -137,16 +176,20 @@ class Offers:
                     known[follower.publication] = made
                     followed[follower.publication] = made.publication
             except CcprError as error:
-                _log.warning("subscription %s is not served: %s", row.subscription_name, error)
+                unserved[row.subscription_name] = reason(error)
                 continue
             known[row.task_id] = one
             found.setdefault(row.subscription_name.lower(), []).append(one.publication)
-        for name, several in found.items():
+        for several in found.values():
             if len(several) > 1:
-                _log.warning("%s subscriptions are called %s and are not served", len(several), name)
+                why = "another one has this name, but for letter case"
+                unserved |= {one.name: why for one in several}
+        for name, why in unserved.items():
+            if self._seen.unserved.get(name) != why:
+                _log.warning("subscription %s is not served: %s", name, why)
         served = {name: several[0] for name, several in found.items() if len(several) == 1}
         permitted = {user.name: user.publications for user in self._users.all()}
-        return _Look(served, followed, {**permitted, **{name: frozenset({name}) for name in followed}}, known)
+        return _Look(served, followed, {**permitted, **{name: frozenset({name}) for name in followed}}, known, unserved)
 
     def _publication(self, row: LogRow, follower: Follower | None = None) -> _Known:
         """Of a subscription, or of one of its followers: then it is a whole database, under the name there."""
@@ -177,6 +220,11 @@ class Offers:
 
 def _found(look: _Look, name: str) -> MirrorPublication | None:
     return look.served.get(name) or look.followed.get(name)
+
+
+def reason(error: CcprError | StatementError) -> str:
+    """As it is said to clients."""
+    return error_text(error) if isinstance(error, CcprError) else error.text.removeprefix("internal error: ")
 
 
 @repeatable

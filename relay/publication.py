@@ -12,13 +12,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrixone.errors import CcprError
+from matrixone.errors import CcprError, Transient
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from relay.catalog import served_catalog
@@ -173,6 +174,10 @@ class MirrorPublication(FlushedByNature):
             )
             self._catalogs.put(key, known)
         return known
+
+    def without_tables(self, why: str) -> ServedCatalog:
+        """The catalog of a mirror that cannot be read."""
+        return replace(self._served(None, replica=False), missing={self.served_as: why})
 
     def next_numbers(self, state: State) -> dict[int, int | None]:
         """Where AUTO_INCREMENT goes on, by table id; of what cannot be written to none. Raises RelayText,
@@ -367,5 +372,6 @@ def _rows(database: str, table: str, objects: pa.Table, deleted: str) -> list[tu
 
 
 def error_text(error: CcprError) -> str:
-    """An error of ours in an answer."""
-    return f"{error.code}: {error.message} ({error.subject})"
+    """An error of ours in an answer. A MatrixOne tries again if the text says so (its `R:` errors)."""
+    again = ": service unavailable" if isinstance(error, Transient) else ""
+    return f"{error.code}: {error.message} ({error.subject}){again}"

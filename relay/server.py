@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from matrixone.errors import CcprError, Transient
+from matrixone.errors import CcprError
 from relay.errors import RelayListen, RelayTls
 from relay.publication import error_text
 from replication.daemon.descriptors import for_strangers
@@ -101,9 +101,7 @@ class RelaySession(UpstreamSession):
             return super().query(text)
         except CcprError as error:
             _log.warning("%s: %s", self.login.user, error)
-            # A MatrixOne tries again if an error's text says so (native `R:` errors).
-            again = ": service unavailable" if isinstance(error, Transient) else ""
-            raise internal_error(error_text(error) + again) from error
+            raise internal_error(error_text(error)) from error
 
     def use(self, database: str) -> None:
         try:

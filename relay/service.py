@@ -1,5 +1,8 @@
 """The relay of a state folder as a component of a service, for `ccpr relay serve` and `ccpr serve --relay` alike."""
 
+import logging
+import threading
+
 from matrixone.upstream.publication import EVERYTHING
 from relay.backing import StateFolder
 from relay.logins import Logins
@@ -10,6 +13,9 @@ from replication.service.workspace import Workspace
 from replication.state.followers import all_followers
 from wire.status import Status
 
+TRY_AGAIN_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
 
 class RelayService:
     """Serves all subscriptions of a state folder from `start` to `stop` (`replication.daemon.listening.Component`)."""
@@ -19,6 +25,8 @@ class RelayService:
         self._logins, self._served = Logins(workspace), StateFolder(Offers(workspace))
         self._relay: Relay | None = None
         self._mark: RelayMark | None = None
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._look_after, name="relay-mirrors", daemon=True)
 
     @property
     def address(self) -> str:
@@ -35,8 +43,10 @@ class RelayService:
         except BaseException:
             self.stop()
             raise
+        self._keeper.start()
 
     def stop(self) -> None:
+        self._stopping.set()
         if self._mark is not None:
             self._mark.remove()
         if self._relay is not None:
@@ -46,6 +56,23 @@ class RelayService:
         """What was asked and served; without snapshots, for which the state database would be asked."""
         assert self._relay is not None
         return self._relay.upstream.counters.reading(0, ())
+
+    def _look_after(self) -> None:
+        """Whether mirrors that could not be read can be now; and `ccpr status`, which is another process, is told."""
+        shown: dict[str, str] = {}
+        while not self._stopping.wait(TRY_AGAIN_SECONDS):
+            try:
+                self._served.offers.try_again()
+                left_out = self.left_out_now()
+                if left_out != shown and self._mark is not None:
+                    self._mark.note(left_out)
+                    shown = left_out
+            except Exception:  # noqa: BLE001 - whatever one look raises, the next one follows
+                _log.exception("the mirrors that could not be read were not looked at")
+
+    def left_out_now(self) -> dict[str, str]:
+        """The subscriptions of which the catalog says nothing, by name, and why: their mirrors cannot be read."""
+        return self._served.offers.left_out()
 
     @property
     def refused(self) -> int:

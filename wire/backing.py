@@ -80,7 +80,11 @@ class CatalogTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedCatalog:
-    """An account's catalog at a time, as the answers to the statements that read it."""
+    """An account's catalog at a time, as the answers to the statements that read it.
+
+    `missing` has databases whose tables cannot be told now, by name, and why: they are listed without tables, and a
+    statement that is about one of them is answered with that.
+    """
 
     databases: CatalogAnswer
     ddl: CatalogAnswer
@@ -90,6 +94,7 @@ class ServedCatalog:
     mo_columns: CatalogAnswer
     tables: tuple[CatalogTable, ...] = field(default=())
     own: Mapping[str, CatalogAnswer] = field(default_factory=dict)  # tables that each account has for itself, by name
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id_of(self) -> dict[tuple[bytes, bytes], int]:

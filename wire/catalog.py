@@ -83,6 +83,7 @@ MO_ROLE_PRIVS: Final = {
     "granted_time": TIMESTAMP,
     "with_grant_option": TINY,
 }
+_DATABASES: Final = {"mo_database": "datname", "mo_tables": "reldatabase", "mo_columns": "att_database"}
 _OWN: Final = {"mo_user_defined_function": MO_USER_DEFINED_FUNCTION, "mo_role_privs": MO_ROLE_PRIVS}
 TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots", *_OWN)
 
@@ -132,7 +133,18 @@ def _table(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer
     catalog = _catalog(upstream, login, statement)
     if catalog is None:
         return replace(_named(upstream.backing.catalog(login.account), statement.table), rows=())
+    _refuse_missing(catalog, statement)
     return _named(catalog, statement.table)
+
+
+def _refuse_missing(catalog: ServedCatalog, statement: Select) -> None:
+    """Raises if the statement is about a database that is missing: its conditions on the database's name admit it. One
+    without such a condition is about what is there; but not one about a time, for it replicates what it reads."""
+    tests = [_test_of(one) for one in statement.conditions if one.column == _DATABASES.get(statement.table)]
+    if statement.table in _DATABASES and (tests or statement.mo_ts is not None):
+        for name, why in catalog.missing.items():
+            if all(holds(name.encode()) for holds in tests):
+                raise internal(why)
 
 
 def _named(catalog: ServedCatalog, table: str) -> CatalogAnswer:

@@ -86,6 +86,8 @@ class UpstreamSession:
 
     def _has_database(self, name: str) -> bool:
         catalog = self.upstream.backing.catalog_at(None if self.login.is_sys else self.login.account, None)
+        if catalog is not None and name in catalog.missing:
+            raise internal_error(catalog.missing[name])
         return catalog is not None and catalog.has_database(name)
 
     def query(self, text: bytes) -> Answer | None:

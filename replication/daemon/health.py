@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -20,12 +21,17 @@ class Health(Collector):
     ----------
     guards : what survives errors in the service, the loops among them.
     others : what else may have come to an end, by name; each says what is wrong, or None.
+    also : what else is shown, by name, and does not make it unhealthy.
     """
 
     def __init__(
-        self, replicator: Replicator, guards: Sequence[Guard], others: Mapping[str, Callable[[], str | None]]
+        self,
+        replicator: Replicator,
+        guards: Sequence[Guard],
+        others: Mapping[str, Callable[[], str | None]],
+        also: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     ) -> None:
-        self._replicator, self._guards, self._others = replicator, guards, others
+        self._replicator, self._guards, self._others, self._also = replicator, guards, others, also
 
     def page(self) -> Page:
         """200 if the service works; a subscription that fails, or a notice that is not sent, does not make it
@@ -41,6 +47,7 @@ class Health(Collector):
             "threads": {name: trouble or "up" for name, trouble in troubles.items()},
             "survived_errors": {guard.name: guard.errors for guard in self._guards if guard.errors},
             "failing": {what: str(error) for guard in self._guards for what, error in guard.failing().items()},
+            **{name: value() for name, value in self._also.items()},
         }
         content = json.dumps(shown).encode()
         return Page(content + b"\n", status=200 if ok else 503)

@@ -1,8 +1,12 @@
 """Which relays serve a state folder now: each has a file in it, with its address, that it holds locked. The lock ends
-with the process, however that ends, so that whoever looks is never told of one that is gone."""
+with the process, however that ends, so that whoever looks is never told of one that is gone. Behind the address the
+file has the subscriptions that the relay leaves out, as JSON."""
 
 import fcntl
+import json
+import os
 import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -11,6 +15,7 @@ from replication.errors import StateUnreadable
 from replication.file_modes import make_folder, opener
 
 FOLDER = "relays"
+_MOST_BYTES = 1 << 20
 
 
 class RelayMark:
@@ -19,6 +24,7 @@ class RelayMark:
     def __init__(self, home: Path, address: str) -> None:
         """Raises StateUnreadable."""
         folder, name = home / FOLDER, f"{uuid.uuid4()}.lock"
+        self._address = address
         self._path, hidden = folder / name, folder / f".{name}"
         try:
             make_folder(folder)
@@ -31,6 +37,12 @@ class RelayMark:
                 f"the lock file of the relay cannot be made: {error.strerror}", subject=str(folder)
             ) from error
 
+    def note(self, left_out: Mapping[str, str]) -> None:
+        """The subscriptions that it leaves out, by name, and why. Raises OSError."""
+        content = f"{self._address}\n{json.dumps(left_out)}\n".encode()[:_MOST_BYTES]
+        os.pwrite(self._file.fileno(), content, 0)
+        self._file.truncate(len(content))
+
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
         self._file.close()
@@ -38,15 +50,30 @@ class RelayMark:
 
 def relay_addresses(home: Path) -> tuple[str, ...]:
     """Where relays of this folder listen now."""
-    return tuple(sorted(filter(None, map(_address, (home / FOLDER).glob("[!.]*.lock")))))
+    return tuple(sorted(address for address, _ in _relays(home)))
 
 
-def _address(path: Path) -> str | None:
+def left_out_by_relays(home: Path, name: str) -> tuple[str, ...]:
+    """What relays of this folder say of a subscription that they leave out, with their addresses."""
+    said = sorted((address, left_out[name]) for address, left_out in _relays(home) if name in left_out)
+    return tuple(f"the relay on {address} leaves it out of its catalog: {why}" for address, why in said)
+
+
+def _relays(home: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for text in filter(None, map(_content, (home / FOLDER).glob("[!.]*.lock"))):
+        address, _, rest = text.partition("\n")
+        left_out: object = {}
+        with suppress(ValueError):  # it is being written
+            left_out = json.loads(rest or "{}")
+        yield address, left_out if isinstance(left_out, dict) else {}
+
+
+def _content(path: Path) -> str | None:
     """None for one that has ended, whose file is deleted."""
     with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return file.read(300).decode()
+            return file.read(_MOST_BYTES).decode()
         path.unlink()
     return None

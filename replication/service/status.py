@@ -14,7 +14,7 @@ from replication.iteration.lag import Lag, LagMeter
 from replication.loops import unexpected
 from replication.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from replication.service.last_error import LastError
-from replication.service.relay_marks import relay_addresses
+from replication.service.relay_marks import left_out_by_relays, relay_addresses
 from replication.service.workspace import Workspace
 from replication.state.context import Context
 from replication.state.followers import FollowerRecords
@@ -244,6 +244,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
     tables = [] if newest is None else list(history.tables(newest.lsn).values())
     followers, now = FollowerRecords(engine, row.task_id).all(), workspace.clock()
     unlooked = filter(None, (unwatched(one, now) for one in followers))
+    unserved = left_out_by_relays(workspace.home, row.subscription_name)
     return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
@@ -270,7 +271,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         capabilities=read.context.capabilities,
         bytes_to_copy=None if work is None else work.bytes_to_copy,
         copier=None if work is None else work.copier,
-        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked),
+        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked, *unserved),
         unreadable_columns=unreadable_tables(tables),
         zero_dates=zero_dates_of(point.table for point in tables),
         not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),
