@@ -162,7 +162,7 @@ def list_(as_json: AsJson = False) -> None:
 
 @user.command("drop")
 def drop(name: UserName, as_json: AsJson = False) -> None:
-    """Drop a login. Sessions that it has open end when their clients close them."""
+    """Drop a login. Sessions that it has open see nothing any more, and end when their clients close them."""
     from replication.service.workspace import Workspace
     from replication.state.relay_users import RelayUsers
 

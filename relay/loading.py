@@ -175,7 +175,7 @@ def _load(
 ) -> Loaded:
     started, password = time.monotonic(), secrets.token_urlsafe(24)
     try:
-        with Relay(published, {LOGIN: password_digest(password)}.get, listen) as relay:
+        with Relay(published, {LOGIN: password_digest(password)}.get, listen, seen_by=published.seen_by) as relay:
             reached = address or f"{listen.host if ':' not in listen.host else f'[{listen.host}]'}:{relay.port}"
             downstream.subscribe(database, LOGIN, password, reached, published.name)
             task = _wait(downstream, relay, published.name, database, state, progress)

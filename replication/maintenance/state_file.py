@@ -39,6 +39,7 @@ from replication.state.context import Context
 from replication.state.database import batches, fetch, stored_time, transaction
 from replication.state.log_rows import LogRow
 from replication.state.migrations import SCHEMA_VERSION
+from replication.state.pins import give_to_followers
 from replication.state.publishing import new_epoch
 from replication.state.states import IterationState, State
 from replication.state.subscription import Subscription, check_subscription_name
@@ -424,6 +425,7 @@ def import_state(
             for table_name, rows in state.tables.items():
                 for batch in batches(rows, _INSERT_ROWS):
                     connection.execute(METADATA.tables[table_name].insert(), batch)
+            give_to_followers(connection)  # a file of before has no logins
     except IntegrityError as error:
         text = "there is a subscription of that name, or this one under another name"
         remedy = (

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from replication.errors import StateUnreadable
 from replication.state.database import create_engine, exclusive, place, repeatable, typed
-from replication.state.followers import publication_of
+from replication.state.pins import give_to_followers
 from replication.state.tables import (
     METADATA,
     create_tables,
@@ -233,16 +233,9 @@ _ADDED_6: tuple[sa.Column, ...] = (pins.c.login_name, relay_users.c.publications
 
 
 def _to_6(connection: sa.Connection) -> None:
-    """Followers keep the snapshots that their clusters took: those have the number of the subscription there in their
-    names."""
     _add(connection, _ADDED_6)
-    if not {pins.name, followers.name} <= set(sa.inspect(connection).get_table_names()):
-        return
-    query = sa.select(followers.c.task_id, followers.c.follower_name, followers.c.downstream_task)
-    for task_id, name, task in connection.execute(query.where(followers.c.downstream_task.is_not(None))).all():
-        taken = pins.c.snapshot_name.startswith(f"ccpr_{task}_", autoescape=True)
-        mine = pins.update().where(pins.c.task_id == task_id, pins.c.login_name.is_(None), taken)
-        connection.execute(mine.values(login_name=publication_of(task_id, name)))
+    if {pins.name, followers.name} <= set(sa.inspect(connection).get_table_names()):
+        give_to_followers(connection)
 
 
 def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:

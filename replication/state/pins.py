@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from replication.errors import FollowerMissing, PointGone, PointsPinned, RelayPinned, RelayPins
 from replication.state.database import fetch, repeatable, stored_time, transaction, understood
-from replication.state.followers import SERVED
+from replication.state.followers import SERVED, publication_of
 from replication.state.tables import followers, mo_ccpr_log, pins, points
 from replication.wording import first_names
 
@@ -174,6 +174,16 @@ def check_unpinned(found: Sequence[Pin]) -> None:
 def _lock_points(connection: sa.Connection, task_id: str, *which: sa.ColumnElement[bool]) -> None:
     """Wait for pins that are being added; those that come later find what this transaction has done."""
     connection.execute(sa.select(points.c.lsn).where(points.c.task_id == task_id, *which).with_for_update()).all()
+
+
+def give_to_followers(connection: sa.Connection) -> None:
+    """Snapshots of which nobody knows the login become those of the followers whose clusters took them: these have the
+    number of the subscription there in their names. States of before had no logins."""
+    query = sa.select(followers.c.task_id, followers.c.follower_name, followers.c.downstream_task)
+    for task_id, name, task in connection.execute(query.where(followers.c.downstream_task.is_not(None))).all():
+        taken = pins.c.snapshot_name.startswith(f"ccpr_{task}_", autoescape=True)
+        mine = pins.update().where(pins.c.task_id == task_id, pins.c.login_name.is_(None), taken)
+        connection.execute(mine.values(login_name=publication_of(task_id, name)))
 
 
 def _pin(row: Mapping) -> Pin:

@@ -17,7 +17,9 @@ from replication.schema.choices import DdlPolicy
 from replication.schema.dialects import Dialect
 from replication.service.workspace import Workspace
 from replication.state.database import transaction
+from replication.state.followers import Follower, FollowerRecords, publication_of
 from replication.state.history import PointHistory
+from replication.state.pins import Pin, Pins
 from replication.state.quarantine import Quarantine
 from replication.state.tables import METADATA, points
 from replication.state.targets import Target, TargetRecords
@@ -101,6 +103,31 @@ def test_all_that_the_catalog_stores_of_a_subscription_is_exported(replica: Repl
         del document["subscription"][changing], again["subscription"][changing]
     del document["exported_at"], again["exported_at"]
     assert again == document
+
+
+def test_a_follower_has_its_snapshots_after_a_file_that_knows_no_logins(replica: Replica) -> None:
+    there = "11111111-1111-4111-8111-111111111111"
+    with closing(Workspace()) as workspace:
+        log, now = workspace.log, datetime(2026, 1, 2, tzinfo=UTC)
+        task = log.row(NAME).task_id
+        records = FollowerRecords(log.engine, task)
+        records.add(Follower(task, "site_b", "mysql://sys#root@127.0.0.1:1", "x", "x", "d", "127.0.0.1:1", now))
+        records.change("site_b", downstream_task=there, stage="following")
+        point = workspace.mirror(NAME).point()
+        for name in (f"ccpr_{there}_7", "other"):
+            Pins(log.engine, task).add(Pin(name, point.lsn, point.at.physical, None, now, now))
+    file = exported(replica)
+    document = json.loads(file.read_text())
+    pins = document["tables"]["ccpr_pins"]
+    place = pins["columns"].index("login_name")
+    for row in (pins["columns"], *pins["rows"]):
+        del row[place]
+    file.write_text(json.dumps(document))
+    lose_catalog(replica)
+    replica.command("state", "import", str(file))
+    with closing(Workspace()) as workspace:
+        owned = {pin.name: pin.login for pin in Pins(workspace.log.engine, task).all()}
+    assert owned == {f"ccpr_{there}_7": publication_of(task, "site_b"), "other": None}
 
 
 def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None:
