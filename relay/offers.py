@@ -97,8 +97,8 @@ class Offers:
         return _found(self._now(), name)
 
     def permitted(self, login: str) -> frozenset[str] | None:
-        """The publications that a login may use; None = those of all subscriptions, and of a follower whoever knows its
-        name. A login that is gone may use none."""
+        """The publications that a login may use; None = those of all subscriptions, and a follower's by its name. A
+        login that is gone may use none."""
         found = self._now()
         if login not in found.permitted:
             found = self._again()  # it was added a moment ago

@@ -71,7 +71,7 @@ class RelayService:
                 _log.exception("the mirrors that could not be read were not looked at")
 
     def left_out_now(self) -> dict[str, str]:
-        """The subscriptions of which the catalog says nothing, by name, and why: their mirrors cannot be read."""
+        """The subscriptions that the catalog leaves out since their mirrors cannot be read, by name, and why."""
         return self._served.offers.left_out()
 
     @property

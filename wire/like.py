@@ -1,8 +1,8 @@
 """LIKE, in time that grows with the length of the text and hardly with the pattern. The pattern is a client's: what
 tried one `%` after the other in all places, as a regular expression does, could be kept busy for ever.
 
-Between two `%` are pieces of which each is looked for behind the one before, at its first place: what follows fits
-behind a later place only if it fits behind that one.
+Each piece between two `%` is looked for behind the one before, at its first place: what follows fits behind a later
+place only if it fits behind that one.
 """
 
 import re

@@ -55,7 +55,7 @@ class Pins:
     Parameters
     ----------
     follower : they are taken for this one, as long as it is served.
-    login : whose they are: no others are seen, made or dropped; None = all. Those of which nobody knows the login are
+    login : whose they are: no others are seen, made or dropped; None = all. Where the login is not known, they are
         every login's, except a follower's.
     """
 
@@ -177,8 +177,8 @@ def _lock_points(connection: sa.Connection, task_id: str, *which: sa.ColumnEleme
 
 
 def give_to_followers(connection: sa.Connection) -> None:
-    """Snapshots of which nobody knows the login become those of the followers whose clusters took them: these have the
-    number of the subscription there in their names. States of before had no logins."""
+    """Snapshots without a login become those of the followers whose clusters took them: these have the number of the
+    subscription there in their names. States of before had no logins."""
     query = sa.select(followers.c.task_id, followers.c.follower_name, followers.c.downstream_task)
     for task_id, name, task in connection.execute(query.where(followers.c.downstream_task.is_not(None))).all():
         taken = pins.c.snapshot_name.startswith(f"ccpr_{task}_", autoescape=True)
