@@ -17,7 +17,7 @@ from ccpr_assets.health import REPLICA_CURRENT, Health, error_shown, objective_o
 from matrixone.errors import CcprError
 from matrixone.sql.quoting import printable
 from replication.iteration.lag import LagMeter
-from replication.service.follower_status import follower_status, unwatched, waits_for_a_person
+from replication.service.follower_status import follower_status, unwatched
 from replication.service.status import ReadRow
 from replication.service.workspace import Workspace
 from replication.state.followers import Follower, FollowerRecords, all_followers
@@ -129,7 +129,7 @@ def follower_health(workspace: Workspace, row: LogRow, follower: Follower) -> Fo
         row.subscription_name,
         status.state,
         not grave and not notes,
-        bool(grave) and (waits_for_a_person(follower) or waited > objective),
+        bool(grave),
         short("; ".join(filter(None, [grave, *notes])) or f"it shows point {status.lsn}, and nothing is wrong"),
         as_of,
         status.lag_seconds,

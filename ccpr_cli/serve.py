@@ -47,7 +47,7 @@ def serve(
         typer.Option(
             "--on-failure",
             metavar="CMD",
-            help="Run this command when a subscription, target or follower begins to fail, stops, or is well again; it "
+            help="Run this command when a subscription, target or follower begins to fail, stops, or recovers; it "
             "gets JSON on standard input. Without a shell.",
         ),
     ] = "",

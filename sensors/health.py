@@ -21,7 +21,7 @@ _NEWS_PER_TICK = 100  # the next tick reports the rest
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Gives each new subscription its partition, and evaluates `replica_current` of those that have got too "
-    "old, have failed or are well again, whoever runs them: ccpr_log_sensor, `ccpr serve`, `ccpr run`, or nobody.",
+    "old, have failed or have recovered, whoever runs them: ccpr_log_sensor, `ccpr serve`, `ccpr run`, or nobody.",
 )
 def replica_health_sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
     workspace = replication.workspace

@@ -15,6 +15,7 @@ from replication.errors import StateUnreadable
 from replication.failure import Failure
 from replication.iteration.lag import LagMeter
 from replication.mirror.mirror import Mirror
+from replication.service.status import next_attempt
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
 from replication.state.context import Context
@@ -29,7 +30,7 @@ class Metrics(Ignoring):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
-        self._meter = LagMeter(clock)
+        self._meter, self._clock = LagMeter(clock), clock
         self._rows: dict[str, LogRow] = {}
         self._running: set[str] = set()
         self._targets: set[tuple[str, str]] = set()
@@ -53,6 +54,7 @@ class Metrics(Ignoring):
             "ccpr_iteration_start_delay_seconds", "How late iterations begin.", buckets=_SECONDS, registry=here
         )
         self.syncs = Counter("ccpr_target_syncs", "Syncs; result is done or failed.", [*both, "result"], registry=here)
+        self.failing = Gauge("ccpr_target_failing", "1 if its last sync failed as a whole.", both, registry=here)
         self.behind = Gauge("ccpr_target_tables_behind", "Tables of a target that wait or failed.", both, registry=here)
         self.rows_written = Counter("ccpr_target_rows_written", "Rows written to a target.", both, registry=here)
         self.database = Gauge("ccpr_state_database_up", "1 if the state database answers.", registry=here)
@@ -88,6 +90,7 @@ class Metrics(Ignoring):
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         labels = row.subscription_name, outcome.target
         self.syncs.labels(*labels, "done" if outcome.failure is None else "failed").inc()
+        self.failing.labels(*labels).set(0 if outcome.failure is None else 1)
         if outcome.result is not None:
             self.behind.labels(*labels).set(len(outcome.result.behind))
             self.rows_written.labels(*labels).inc(sum(table.upserted for table in outcome.result.tables))
@@ -108,7 +111,7 @@ class Metrics(Ignoring):
             for result in ("point", "idle"):
                 _forget(self.iterations, name, result)
         for labels in targets:
-            for family in (self.behind, self.rows_written):
+            for family in (self.failing, self.behind, self.rows_written):
                 _forget(family, *labels)
             for result in ("done", "failed"):
                 _forget(self.syncs, *labels, result)
@@ -125,6 +128,9 @@ class Metrics(Ignoring):
             "ccpr_subscription_state", "1 for the present state.", labels=["subscription", "state"]
         )
         attempts = GaugeMetricFamily("ccpr_failures_in_a_row", "Attempts that failed.", labels=["subscription"])
+        upcoming = GaugeMetricFamily(
+            "ccpr_next_attempt_timestamp_seconds", "When it is run next, since 1970.", labels=["subscription"]
+        )
         for row in rows:
             name = row.subscription_name
             try:
@@ -135,10 +141,13 @@ class Metrics(Ignoring):
                 lag.add_metric([name], seconds)
             failures = Failures.of(row.error_message)
             attempts.add_metric([name], 0 if failures is None else failures.count)
+            due = next_attempt(row, self._clock(), held=name in running)
+            if due is not None:
+                upcoming.add_metric([name], due)
             found = shown(row.state, held=name in running, failing=failures is not None)
             for known in Shown:
                 state.add_metric([name, known], 1.0 if known == found else 0.0)
-        return [lag, state, attempts]
+        return [lag, state, attempts, upcoming]
 
 
 class _Lags(Collector):

@@ -10,6 +10,7 @@ import queue
 import shlex
 import subprocess
 import threading
+import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from replication.loops import Loop
 from replication.mirror.mirror import Mirror
 from replication.service.follower_status import waits_for_a_person
 from replication.service.last_error import LastError
+from replication.service.status import next_attempt
 from replication.service.target_sync import TargetOutcome
 from replication.service.whole_iteration import IterationRecord
 from replication.state.followers import Follower
@@ -82,7 +84,13 @@ class Notifier(Ignoring):
         self._change(record.subscription, "", "ok", None)
 
     def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
-        self._change(row.subscription_name, "", "stopped" if row.state == State.ERROR else "failing", failure)
+        state = "stopped" if row.state == State.ERROR else "failing"
+        error, upcoming = LastError.parse(row.error_message), next_attempt(row, time.time(), held=False)
+        tried: Notice = {
+            "attempts": 1 if error is None else error.attempts,
+            "next_attempt": None if upcoming is None else _time(datetime.fromtimestamp(upcoming, UTC)),
+        }
+        self._change(row.subscription_name, "", state, failure, tried=tried)
 
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         behind = outcome.result.behind if outcome.result is not None else ()
@@ -96,9 +104,18 @@ class Notifier(Ignoring):
         with self._lock:  # more than one attempt at first sight: it failed before this service was started
             key = (row.subscription_name, "", follower.name)
             self._states.setdefault(key, "ok" if failing is None or failing.attempts == 1 else state)
-        self._change(row.subscription_name, "", state, failing and failing.failure, follower.name)
+        tried: Notice = {} if failing is None else {"attempts": failing.attempts}
+        self._change(row.subscription_name, "", state, failing and failing.failure, follower.name, tried)
 
-    def _change(self, name: str, target: str, state: str, failure: Failure | None, follower: str = "") -> None:
+    def _change(
+        self,
+        name: str,
+        target: str,
+        state: str,
+        failure: Failure | None,
+        follower: str = "",
+        tried: Notice | None = None,
+    ) -> None:
         with self._lock:
             before = self._states.get((name, target, follower), "ok")
             self._states[name, target, follower] = state
@@ -106,10 +123,10 @@ class Notifier(Ignoring):
             return
         notice: Notice = {"subscription": name, "target": target or None, "follower": follower or None}
         notice |= {"state": state, "before": before}
-        notice["at"] = datetime.now(UTC).isoformat(timespec="seconds")
+        notice["at"] = _time(datetime.now(UTC))
         if failure is not None:
             notice |= {"code": failure.code, "message": failure.message}
-            notice |= {"subject": failure.subject, "remedy": failure.remedy}
+            notice |= {"subject": failure.subject, "remedy": failure.remedy, **(tried or {})}
         self._put(notice)
 
     def _put(self, notice: Notice | None) -> None:
@@ -155,6 +172,10 @@ class Notifier(Ignoring):
                     raise
             else:
                 return
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")
 
 
 def _line(notice: Notice) -> bytes:

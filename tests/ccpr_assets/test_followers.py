@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -13,6 +14,7 @@ from ccpr_assets.reporter import DagsterReporter
 from ccpr_assets.table_specs import load_subscriptions
 from relay.downstream import TaskState
 from relay.watching import ask
+from replication.failure import Failure
 from replication.service.workspace import Workspace
 from resources.replication import Replication
 from sensors.ccpr_log import ccpr_log_sensor
@@ -96,6 +98,15 @@ def test_its_error_and_remedy_are_the_checks_and_it_is_well_with_its_rows_again(
     look(relayed)
     assert len(report(instance, relayed)) == 2
     assert check(instance)[0]
+
+
+def test_one_that_fails_and_is_tried_again_is_red_from_the_first_failure(relayed: Relayed, task: NativeTask) -> None:
+    relayed.replica.run()
+    failure = Failure("UPSTREAM_UNREACHABLE", "it refuses", "follower b", "Start it.")
+    records(relayed).record_failure(records(relayed).get("b"), failure, datetime.now(UTC))
+    with closing(Workspace()) as workspace:
+        found = follower_health(workspace, workspace.log.row("replica"), records(relayed).get("b"))
+    assert (found.current, found.grave, found.shown[metadata.FAILED_ATTEMPTS]) == (False, True, 1)
 
 
 def test_one_that_stays_behind_the_newest_point_is_red_after_the_objective(relayed: Relayed, task: NativeTask) -> None:

@@ -19,6 +19,7 @@ from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
 from replication.state.database import transaction
+from replication.state.log_rows import LogRow
 from replication.state.states import IterationState, State
 from resources.replication import Replication
 from sensors import ccpr_log
@@ -346,6 +347,21 @@ def test_a_row_that_cannot_be_read_does_not_keep_others_from_running(
         connection.exec_driver_sql("UPDATE mo_ccpr_log SET state = 2 WHERE subscription_name = 'good'")
     assert "1 failed: bad (STATE_UNREADABLE" in message(tick())
     assert sync_partitions(instance, workspace) == ["good", "bad"]
+
+
+def test_an_error_that_nothing_expects_keeps_no_other_subscription_from_running(
+    subscribe: Subscribe, tick: Tick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(workspace: Workspace, row: LogRow, end: float) -> None:
+        if row.subscription_name == "bad":
+            raise OverflowError("a number of 20 digits")
+
+    monkeypatch.setattr(ccpr_log, "_finish_if_idle", look)
+    subscribe("bad", **ran(500, watermark=1))
+    subscribe("good", **ran(500, watermark=2))
+    assert asked(tick()) == ["good"]
+    with pytest.raises(IterationsFailed, match="bad: UNEXPECTED: OverflowError"):
+        tick()
 
 
 def test_a_long_list_of_names_is_shortened(subscribe: Subscribe, tick: Tick) -> None:
