@@ -24,7 +24,7 @@ from replication.failure import Failure
 from replication.iteration.lag import LagMeter
 from replication.loops import unexpected
 from replication.service.last_error import LastError
-from replication.service.status import ReadRow, next_attempt
+from replication.service.status import ReadRow, Waiting, next_attempt
 from replication.service.workspace import Workspace
 from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine, tasks_in_quarantine
@@ -225,7 +225,8 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         notes.append(f"targets that are behind: {first_names(target.name for target in behind)}; `ccpr status {name}`")
     working = held and (late or lag.seconds is None)
     says = "; ".join(([grave] if grave else []) + notes) or "the last iteration succeeded, and nothing is behind"
-    says = "; ".join([says, *lag.warnings()])
+    waiting = Waiting.of(read, now, held=held)
+    says = "; ".join([says, *([] if waiting is None else [waiting.text]), *lag.warnings()])
     is_current = not grave and not notes
     return Health(
         name,

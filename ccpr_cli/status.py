@@ -131,6 +131,8 @@ def _line(status: "SubscriptionStatus") -> str:
         parts.append(f"pending {_pending(status)}")
     if status.copier is not None:
         parts.append(status.copier)
+    if status.waiting is not None:
+        parts.append(status.waiting.text)
     if status.quarantined:
         parts.append(f"{len(status.quarantined)} quarantined")
     parts += [f"target {target.name} {target.trouble}" for target in status.targets if not target.ok]
@@ -156,6 +158,7 @@ def _overview(found: "Sequence[SubscriptionStatus]") -> Table | Group:
         "point": [_newest(one) for one in found],
         "lag": [_lag(one) for one in found],
         "pending": [_pending(one) for one in found],
+        "waiting": ["-" if one.waiting is None else one.waiting.text for one in found],
         "quarantined": [str(len(one.quarantined) or "-") for one in found],
         "targets": [_describe(one.targets) for one in found],
         "followers": [_describe(one.followers) for one in found],
@@ -203,6 +206,8 @@ def _in_full(status: "SubscriptionStatus") -> Group:
         details.add("pending", _pending(status))
     if status.copier is not None:
         details.add("copied by", status.copier)
+    if status.waiting is not None:
+        details.add("waiting", Text(status.waiting.text, style="yellow"))
     details.add("objects from", _way(status))
     details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
     details.add("lag", _lag(status))

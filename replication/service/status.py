@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from matrixone.errors import CcprError, Terminal
@@ -30,6 +31,7 @@ from replication.targets.address import parse_target_uri
 if TYPE_CHECKING:
     from replication.service.open_work import OpenWork, StepUnderWay
 
+WAITING_SECONDS = 10.0  # for a snapshot that is made at once takes less
 UNREADABLE = "unreadable"  # the state of a subscription whose row cannot be read
 
 
@@ -47,6 +49,26 @@ class ReadRow:
         """Raises StateUnreadable."""
         error = LastError.parse(row.error_message)
         return cls(row, Subscription.from_row(row), Context.from_text(row.context), error)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the iteration under way waits for. `since` is in seconds since 1970."""
+
+    since: float
+    text: str
+
+    @classmethod
+    def of(cls, read: ReadRow, now: float, *, held: bool) -> "Waiting | None":
+        """CREATE SNAPSHOT waits until every open transaction with an ALTER of the database has ended, which may be an
+        hour (docs/how-to/monitor.md). The row was written when the snapshot's name was recorded, and is again when its
+        time is known."""
+        opened, since = read.context.open, read.row.updated_at.replace(tzinfo=UTC)
+        runs = held and read.row.iteration_state == IterationState.RUNNING
+        if not runs or opened is None or opened.physical is not None or now - since.timestamp() < WAITING_SECONDS:
+            return None
+        why = "an open transaction with an ALTER there keeps it waiting"
+        return cls(since.timestamp(), f"waits for CREATE SNAPSHOT upstream since {since:%H:%M:%S} UTC ({why})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +170,7 @@ class SubscriptionStatus:
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
     capabilities : what was found out about the upstream; None if nothing was.
     warnings : what a person has to know to understand the rest.
+    waiting : None unless the iteration under way waits for something upstream for longer than usual.
     unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the
         same.
     zero_dates : of the newest point, table -> column -> how many values are the zero date 0000-00-00, those of deleted
@@ -196,6 +219,7 @@ class SubscriptionStatus:
     objects_from: str = ""
     objects_copied: int = 0
     objects_direct: int = 0
+    waiting: Waiting | None = None
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -281,6 +305,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         objects_from=read.subscription.settings.objects_from,
         objects_copied=copied,
         objects_direct=direct,
+        waiting=Waiting.of(read, now, held=held),
     )
 
 
