@@ -12,6 +12,7 @@ from matrixone.errors import CcprError, Terminal
 from matrixone.sql.quoting import printable
 from replication.iteration.iteration import Iteration
 from replication.iteration.options import IterationOptions
+from replication.loops import unexpected
 from replication.service.workspace import Workspace
 
 
@@ -49,14 +50,15 @@ class Replication(dg.ConfigurableResource):
     def step(self, subscription: str) -> Iterator[Iteration]:
         """The iteration of this run, to take one step of it.
 
-        A typed failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
+        A failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
         Failure that shows its code, subject and remedy; a step that is tried again opens the iteration again and goes
         on where it stopped.
         """
         try:
             iteration = self._open(subscription)
             try:
-                yield iteration
+                with unexpected():
+                    yield iteration
             except CcprError as error:
                 self._iteration = None
                 self._held.__exit__(type(error), error, error.__traceback__)

@@ -13,6 +13,7 @@ import pytest
 from ccpr_assets.checks import FAILURE_SAMPLE, FAILURES
 from replication.errors import BadObjectList, SubscriptionBusy
 from replication.iteration.copying import copy_in_process
+from replication.iteration.iteration import Iteration
 from replication.service.workspace import Workspace
 from resources.replication import as_failure
 from tests.ccpr_assets.conftest import Sync
@@ -122,6 +123,23 @@ def test_a_transient_failure_is_logged_once_and_the_next_run_goes_on(replica: Re
     assert replica.run()["point"]
     assert replica.emulator.status().statements["create_snapshot"] == 2
     replica.assert_equal_to_source(2)
+
+
+def test_an_error_that_nothing_expects_is_in_the_log_too_and_the_next_run_goes_on(
+    replica: Replica, sync: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Iteration) -> None:
+        raise OverflowError("a number of 20 digits")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Iteration, "diff_catalog", broken)
+        assert failure(sync())["code"] == "UNEXPECTED"
+    with closing(Workspace()) as workspace:
+        row = workspace.log.row("replica")
+    assert (row.error_message or "").startswith("R:1:")
+    assert row.lease_expires_at == 0
+    assert replica.run()["point"]
+    replica.assert_equal_to_source(1)
 
 
 def test_a_copied_object_that_is_missing_fails_its_check(replica: Replica, sync: Sync) -> None:
