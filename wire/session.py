@@ -57,6 +57,7 @@ PUBLICATION_COLUMNS: Final = {
 _BAD_NAME = re.compile(r"[\s'\"`]")
 _SNAPSHOTS = re.compile(r"\s*(create|drop)\s+snapshot\b", re.IGNORECASE)  # what is wrong in them is said here
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ZERO_DATE = "0000-00-00"
 
 
 class UpstreamSession:
@@ -263,6 +264,8 @@ class UpstreamSession:
             cell = self._mo_ctl([str(argument) for argument in value.arguments])
         elif value.name == "cast":
             cell = self._cast(*map(str, value.arguments))
+        elif value.name == "date" and len(value.arguments) == 1:
+            cell = self._date(str(value.arguments[0]))
         else:
             calls: dict[str, Cell] = {
                 "version": SERVER_VERSION,
@@ -290,12 +293,18 @@ class UpstreamSession:
     def _variables(self) -> dict[str, str | int]:
         return {**VARIABLES, "version_comment": f"{self.upstream.name} of MatrixOne"}
 
-    def _cast(self, literal: str, kind: str) -> str:
-        """CAST of a date; the zero date is one since 4.2.0."""
+    def _cast(self, literal: str, kind: str) -> str | None:
+        """CAST of a date; the zero date is null, since the server's default sql_mode has NO_ZERO_DATE."""
         if kind != "date" or not _DATE.fullmatch(literal):
             raise StatementError(20102, f"not supported: the {self.upstream.name} casts dates only, not to {kind}")
-        if literal.startswith("0000-") and (literal != "0000-00-00" or self.upstream.release != "4.2"):
-            raise StatementError(20203, f"invalid argument parsedate, bad value {literal}")
+        return None if literal == _ZERO_DATE else self._date(literal)
+
+    def _date(self, literal: str) -> str:
+        """DATE(…), whatever the sql_mode; the zero date is one since 4.2.0."""
+        if not _DATE.fullmatch(literal) or (
+            literal.startswith("0000-") and (literal != _ZERO_DATE or self.upstream.release != "4.2")
+        ):
+            raise StatementError(1690, f"data out of range: data type date, '{literal}'")
         return literal
 
     def _mo_ctl(self, arguments: list[str]) -> str:

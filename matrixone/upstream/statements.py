@@ -311,7 +311,7 @@ def probe_logical_id() -> str:
 
 
 def probe_zero_date() -> str:
-    return "SELECT CAST('0000-00-00' AS DATE)"
+    return "SELECT DATE('0000-00-00')"
 
 
 def probe_flush() -> str:
