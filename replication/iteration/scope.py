@@ -17,6 +17,7 @@ from replication.iteration.building import or_fail
 from replication.iteration.catalog_diff import CatalogDiff, DatabaseList
 from replication.iteration.databases import TakeLists, read_databases
 from replication.iteration.table_lists import TableFailures, note_changed
+from replication.schema.ddl_diff import with_known_text
 from replication.schema.table_changes import diff_catalogs
 from replication.snapshot_ref import SnapshotRef
 from replication.state.history import TablePoint
@@ -45,7 +46,7 @@ def diff_scope(
         catalog = read_catalog(session, subscription.publication, subscription.database, ref.name, ref.at)
     named = {database: one.ref.name for database, one in lists.items()} or {subscription.database: ref.name}
     scope = _Scope(session, subscription, ref, catalog, before, named, altered)
-    tables = scope.with_indexes(scope.without_unlisted(scope.tables()))
+    tables = scope.with_indexes(scope.with_known_texts(scope.without_unlisted(scope.tables())))
     changes = diff_catalogs((point.table for point in before.values()), tables.values())
     left_out = [(name, UNPUBLISHED) for name in scope.unpublished]
     left_out += [(name, PARTITIONED if name in catalog.partitioned else UNLISTED) for name in scope.unlisted]
@@ -172,6 +173,14 @@ class _Scope:
                 or_fail(number, self.failures, (PartitionedTable,), action, isolated=isolated)
             kept[number] = table
         return kept
+
+    def with_known_texts(self, tables: dict[int, Table]) -> dict[int, Table]:
+        """With the texts of the last point, where those of now say the same in other words."""
+        known = {number: point.table for number, point in self._before.items()}
+        return {
+            number: with_known_text(known[number], table) if number in known else table
+            for number, table in tables.items()
+        }
 
     def with_indexes(self, tables: dict[int, Table]) -> dict[int, Table]:
         """With the indexes of each table, where index tables are copied. They are asked for again where the text of the

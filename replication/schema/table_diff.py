@@ -152,6 +152,9 @@ class ColumnRetyped(ColumnAltered):
         return not self.in_place
 
     def describe(self) -> str:
+        if self.before.type == self.after.type:
+            before, after = (column.collation or "its table's" for column in (self.before, self.after))
+            return f"column {self.name}: collation {before} becomes {after}"
         return f"column {self.name}: {self.before.type} becomes {self.after.type}"
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from matrixone.ddl.comparing import comparable
 from matrixone.ddl.definition import CreateTable, format_create_table
 from matrixone.ddl.parser import create_table_of, parse_create_table
 from matrixone.objects.types import unreadable_columns
@@ -308,7 +309,8 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
             wanted = _without_refused(wanted, before)
         if before.source == table:
             return _unfinished(rules, change, before, wanted)
-        steps = diff_tables(before.source, table, create_table_of(before.source), create_table_of(table))
+        old, new = (comparable(create_table_of(source)) for source in (before.source, table))
+        steps = diff_tables(before.source, table, old, new)
         decision = decide(rules.policy, change, steps)
         if change.kind is ChangeKind.REPLACED:
             return _ruled(_build(table, wanted, before), decision)

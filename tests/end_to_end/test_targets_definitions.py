@@ -12,7 +12,7 @@ from ccpr_cli.main import app
 from emulator.engine import catalog as simulated_catalog
 from emulator.engine.definitions import Definition
 from emulator.engine.storage import Storage
-from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
+from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop, source_tables
 
 __all__ = ["shop"]
 COLUMNS = {"n": "int not null", "v": "varchar(20)"}
@@ -244,4 +244,37 @@ def test_a_ddl_text_that_cannot_be_read_concerns_its_table_in_the_target_and_not
     assert shop.tables() == {"b", "still"}
     shop.insert("a", 302)
     assert ("a", "created", 103) in written(shop)
+    shop.assert_equal()
+
+
+def test_what_an_upgrade_of_the_upstream_adds_to_texts_alters_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, collation = simulated_catalog.create_table, {"v": "utf8mb4_bin"}
+
+    def later(definition: Definition, *, published: bool = False) -> str:
+        text = original(definition, published=published).replace('"', "'").replace("\n)", "\n) COLLATE=utf8mb4_bin")
+        if definition.name == "a":
+            text = text.replace("varchar(20)", f"varchar(20) COLLATE {collation['v']}")
+        return text
+
+    shop.add()
+    while shop.command("run", NAME)["point"]:
+        pass
+    points, ids, known = len(shop.command("points", NAME)), table_ids(shop), source_tables(NAME)["a"].ddl
+    monkeypatch.setattr(simulated_catalog, "create_table", later)
+    assert shop.command("plan", NAME)["changes"] == []
+    assert not shop.command("run", NAME)["point"], "nothing has changed"
+    assert len(shop.command("points", NAME)) == points
+    shop.insert("a", 300)
+    statements = statements_of(shop, lambda: shop.run())
+    assert (statements, table_ids(shop), source_tables(NAME)["a"].ddl) == ([], ids, known)
+    shop.storage.rename_column(DATABASE, "a", "v", "w")
+    statements = statements_of(shop, lambda: shop.run())
+    assert [text.partition("RENAME COLUMN")[2] for text in statements] == [" `v` TO `w`"]
+    collation["v"] = "utf8mb4_general_ci"
+    (change,) = shop.command("plan", NAME)["changes"]
+    assert (change["kind"], change["table"]) == ("altered", "d.a")
+    assert table_ids(shop) == ids
+    shop.run()
     shop.assert_equal()
