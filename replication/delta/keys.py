@@ -50,6 +50,19 @@ class KeysNotUnique(ObjectMismatch):
     """Two visible rows of one point have the same key."""
 
 
+class KeysNotBytes(Terminal):
+    """The packed key of two rows is the same, and a text in their keys is not: so the upstream goes by a collation for
+    which other letters are the same. Rows that are found by such a key would be the wrong ones in a target, which tells
+    texts apart by their bytes (decision keys-are-bytes)."""
+
+    code = "KEYS_NOT_BYTES"
+    about = "table"
+    default_remedy = (
+        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. "
+        "The mirror has it, and each point can be read as a whole."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RowKey:
     """A table's key.
@@ -67,6 +80,12 @@ class RowKey:
     def hidden(self) -> bool:
         """Whether the user declared no key."""
         return self.match.name == FAKE_KEY
+
+    @property
+    def texts(self) -> tuple[Column, ...]:
+        """Of a key of several columns, those whose values a collation may take for the same that differ."""
+        packed = self.match.name == COMPOSITE_KEY
+        return tuple(column for column in self.columns if packed and column.type.oid in types.TEXT_TYPES)
 
 
 def row_key(table: Table) -> RowKey:

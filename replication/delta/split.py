@@ -28,7 +28,7 @@ from matrixone.objects.visibility import (
     visible_mask,
 )
 from matrixone.schema import Column
-from replication.delta.keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
+from replication.delta.keys import ALL_KEYS, KeyRange, KeysNotBytes, RowKey, Zone, key_zone, partners, same
 from replication.mirror.mirror import Mirror, files_of
 from replication.mirror.open_store import open_store
 
@@ -215,6 +215,7 @@ class _Run:
         self.open_object = mirror.open_object
         key = split.shape.key.columns
         self.compared = [number for number, column in enumerate(split.shape.columns) if column not in key]
+        self.texts = [split.shape.columns.index(column) for column in split.shape.key.texts]
 
     def parts(self) -> Iterator[DeltaPart]:
         split = self.split
@@ -371,7 +372,7 @@ class _Run:
         """bool for each row of `values`: whether it has no partner, or one with other values.
 
         Columns of a block of partners are read until all of its rows are known to differ. The columns that showed the
-        most differences so far are read first.
+        most differences so far are read first. Raises KeysNotBytes.
         """
         differ = partner < 0
         matched = np.flatnonzero(~differ)
@@ -379,10 +380,14 @@ class _Run:
         found = np.zeros(len(self.shape.columns), np.int64)  # differences by column
         for chunk, part, picked in before.pieces(partner[matched]):
             open_rows = matched[part]
+            for number in self.texts:
+                if not self._equal(chunk, picked, values, open_rows, number).all():
+                    raise KeysNotBytes(
+                        f"two texts in column {self.shape.columns[number].name} are the same key upstream",
+                        subject=f"table {self.shape.table}",
+                    )
             for number in self.compared:
-                former = chunk.column(self.shape.columns[number], picked)
-                now = values.column(number).combine_chunks().take(pa.array(open_rows))
-                equal = same(former, now)
+                equal = self._equal(chunk, picked, values, open_rows, number)
                 differ[open_rows[~equal]] = True
                 found[number] += np.count_nonzero(~equal)
                 open_rows, picked = open_rows[equal], picked[equal]
@@ -390,6 +395,11 @@ class _Run:
                     break
             self.compared.sort(key=lambda number: -found[number])
         return differ
+
+    def _equal(self, chunk: _Chunk, picked: np.ndarray, values: pa.Table, rows: np.ndarray, number: int) -> np.ndarray:
+        """For some rows of `values`, whether they have the same in a column as their partners, `picked` in a chunk."""
+        former = chunk.column(self.shape.columns[number], picked)
+        return same(former, values.column(number).combine_chunks().take(pa.array(rows)))
 
     def _part(self, *, upserts: Sequence[pa.RecordBatch] = (), deletes: Sequence[pa.RecordBatch] = ()) -> DeltaPart:
         shape = self.shape

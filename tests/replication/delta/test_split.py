@@ -19,10 +19,10 @@ from matrixone.objects.stats import ObjectStats
 from matrixone.objects.timestamp import Timestamp
 from matrixone.objects.types import arrow_schema
 from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
-from matrixone.schema import Column, Kind, SqlType, Table
+from matrixone.schema import COMPOSITE_KEY, Column, Kind, SqlType, Table
 from replication.delta import split
 from replication.delta.delta import TableAt, table_delta
-from replication.delta.keys import RowKey, TableWithoutKey
+from replication.delta.keys import KeysNotBytes, RowKey, TableWithoutKey
 from replication.delta.split import DeltaPart, DeltaShape, joined, run_split
 from replication.errors import MirrorDamaged
 from replication.mirror.layout import MANIFEST_SCHEMA_1, object_path
@@ -222,6 +222,19 @@ def test_two_visible_rows_of_one_key_are_an_error(scene: Scene) -> None:
     scene.point(scene.rows([(1, "a")], None))
     scene.point(scene.rows([(1, "a")], None), scene.rows([(1, "b")], None))
     with pytest.raises(ObjectMismatch, match=r"two visible rows have the same key \[table db\.t\]"):
+        scene.delta()
+
+
+def test_a_key_that_goes_by_a_collation_is_refused_and_not_written_beside_the_old_one(tmp_path: Path) -> None:
+    packed = Column(COMPOSITE_KEY, 2, SqlType(types.VARCHAR, 65535, 0), hidden=True, nullable=False)
+    ddl = DDL.replace("(`k`)", "(`k`,`v`)")
+    scene = Scene(tmp_path / "mirror", replace(TABLE, columns=(K, V, packed), ddl=ddl))
+    scene.point(scene.rows([(1, "a", b"1a"), (2, "b", b"2b")], [10, 20]))
+    scene.point(scene.rows([(1, "a", b"1a"), (2, "c", b"2c")], [150, 150]))
+    assert scene.delta() == ([(2, "c")], [(2, "b")])
+    scene.refs.pop()
+    scene.point(scene.rows([(1, "A", b"1a"), (2, "b", b"2b")], [150, 150]))
+    with pytest.raises(KeysNotBytes, match=r"KEYS_NOT_BYTES.*column v.*table db\.t"):
         scene.delta()
 
 
