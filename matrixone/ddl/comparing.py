@@ -45,7 +45,13 @@ def _comparable(column: ColumnDefinition, of_table: str) -> ColumnDefinition:
     if column.type.name not in _TEXTS:
         return replace(column, default=default, charset="", collation="")
     named = column.collation.lower() or (_BINARY if column.charset.lower() == _BINARY else "")
-    return replace(column, default=default, charset="", collation=_unless_by_bytes(named) if named else of_table)
+    return replace(
+        column,
+        type=replace(column.type, name="text") if column.type.name == "tinytext" else column.type,
+        default=default,
+        charset="",
+        collation=_unless_by_bytes(named) if named else of_table,
+    )
 
 
 def _unless_by_bytes(collation: str) -> str:

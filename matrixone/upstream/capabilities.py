@@ -52,6 +52,12 @@ class Capabilities:
     early_creates: bool | None = None
     abort_column: bool | None = None
 
+    @property
+    def alters_see_snapshots(self) -> bool:
+        """Whether an ALTER that copies looks for snapshots of account sys (docs/upstream.md, "Snapshots and ALTER since
+        4.2"). No statement asks for it; it came with the zero dates."""
+        return bool(self.zero_dates)
+
     def seen_in(self, file: "ObjectFile", created: Timestamp) -> "Capabilities":
         """With what an appendable data object says that was created by the TN. Raises ObjectDamaged."""
         from matrixone.objects.reader import NEVER

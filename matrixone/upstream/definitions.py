@@ -103,7 +103,7 @@ def _of_database(
     for row in _or_note(unreadable, "function", "", rows) or ():
         name = (row[0] or b"").decode("utf-8", "replace")
         functions += _list(_or_note(unreadable, "function", name, partial(_function, *row)))
-    functions.sort(key=lambda one: one.name)
+    functions.sort(key=lambda one: (one.name, one.arguments))  # later releases have several of a name
     return Definitions(database, tuple(views), tuple(sequences), tuple(functions), unreadable=tuple(unreadable))
 
 

@@ -377,9 +377,26 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
     if wanted.of_account:
         databases = check_databases(session, wanted)
         yield Check("upstream", "databases", Verdict.OK, f"{len(databases)}: {first_names(databases)}")
+        yield from _alters(session, upstream, wanted)
         yield from _tables(upstream, wanted, _read_databases(session, publication, databases))
     else:
+        yield from _alters(session, upstream, wanted)
         yield from _tables(upstream, wanted, read_tables(session, publication, upstream.database))
+
+
+def _alters(session: Session, upstream: Upstream, wanted: Subscription) -> Iterator[Check]:
+    """What our snapshots change for users there (decision snapshots-that-alters-see)."""
+    in_sys = wanted.of_account or wanted.publication.publisher.lower() == SYS_ACCOUNT
+    if in_sys and probe(session, upstream.known).alters_see_snapshots:
+        found = (
+            "while our snapshots stand, ALTER TABLE t DROP COLUMN c, ADD COLUMN c … is refused there (20105), and an "
+            "ALTER that copies a table keeps the old one until they are dropped"
+        )
+        remedy = (
+            "Nothing, unless users need it: as two statements it works. A database of another account than sys, "
+            "subscribed to by itself, is not concerned."
+        )
+        yield Check("upstream", "ALTER TABLE", Verdict.WARNING, found, remedy)
 
 
 def _read_databases(session: Session, publication: Publication, databases: Sequence[str]) -> DatabaseTables | None:

@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr_cli.main import app
+from emulator.engine.storage import Storage
+from emulator.simulated_upstream import SimulatedUpstream
 from replication.service import doctor
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.end_to_end.replica import NAME, Replica, command, replaying, source_uri
 
 
 @pytest.fixture
@@ -123,6 +125,30 @@ def test_what_the_login_may_not_or_does_not_exist_fails_with_a_remedy(
     assert (check["result"], check["code"]) == ("failed", code)
     assert check["remedy"]
     assert not document["ok"]
+
+
+def test_where_snapshots_change_what_users_can_alter_it_is_a_hint(replica: Replica) -> None:
+    words = ("doctor", "--from", uri(replica), "--database", replica.about.database)
+    assert "ALTER TABLE" not in results(replica.command(*words))
+    replica.emulator.upgrade("4.2")
+    document = replica.command(*words)
+    check = found(document)["ALTER TABLE"]
+    assert (document["ok"], check["result"]) == (True, "warning")
+    assert "DROP COLUMN c, ADD COLUMN c" in check["told"]
+    assert "another account than sys" in check["remedy"]
+
+
+def test_a_database_of_another_account_has_no_limits_from_snapshots(home: Path) -> None:
+    storage = Storage()
+    storage.create_account("acc1")
+    storage.create_database("d", account="acc1")
+    storage.create_table("d", "t", {"id": "int"}, primary_key=["id"], account="acc1")
+    storage.create_publication("p", "d", account="acc1", accounts=("sys",))
+    with SimulatedUpstream(storage, password="111") as emulator:
+        emulator.upgrade("4.2")
+        document = command("doctor", "--from", source_uri(emulator.port), "--database", "d", "--publisher", "acc1")
+    assert results(document)["tables"] == "ok"
+    assert "ALTER TABLE" not in results(document)
 
 
 def test_a_partitioned_table_is_shown(recordings: Path, home: Path) -> None:

@@ -65,3 +65,11 @@ def test_an_expression_as_default_counts_with_its_quotes_doubled_or_not() -> Non
     )
     other = comparable(parse_create_table("CREATE TABLE `a` (\n  `v` varchar(9) DEFAULT (concat('a', 'c'))\n)"))
     assert doubled == single != other
+
+
+def test_a_tinytext_counts_as_the_text_as_which_it_was_printed() -> None:
+    short, text = (
+        comparable(parse_create_table(f"CREATE TABLE `a` (\n  `v` {kind} DEFAULT NULL\n)"))
+        for kind in ("tinytext COLLATE utf8mb4_bin", "text")
+    )
+    assert short == text
