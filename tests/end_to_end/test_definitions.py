@@ -167,6 +167,20 @@ def test_a_point_without_definitions_gives_a_script_that_says_so(source: Source,
     assert "The point has nothing besides tables." in file.read_text()
 
 
+def test_functions_of_one_name_are_all_there_in_the_order_of_their_arguments(source: Source) -> None:
+    source.storage.functions += [
+        (number, "f", 0, f'[{{"name": "x", "type": "{kind}"}}]', "int", "$1", "sql", "shop", "dump")
+        for number, kind in enumerate(("varchar", "int", "float"), 1)
+    ]
+    source.subscribe()
+    assert command("run", "s")["point"]
+    found = [one["statements"][-1] for one in schema()["functions"]]
+    assert found == [
+        f"CREATE FUNCTION `shop`.`f` (`x` {kind}) RETURNS int LANGUAGE sql AS '$1'"
+        for kind in ("float", "int", "varchar")
+    ]
+
+
 def test_functions_and_grants_of_the_database_are_in_the_point_and_last_in_the_script(source: Source) -> None:
     storage = source.storage
     args = '[{"name": "x", "type": "float"}]'
