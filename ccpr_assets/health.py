@@ -21,15 +21,16 @@ from matrixone.sql.quoting import printable
 from matrixone.upstream.retry import BACK_OFF
 from replication.errors import StateUnreadable, UnexpectedError
 from replication.failure import Failure
-from replication.iteration.lag import LagMeter
+from replication.iteration.lag import Lag, LagMeter
 from replication.loops import unexpected
 from replication.service.last_error import LastError
-from replication.service.status import ReadRow, Waiting, next_attempt
+from replication.service.status import ReadRow, TargetStatus, Waiting, next_attempt, target_statuses
 from replication.service.workspace import Workspace
+from replication.state.history import PointHistory
 from replication.state.log_rows import LogRow
 from replication.state.quarantine import Quarantine, tasks_in_quarantine
 from replication.state.states import State
-from replication.state.targets import Target, TargetRecords, TargetState, tasks_with_targets
+from replication.state.targets import TargetState, tasks_with_targets
 from replication.wording import first_names
 
 HEALTH = "replication_health"
@@ -57,6 +58,8 @@ class Health:
     says : one sentence: how things are and what to do.
     as_of : when the state that the replica shows was the upstream's, by our clock; None before the first point.
     shown : further metadata.
+    has_target_trouble : a target fails, or has tables that are behind.
+    grave_by_targets : it is grave for this alone: the data of a target that fails is older than the objective.
     """
 
     subscription: str
@@ -68,6 +71,8 @@ class Health:
     lag_seconds: float | None = None
     objective_seconds: float | None = None
     shown: dict[str, Any] = field(default_factory=dict)
+    has_target_trouble: bool = field(default=False, kw_only=True)
+    grave_by_targets: bool = field(default=False, kw_only=True)
 
     @property
     def key(self) -> dg.AssetKey:
@@ -76,7 +81,8 @@ class Health:
     @property
     def verdict(self) -> str:
         """What it takes an event to change."""
-        return _verdict(self.state, grave=self.grave)
+        grave = self.grave and not self.grave_by_targets
+        return _verdict(self.state, grave=grave, has_target_trouble=self.has_target_trouble)
 
     def metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = {metadata.STATE: self.state}
@@ -219,10 +225,12 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         shown[metadata.TABLES_QUARANTINED] = len(tables)
         failing = first_names(table.qualified_name for table in tables)
         notes.append(f"tables that fail while the others go on: {failing}")
-    targets = () if plain else TargetRecords(workspace.log.engine, row.task_id).all()
-    if behind := [target for target in targets if _is_behind(target)]:
+    behind = [] if plain else _targets_in_trouble(workspace, read, lag)
+    late_targets = [target for target in behind if _is_late(target, objective, now)]
+    if behind:
         shown[metadata.TARGETS_BEHIND] = len(behind)
-        notes.append(f"targets that are behind: {first_names(target.name for target in behind)}; `ccpr status {name}`")
+        told = (f"{target.name} ({_trouble(target)})" for target in behind)
+        notes.append(f"targets that are behind: {first_names(told)}; `ccpr status {name}`")
     working = held and (late or lag.seconds is None)
     says = "; ".join(([grave] if grave else []) + notes) or "the last iteration succeeded, and nothing is behind"
     waiting = Waiting.of(read, now, held=held)
@@ -232,12 +240,14 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         name,
         _state(read, working=working),
         is_current,
-        bool(grave),
+        bool(grave or late_targets),
         short(says),
         as_of,
         lag.seconds,
         objective,
         shown,
+        has_target_trouble=bool(behind),
+        grave_by_targets=bool(late_targets and not grave),
     )
 
 
@@ -247,14 +257,14 @@ def unreadable_health(subscription: str, error: CcprError) -> Health:
     return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=error_shown(failure, None))
 
 
-def quick_verdict(workspace: Workspace, row: LogRow) -> str:
-    """`Health.verdict` without a query: quarantine and targets change in iterations only, and these are reported.
-    Raises StateUnreadable."""
+def quick_verdict(workspace: Workspace, row: LogRow, *, has_target_trouble: bool) -> str:
+    """`Health.verdict` without a query: quarantine changes in iterations only, and these are reported. Raises
+    StateUnreadable."""
     read = ReadRow.of(row)
     lag, objective = LagMeter(workspace.clock).read(row.task_id, read.context), objective_of(read)
     late = lag.seconds is not None and lag.seconds > objective
     grave = row.state != State.PAUSED and (bool(_failure(read, None)) or late)
-    return _verdict(_state(read, working=False), grave=grave)
+    return _verdict(_state(read, working=False), grave=grave, has_target_trouble=has_target_trouble)
 
 
 def objective_seconds(interval: float) -> float:
@@ -267,9 +277,10 @@ def longest_silence(interval: float) -> timedelta:
     return timedelta(seconds=round(objective_seconds(interval) + 1.1 * BACK_OFF.longest))
 
 
-def _verdict(state: str, *, grave: bool) -> str:
+def _verdict(state: str, *, grave: bool, has_target_trouble: bool = False) -> str:
     """Whether an iteration is under way does not matter."""
-    return f"{'idle' if state == 'copying' else state}, {'grave' if grave else 'well'}"
+    targets = ", targets behind" if has_target_trouble else ""
+    return f"{'idle' if state == 'copying' else state}, {'grave' if grave else 'well'}{targets}"
 
 
 UNREADABLE = _verdict("unreadable", grave=True)
@@ -329,8 +340,22 @@ def short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
-def _is_behind(target: Target) -> bool:
-    return target.state is not TargetState.RELEASED and bool(target.failing is not None or target.behind)
+def _targets_in_trouble(workspace: Workspace, read: ReadRow, lag: Lag) -> list[TargetStatus]:
+    newest = PointHistory(workspace.log.engine, read.row.task_id).newest()
+    found = target_statuses(workspace, read, newest, lag)
+    return [target for target in found if target.state == TargetState.ACTIVE and target.trouble]
+
+
+def _is_late(target: TargetStatus, objective: float, now: float) -> bool:
+    """Whether it fails, and its data is older than the objective."""
+    if target.last_error is None:
+        return False
+    age = now - target.last_error.first if target.lag_seconds is None else target.lag_seconds
+    return age > objective
+
+
+def _trouble(target: TargetStatus) -> str:
+    return target.last_error.code if target.last_error is not None else f"{len(target.behind)} of its tables"
 
 
 def _utc(seconds: float) -> datetime:

@@ -16,8 +16,9 @@ import dagster as dg
 
 from ccpr_assets import events
 from ccpr_assets.followers import follower_events
+from ccpr_assets.health import read_health
 from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_assets.reporting import health_events
+from ccpr_assets.reporting import changed, health_events
 from ccpr_assets.tables import report_tables
 from ccpr_assets.target_tables import report_target_tables
 from matrixone.errors import CcprError
@@ -174,9 +175,13 @@ class DagsterReporter(Ignoring):
         return ()
 
     def _targets_of(self, row: LogRow, outcome: TargetOutcome) -> Iterable[events.Runless]:
+        """What was synced; and how the subscription is, if this has changed that."""
+        name, found = row.subscription_name, list[events.Runless]()
         with suppress(CcprError):
-            self._report_tables(row.subscription_name)
-        return _runless(events.target_synced(outcome), row.subscription_name)
+            self._report_tables(name)
+            if changed(self._instance, {name: read_health(self._workspace, name).verdict}):
+                found += health_events(self._instance, self._workspace, [name])
+        return [*_runless(events.target_synced(outcome), name), *found]
 
     def _report_tables(self, subscription: str) -> None:
         report_tables(self._instance, self._workspace, subscription)

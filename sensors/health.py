@@ -12,6 +12,7 @@ from replication.errors import StateUnavailable, StateUnreadable, SubscriptionMi
 from replication.loops import unexpected
 from replication.service.workspace import Workspace
 from replication.state.log_rows import BadRow, LogRow
+from replication.state.targets import tasks_with_target_trouble
 from resources.replication import Replication
 
 _NEWS_PER_TICK = 100  # the next tick reports the rest
@@ -49,11 +50,14 @@ def replica_health_sensor(context: dg.SensorEvaluationContext, replication: Repl
 def read_verdicts(workspace: Workspace, rows: list[LogRow | BadRow]) -> dict[str, str]:
     """What `replica_current` would say of each, by name."""
     verdicts: dict[str, str] = {}
+    troubled = tasks_with_target_trouble(workspace.log.engine)
     for row in rows:
         try:
             with unexpected():
                 verdicts[row.subscription_name] = (
-                    UNREADABLE if isinstance(row, BadRow) else quick_verdict(workspace, row)
+                    UNREADABLE
+                    if isinstance(row, BadRow)
+                    else quick_verdict(workspace, row, has_target_trouble=row.task_id in troubled)
                 )
         except (StateUnreadable, UnexpectedError):
             verdicts[row.subscription_name] = UNREADABLE

@@ -104,7 +104,8 @@ _STOPPING = (
 )
 _STOPPING_NUMBERS = (1053, 1815, 20501, 20502, 20503, 20504, 20505, 20634, 20635, 20638, 20702)
 _HISTORY = (
-    r"No available checkpoints for snapshot read|checkpoint gap or overlap"
+    r"No available checkpoints for snapshot read|checkpoint gap\b|overlapping incremental checkpoint"
+    r"|out-of-order checkpoint"
     r"|failed to query mo_indexes: .*\btable \S*mo_indexes\S* does not exist"
 )
 _BUSY = (

@@ -47,6 +47,11 @@ _ACTIVE = sa.select(
     sa.case((_LACKS_A_POINT, 1), else_=0).label("lacks_a_point"),
 ).where(*_OF_ACTIVE)
 _LAGGING = _ACTIVE.where((targets.c.attempts > 0) | _LACKS_A_POINT)
+_IN_TROUBLE = (
+    sa.select(targets.c.task_id)
+    .where(targets.c.state == TargetState.ACTIVE.value, targets.c.failure.is_not(None) | (targets.c.behind != "[]"))
+    .distinct()
+)
 _TO_TRY_AGAIN = (
     sa.select(targets.c.task_id).where(targets.c.state == TargetState.ACTIVE.value, targets.c.attempts > 0).distinct()
 )
@@ -281,6 +286,13 @@ def tasks_with_targets(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that have targets."""
     with transaction(engine) as connection:
         return {row.task_id for row in fetch(connection, sa.select(targets.c.task_id).distinct())}
+
+
+@repeatable
+def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions with a target that fails, or has tables that are behind."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, _IN_TROUBLE)}
 
 
 def may_be_restored(pause_seconds: float, interval: float) -> bool:

@@ -2,16 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from ccpr_assets import metadata
+from ccpr_assets.health import REPLICA_CURRENT, health_key
 from ccpr_assets.reporter import MOST_WAITING, DagsterReporter
 from replication.daemon.holding import Holding
 from replication.daemon.replicator import Replicator
+from replication.failure import Failure
+from replication.schema.choices import DdlPolicy
+from replication.schema.dialects import Dialect
+from replication.service.target_sync import TargetOutcome
 from replication.service.workspace import Workspace
+from replication.state.targets import Target, TargetRecords
 from tests.end_to_end.replica import NAME, Replica, replaying
 
 STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
@@ -51,6 +58,36 @@ def test_iterations_are_materializations_with_the_figures_of_a_run(
         assert newest.tags[metadata.LSN_TAG] == "1" if newest.tags else False
     assert (reporter.dropped, len(instance.get_runs())) == (0, 0)
     replica.assert_equal_to_source(2)
+
+
+def test_a_target_that_fails_after_its_iteration_is_red_without_another_one(
+    replica: Replica, instance: dg.DagsterInstance
+) -> None:
+    health = dg.AssetCheckKey(health_key(NAME), REPLICA_CURRENT)
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, lambda: instance)
+        reporter.start()
+        iterate(workspace, reporter, 1)
+        row = workspace.log.row(NAME)
+        records, now = TargetRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
+        to = "mysql://u@127.0.0.1:3306/d"
+        records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, DdlPolicy.FULL, now))
+        away = Failure("TARGET_UNAVAILABLE", "the target does not answer now", "target", "Wait.")
+        seen: list[bool] = []
+        for failure in (None, away, away):
+            if failure is not None:
+                records.record_failure(records.get("report"), failure, now)
+            reporter.target_synced(row, TargetOutcome("report", None, failure, 0.1))
+            assert reporter.flush(120)
+            (record,) = instance.event_log_storage.get_asset_check_execution_history(health, limit=1)
+            evaluation = record.evaluation
+            assert evaluation is not None
+            seen.append(evaluation.passed)
+        reporter.stop()
+        count = len(instance.event_log_storage.get_asset_check_execution_history(health, limit=100))
+    assert seen == [True, False, False]
+    assert count == 2, "one for the iteration, one for the change"
+    assert reporter.dropped == 0
 
 
 def test_an_instance_that_fails_or_hangs_neither_delays_nor_fails_an_iteration(replica: Replica) -> None:

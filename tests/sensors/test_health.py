@@ -7,10 +7,14 @@ import dagster as dg
 import pytest
 
 from ccpr_assets.health import health_of
+from replication.failure import Failure
+from replication.schema.choices import DdlPolicy
+from replication.schema.dialects import Dialect
 from replication.service.workspace import Workspace
 from replication.snapshot_ref import SnapshotRef
 from replication.state.context import Context
 from replication.state.states import State
+from replication.state.targets import Target, TargetRecords
 from resources.replication import Replication
 from sensors.health import replica_health_sensor
 from tests.sensors.conftest import Subscribe
@@ -93,6 +97,34 @@ def test_what_changes_is_reported_once_whoever_runs_it(subscribe: Subscribe, tic
     (request,) = result.dynamic_partitions_requests or []
     assert request.partition_keys == ["good", "old"]
     assert not tick().asset_events
+
+
+def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
+    subscribe: Subscribe, workspace: Workspace, tick: Tick
+) -> None:
+    row = subscribe("orders", **ran(10))
+    records, now = TargetRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
+    to = "mysql://u@127.0.0.1:3306/d"
+    records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, DdlPolicy.FULL, now))
+    tick()
+    assert health_of(workspace, row).current
+    away = Failure("TARGET_UNAVAILABLE", "the target does not answer now", "target", "Wait.")
+    records.record_failure(records.get("report"), away, now)
+    checks = [event for event in tick().asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert {event.asset_key.to_user_string(): (event.passed, event.severity.value) for event in checks} == {
+        "replication_health/orders": (False, "WARN"),
+        "applied_tables": (False, "WARN"),
+    }
+    assert "report (TARGET_UNAVAILABLE)" in (checks[0].description or "")
+    assert not tick().asset_events
+    long_ago = now - timedelta(days=1)
+    records.change("report", first_failed_at=long_ago.replace(tzinfo=None))
+    found = health_of(workspace, row)
+    assert (found.current, found.grave) == (False, True), "it is older than the objective"
+    assert not tick().asset_events, "time alone is no news"
+    records.record_sync(records.get("report"), 0, 1, 0, [], now)
+    checks = [event for event in tick().asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert [event.passed for event in checks] == [True, True]
 
 
 def test_settings_that_cannot_be_read_are_reported(subscribe: Subscribe, tick: Tick) -> None:
