@@ -232,6 +232,25 @@ def _publications(names: Iterable[str] | None) -> str:
     return "all" if names is None else ", ".join(sorted(names))
 
 
+@relay.command("approve")
+def approve(
+    name: Name,
+    follower: Annotated[str, typer.Argument(metavar="FOLLOWER", help="The follower's name, as in `ccpr status`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let a follower go on to the newest point although most of its tables are gone there (FOLLOWER_DROPS_HELD). Its
+    cluster drops them."""
+    from relay.brake import approve as approve_drops
+    from replication.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        lsn = approve_drops(workspace, name, follower)
+    if as_json:
+        show_json({"name": name, "follower": follower, "approved_lsn": lsn})
+    else:
+        out.print(f"follower {follower} of {name} may go on to point {lsn}, whatever it drops", markup=False)
+
+
 def _given(password: str) -> str:
     """Raises BadUri."""
     if password == "-":

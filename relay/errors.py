@@ -113,6 +113,18 @@ class FollowerStopped(Transient):
     )
 
 
+class FollowerDropsHeld(Terminal):
+    """Most tables are gone at the newest point, or all, and a follower's cluster would drop them. It is shown no point
+    without them. Somebody may have meant it; a wrong database that was restored upstream looks the same."""
+
+    code = "FOLLOWER_DROPS_HELD"
+    about = "follower"
+    default_remedy = (
+        "If they are to go: `ccpr relay approve NAME FOLLOWER`. When they are there again upstream, the follower goes "
+        "on by itself."
+    )
+
+
 class FollowerPaused(Terminal):
     """Somebody paused the subscription of a follower in that cluster, so it is not resumed by itself."""
 

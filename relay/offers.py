@@ -19,7 +19,7 @@ from matrixone.upstream.publication import EVERYTHING
 from relay.publication import ACCOUNT, MirrorPublication, error_text
 from replication.service.workspace import Workspace
 from replication.state.database import fetch, repeatable, transaction
-from replication.state.followers import SERVED, Follower, all_followers
+from replication.state.followers import SERVED, Follower, FollowerRecords, all_followers
 from replication.state.ledger import LedgerEntry
 from replication.state.log_rows import LogRow
 from replication.state.pins import Pins
@@ -214,6 +214,7 @@ class Offers:
             consistent=not kept.isolated,
             served_as=database,
             offered_as=None if follower is None else follower.publication,
+            approved=None if follower is None else partial(_approved, engine, row.task_id, follower.name),
         )
         return _Known(made, settings)
 
@@ -225,6 +226,11 @@ def _found(look: _Look, name: str) -> MirrorPublication | None:
 def reason(error: CcprError | StatementError) -> str:
     """As it is said to clients."""
     return error_text(error) if isinstance(error, CcprError) else error.text.removeprefix("internal error: ")
+
+
+def _approved(engine: sa.Engine, task_id: str, follower: str) -> int:
+    found = FollowerRecords(engine, task_id).find(follower)
+    return -1 if found is None else found.approved_lsn
 
 
 @repeatable

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from matrixone.errors import CcprError, Transient
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
+from relay.brake import gone_at_once
 from relay.catalog import served_catalog
 from relay.content import Content
 from relay.counters import next_number
@@ -72,6 +73,7 @@ class MirrorPublication(FlushedByNature):
     at : the only point that is served; None = always the newest.
     served_as : the database's name here; None = its own.
     writable : texts without the mark of a replica.
+    approved : of a follower's: the lsn up to which it may drop however many tables; None: no brake (`relay.brake`).
     only : whether a table of a database is served, with its index tables; None = all are.
     clock : seconds since 1970.
     """
@@ -92,6 +94,7 @@ class MirrorPublication(FlushedByNature):
         writable: bool = False,
         only: Callable[[str, str], bool] | None = None,
         offered_as: str | None = None,
+        approved: Callable[[], int] | None = None,
     ) -> None:
         self._name, self.mirror, self.database, self.table, self.pins = name, mirror, database, table, pins
         self.served_as, self._offered_as = served_as or database, offered_as or name
@@ -101,6 +104,7 @@ class MirrorPublication(FlushedByNature):
         self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)
         self._created = Counter[str]()
+        self._approved = approved
 
     @property
     def name(self) -> str:
@@ -289,14 +293,24 @@ class MirrorPublication(FlushedByNature):
             late = ", ".join(table.qualified_name for table in newest.point.behind.values())
             _log.warning("publication %s leaves out tables that are behind: %s", self._name, late)
         before = self._before(name)
-        if before is None or bearable(self._states, before, self._scoped(newest)):
+        if before is None or self._may_follow(before, newest):
             return newest
         _log.warning("publication %s: %s waits at point %s", self._name, name, before.point.lsn)
         for lsn in reversed([one for one in self.mirror.lsns() if before.point.lsn < one < newest.point.lsn]):
             state = self._states.at(lsn)
-            if (state.point.consistent or not self._consistent) and bearable(self._states, before, self._scoped(state)):
+            if (state.point.consistent or not self._consistent) and self._may_follow(before, state):
                 return state
         return before
+
+    def _may_follow(self, before: State, state: State) -> bool:
+        """Whether a MatrixOne that has `before` can go on to a state, and does not lose most of its tables by that."""
+        after = self._scoped(state)
+        if self._approved is not None:
+            gone = gone_at_once(before.tables.values(), after.tables.values())
+            if gone and state.point.lsn > self._approved():
+                _log.warning("publication %s: %d tables are gone at point %d", self._name, len(gone), state.point.lsn)
+                return False
+        return bearable(self._states, before, after)
 
     def _before(self, name: str) -> State | None:
         """What the snapshot before shows to the MatrixOne that takes this one."""

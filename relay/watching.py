@@ -10,6 +10,7 @@ from functools import partial
 
 from matrixone.errors import CcprError
 from matrixone.upstream.retry import NO_RETRY
+from relay.brake import held_back
 from relay.downstream import Task, TaskState
 from relay.errors import FollowerFailing, FollowerGone, FollowerPaused, FollowerStopped
 from relay.following import find_task, open_downstream
@@ -123,7 +124,8 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) 
                     raise FollowerGone("that cluster has no such subscription", subject=subject)
                 return
             seen = TaskSeen(now, task.state, task.iterations, task.watermark, task.error)
-            records.record_seen(follower, task.id, seen, _failure(task, subject) or _until_progress(follower, seen))
+            failure = _failure(task, subject) or _until_progress(follower, seen)
+            records.record_seen(follower, task.id, seen, failure or held_back(workspace, follower, seen))
             follower = records.get(follower.name)
             if follower.stage is Stage.STARTING:
                 records.change(follower.name, stage=Stage.FOLLOWING.value)

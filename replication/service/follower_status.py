@@ -111,7 +111,8 @@ def _state(found: Follower) -> str:
 
 def waits_for_a_person(found: Follower) -> bool:
     """Whether what is wrong with it is not known to pass by itself. What has stopped is resumed all the same."""
-    codes = ("FOLLOWER_STOPPED", "FOLLOWER_PAUSED", "FOLLOWER_GONE")  # of `relay.errors`
+    # Of `relay.errors`.
+    codes = ("FOLLOWER_STOPPED", "FOLLOWER_PAUSED", "FOLLOWER_GONE", "FOLLOWER_DROPS_HELD")
     return found.failing is not None and found.failing.failure.code in codes
 
 

@@ -78,6 +78,7 @@ class Follower:
     promoted_lsn : the point that is being promoted.
     database_id : of its database there, which tells it from another one of the same name; None if it is not known.
     copy_id : of the writable copy that takes its place; None before it is whole.
+    approved_lsn : up to this point it may drop however many tables; -1 if none was approved.
     """
 
     task_id: str
@@ -97,6 +98,7 @@ class Follower:
     promoted_lsn: int | None = None
     database_id: int | None = None
     copy_id: int | None = None
+    approved_lsn: int = -1
 
     def has_taken(self, snapshot: str) -> bool:
         """Whether a snapshot of the relay is one that its subscription there has taken."""
@@ -308,4 +310,5 @@ def _follower(row: Mapping) -> Follower:
             promoted_lsn=row["promoted_lsn"],
             database_id=row["database_id"],
             copy_id=row["copy_id"],
+            approved_lsn=-1 if row["approved_lsn"] is None else integer_of(row["approved_lsn"]),
         )

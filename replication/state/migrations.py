@@ -227,9 +227,14 @@ def _to_5(connection: sa.Connection) -> None:
     _add(connection, _ADDED_5)
 
 
-# ---- 6: what a login of the relay may use, whose a snapshot is, how many tables a target drops at once
+# ---- 6: what a login of the relay may use, whose a snapshot is, how many tables targets and followers drop at once
 
-_ADDED_6: tuple[sa.Column, ...] = (pins.c.login_name, relay_users.c.publications, targets.c.max_drop)
+_ADDED_6: tuple[sa.Column, ...] = (
+    pins.c.login_name,
+    relay_users.c.publications,
+    targets.c.max_drop,
+    followers.c.approved_lsn,
+)
 
 
 def _to_6(connection: sa.Connection) -> None:

@@ -260,6 +260,7 @@ followers = sa.Table(
     sa.Column("promoted_lsn", sa.BigInteger),  # the point that is being promoted
     sa.Column("database_id", sa.BigInteger),  # of its database there: another one of that name is somebody else's
     sa.Column("copy_id", sa.BigInteger),  # of the writable copy that takes its place
+    sa.Column("approved_lsn", sa.BigInteger),  # up to this point it may drop however many tables
 )
 versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
 
