@@ -6,7 +6,7 @@ other; what comes is dropped, but for a first round, in which its checksum is co
 relay read at once.
 
 A figure is that of the best round. The relay has checked the object's SHA-256 before it serves it for the first time;
-`first_s` is that read. `memory_mb` is what the relay has for itself at most, without the mapped files. The last line
+`first_s` is that read. `memory_mb` is what the relay has for itself at most. The last line
 is `ratio=<the relay's rate / the file server's> gb_s=<relay, 4> http_gb_s=<file server, 4> sessions_gb_s=<relay, 30>
 first_s=… memory_mb=<after 4> memory_30_mb=<after 30>`.
 """

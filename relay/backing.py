@@ -17,7 +17,7 @@ from typing import TypeVar
 from matrixone.errors import CcprError
 from relay.offers import Offers, reason
 from relay.publication import ACCOUNT, FlushedByNature, MirrorPublication
-from wire.answers import Cell, StatementError
+from wire.answers import Bytes, Cell, StatementError
 from wire.backing import CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class StateFolder(FlushedByNature):
     def object_size(self, name: str) -> int | None:
         return None
 
-    def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview:
+    def read_object(self, name: str, offset: int, size: int) -> Bytes:
         return b""
 
 

@@ -1,20 +1,24 @@
 """The bytes of a mirror's objects as the relay serves them: only of objects that the ledger has, compared with its
 checksum before they are served for the first time.
 
-The object format has no checksum, so whoever gets damaged bytes would read wrong rows from them. The ledger has one of
-the whole object. An object in a folder is mapped, and compared once. One in a bucket is read whole for the first chunk
-that is asked for, piece by piece; the checksums of the pieces, which that comparison vouches for, are kept, and from
-then on only the pieces that are asked for are read, each compared with its own (decision hashed-before-served).
+The object format has no checksum, so that damaged bytes would become wrong rows. The ledger has one of the whole
+object. An object is read whole for the first chunk that is asked for, piece by piece; the checksums of the pieces,
+which that comparison vouches for, are kept, and from then on only the pieces that are asked for are read, each compared
+with its own, each time: what is sent is what was checked. Of a bucket what was read stays in memory for a while. A
+folder's pieces are read as they are sent, so that a chunk of 100 MiB costs a piece (decision hashed-before-served).
 """
 
 import hashlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Lock
+from zlib import crc32
 
 import pyarrow as pa
 
+from matrixone.errors import CcprError
 from matrixone.objects.content import Content as StoredContent
 from matrixone.objects.stats import OBJECT_NAME
 from relay.states import Newest
@@ -22,13 +26,14 @@ from replication.mirror.layout import object_path
 from replication.mirror.local_store import LocalStore
 from replication.mirror.mirror import Mirror
 from replication.state.ledger import LedgerEntry
-from wire.answers import StatementError
+from wire.answers import StatementError, Streamed
 from wire.backing import internal
 
 PIECE_BYTES = 4 << 20
 CACHED_PIECES = 64
 _MOST_ENTRIES = 100_000
 _LOCKS = 64
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,11 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The checksum with which an object was compared, and those of its pieces; a mapped one needs none."""
+    """The checksum with which an object was compared, and those of its pieces: SHA-256 of a bucket's, CRC-32 of a
+    folder's, as they are computed for all that is ever sent."""
 
     sha256: bytes
-    pieces: tuple[bytes, ...] = ()
+    pieces: tuple[bytes | int, ...] = ()
 
 
 class Content:
@@ -59,7 +65,7 @@ class Content:
         self._entries = Newest[str, LedgerEntry](_MOST_ENTRIES)
         self._checked = Newest[str, _Checked](_MOST_ENTRIES)
         self._pieces = Newest[tuple[str, int], _Piece](CACHED_PIECES)
-        self._mapped = isinstance(mirror.store, LocalStore)
+        self._in_folder = isinstance(mirror.store, LocalStore)
         self._checking = [Lock() for _ in range(_LOCKS)]  # by name: of several that ask, one compares
 
     def size(self, name: str) -> int | None:
@@ -67,14 +73,16 @@ class Content:
         entry = self._find(name)
         return None if entry is None else entry.size
 
-    def read(self, name: str, offset: int, size: int) -> memoryview:
-        """Raises StatementError for an object that is damaged; MirrorDamaged, StoreFailed."""
+    def read(self, name: str, offset: int, size: int) -> memoryview | Streamed:
+        """Raises StatementError for an object that is damaged; MirrorDamaged, StoreFailed. What is found while a large
+        chunk is sent breaks its connection, and the object is compared as a whole before it is served again."""
         entry = self._find(name)
         if entry is None:
             return memoryview(b"")
-        if self._mapped:
-            return self._read_mapped(entry)[offset : offset + size]
-        answer = memoryview(bytearray(max(0, min(size, entry.size - offset))))
+        length = max(0, min(size, entry.size - offset))
+        if self._in_folder:
+            return self._read_in_folder(entry, offset, length)
+        answer = memoryview(bytearray(length))
         content = cache(partial(self._open, entry))
         known = self._known(entry)
         if known is None:
@@ -83,8 +91,7 @@ class Content:
                 if known is None:
                     self._check(entry, content, offset, answer)
                     return answer
-        last = len(known.pieces) - 1
-        for number in range(min(last, offset // PIECE_BYTES), min(last, (offset + len(answer) - 1) // PIECE_BYTES) + 1):
+        for number in _numbers(entry, offset, length):
             piece = self._piece(entry, number, content)
             if piece.sha256 != known.pieces[number]:
                 self._pieces.drop((name, number))
@@ -107,15 +114,39 @@ class Content:
     def _lock_of(self, name: str) -> Lock:
         return self._checking[hash(name) % _LOCKS]
 
-    def _read_mapped(self, entry: LedgerEntry) -> memoryview:
-        content = self._store.read(object_path(entry.name))
-        if self._known(entry) is None:
+    def _read_in_folder(self, entry: LedgerEntry, offset: int, length: int) -> memoryview | Streamed:
+        known = self._known(entry)
+        if known is None:
             with self._lock_of(entry.name):
-                if self._known(entry) is None:
-                    if content.size != entry.size or hashlib.sha256(content).digest() != entry.sha256:
-                        raise _damaged(entry.name)
-                    self._checked.put(entry.name, _Checked(entry.sha256))
-        return memoryview(content)
+                known = self._known(entry) or self._sum_up(entry)
+        pieces = partial(self._checked_pieces, entry, known, offset, length)
+        if length <= PIECE_BYTES:
+            return memoryview(b"".join(pieces()))
+        return Streamed(length, partial(_or_break, pieces, entry.name))
+
+    def _sum_up(self, entry: LedgerEntry) -> _Checked:
+        """Compare the whole object."""
+        content, whole, sums = self._open(entry), hashlib.sha256(), list[int]()
+        for number in range(_pieces(entry)):
+            data = content.slice(*_place(entry, number))
+            whole.update(data)
+            sums.append(crc32(data))
+        if whole.digest() != entry.sha256:
+            raise _damaged(entry.name)
+        known = _Checked(entry.sha256, tuple(sums))
+        self._checked.put(entry.name, known)
+        return known
+
+    def _checked_pieces(self, entry: LedgerEntry, known: _Checked, offset: int, length: int) -> Iterator[memoryview]:
+        """What is asked for, each piece read and compared when it is taken."""
+        content, end = self._open(entry), offset + length
+        for number in _numbers(entry, offset, length):
+            at, size = _place(entry, number)
+            data = content.slice(at, size)
+            if crc32(data) != known.pieces[number]:
+                self._checked.drop(entry.name)
+                raise _damaged(entry.name)
+            yield memoryview(data).cast("B")[max(0, offset - at) : end - at]
 
     def _open(self, entry: LedgerEntry) -> StoredContent:
         content = self._store.open(object_path(entry.name))
@@ -140,8 +171,7 @@ class Content:
     def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], StoredContent]) -> _Piece:
         piece = self._pieces.get((entry.name, number))
         if piece is None:
-            offset, is_last = number * PIECE_BYTES, number == _pieces(entry) - 1
-            data = content().slice(offset, entry.size - offset if is_last else PIECE_BYTES)
+            data = content().slice(*_place(entry, number))
             piece = _Piece(hashlib.sha256(data).digest(), data)
             self._pieces.put((entry.name, number), piece)
         return piece
@@ -149,6 +179,27 @@ class Content:
 
 def _pieces(entry: LedgerEntry) -> int:
     return max(1, entry.size // PIECE_BYTES)
+
+
+def _place(entry: LedgerEntry, number: int) -> tuple[int, int]:
+    """Offset and length of a piece."""
+    offset, is_last = number * PIECE_BYTES, number == _pieces(entry) - 1
+    return offset, entry.size - offset if is_last else PIECE_BYTES
+
+
+def _numbers(entry: LedgerEntry, offset: int, length: int) -> range:
+    """The pieces that have these bytes."""
+    last = _pieces(entry) - 1
+    return range(min(last, offset // PIECE_BYTES), min(last, (offset + length - 1) // PIECE_BYTES) + 1)
+
+
+def _or_break(pieces: Callable[[], Iterator[memoryview]], name: str) -> Iterator[memoryview]:
+    """The pieces; what is wrong with one breaks the connection. Asked again, the client gets the error."""
+    try:
+        yield from pieces()
+    except (StatementError, CcprError) as error:
+        _log.error("object %s: the connection that it is sent to is broken: %s", name, error)
+        raise ConnectionAbortedError(f"object {name} cannot be sent any more") from error
 
 
 def _copy(data: pa.Buffer, at: int, answer: memoryview) -> None:

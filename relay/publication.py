@@ -32,7 +32,7 @@ from replication.errors import PointGone, PointNotReached, RelayPinned
 from replication.mirror.mirror import Mirror
 from replication.state.ledger import LedgerEntry
 from replication.state.pins import Pin
-from wire.answers import Cell
+from wire.answers import Bytes, Cell
 from wire.backing import Backing, ServedCatalog, ServedPublication, Snapshot, internal, snapshot_not_found
 
 ACCOUNT = "sys"
@@ -356,7 +356,7 @@ class MirrorPublication(FlushedByNature):
     def object_size(self, name: str) -> int | None:
         return self._content.size(name)
 
-    def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview:
+    def read_object(self, name: str, offset: int, size: int) -> Bytes:
         return self._content.read(name, offset, size)
 
 

@@ -1,13 +1,36 @@
 """What a session of a server answers to a statement: rows, a count, an error."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 # Type codes of MySQL.
 TINY, SMALL, INT, TIMESTAMP, BIGINT, VARCHAR, BLOB_TEXT, VAR_STRING, STRING = 1, 2, 3, 7, 8, 15, 252, 253, 254
 
-Cell: TypeAlias = bytes | memoryview | str | int | None
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A large cell that is read while it is sent, so that it is never in memory as a whole.
+
+    Attributes
+    ----------
+    size : bytes of all pieces together.
+    pieces : reads them, one after the other. What cannot be read any more raises ConnectionError, which breaks the
+        connection: the answer has begun, and there is no place in it for an error.
+    """
+
+    size: int
+    pieces: Callable[[], Iterator[memoryview]]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces())
+
+
+Bytes: TypeAlias = bytes | memoryview | Streamed
+Cell: TypeAlias = Bytes | str | int | None
 
 
 class StatementError(Exception):
@@ -40,7 +63,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class ResultSet:
-    """A result set. Large cells may be memoryviews; they are sent without a copy."""
+    """A result set. Large cells may be memoryviews, which are sent without a copy, or `Streamed`."""
 
     columns: tuple[ResultColumn, ...]
     rows: Sequence[Sequence[Cell]]

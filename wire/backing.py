@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from matrixone.schema import SYSTEM_DATABASES as SYSTEM_DATABASES
-from wire.answers import Cell, ResultColumn, ResultSet, StatementError
+from wire.answers import Bytes, Cell, ResultColumn, ResultSet, StatementError
 
 INDEX_COLUMNS: Final = (
     ResultColumn("table_id", 8),
@@ -233,4 +233,4 @@ class Backing(Protocol):
         """The size of an object's file in bytes; None if the file does not exist."""
         ...
 
-    def read_object(self, name: str, offset: int, size: int) -> bytes | memoryview: ...
+    def read_object(self, name: str, offset: int, size: int) -> Bytes: ...

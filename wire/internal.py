@@ -16,6 +16,7 @@ from wire.answers import (
     TINY,
     VAR_STRING,
     VARCHAR,
+    Bytes,
     Cut,
     ResultColumn,
     ResultSet,
@@ -180,7 +181,7 @@ class _Chunk:
     number: int
     size: int
     chunks: int
-    data: bytes | memoryview = b""
+    data: Bytes = b""
     missing: bool = False
     cut: Cut | None = None
 
@@ -241,10 +242,10 @@ def _struck(chunk: _Chunk, fault: faults.Fault) -> _Chunk:
         case faults.CutObject():
             return replace(chunk, cut=Cut(0, fault.after_bytes))
         case faults.WrongChunkLength():
-            kept = bytes(chunk.data[: max(0, len(chunk.data) + fault.difference)])
+            kept = bytes(chunk.data)[: max(0, len(chunk.data) + fault.difference)]
             return replace(chunk, data=kept + bytes(max(0, fault.difference)))
         case faults.DamagedByte():
-            damaged = bytearray(chunk.data)
+            damaged = bytearray(bytes(chunk.data))
             damaged[fault.offset] ^= 0xFF
             return replace(chunk, data=bytes(damaged))
     return chunk

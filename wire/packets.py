@@ -8,10 +8,12 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
+
+from wire.answers import Streamed
 
 MAX_FRAME = 0xFFFFFF
 FLUSH_BYTES = 256 * 1024
@@ -103,25 +105,31 @@ class Channel:
             received += first
         return bytes(received)
 
-    def write(self, *parts: Buffer) -> None:
-        """Queue one payload, in parts that are not copied. It is sent by `flush`, or earlier if much is queued."""
+    def write(self, *parts: Buffer | Streamed) -> None:
+        """Queue one payload, in parts that are not copied, and of which those that are streamed are read as they are
+        sent. It is sent by `flush`, or earlier if much is queued."""
         size = sum(len(part) for part in parts)
+        views = (view for part in parts for view in (part.pieces() if isinstance(part, Streamed) else (part,)))
         if size < MAX_FRAME:
-            self._frame(size, parts)
+            self._frame(size, views)
             return
-        rest = deque(memoryview(part) for part in parts)
+        rest = _Views(map(memoryview, views))
         while True:
             length = min(size, MAX_FRAME)
-            self._frame(length, _take(rest, length))
+            self._frame(length, rest.take(length))
             size -= length
             if length < MAX_FRAME:
                 return
 
     def _frame(self, length: int, parts: Iterable[Buffer]) -> None:
-        self._pending.append(length.to_bytes(3, "little") + bytes((self.sequence,)))
-        self._pending.extend(parts)
-        self._pending_bytes += length + 4
+        self._queue(length.to_bytes(3, "little") + bytes((self.sequence,)))
         self.sequence = (self.sequence + 1) & 0xFF
+        for part in parts:
+            self._queue(part)
+
+    def _queue(self, part: Buffer) -> None:
+        self._pending.append(part)
+        self._pending_bytes += len(part)
         if self._pending_bytes >= FLUSH_BYTES:
             self.flush()
 
@@ -130,7 +138,7 @@ class Channel:
         self._pending, self._pending_bytes = [], 0
         if self.allowance is not None:
             if size > self.allowance:
-                self._send(list(_take(deque(memoryview(part) for part in parts), self.allowance)))
+                self._send(list(_Views(map(memoryview, parts)).take(self.allowance)))
                 raise CutByFault("cut as asked")
             self.allowance -= size
         if size < JOIN_BYTES:
@@ -157,15 +165,18 @@ class Channel:
                 sent -= len(views.popleft())
 
 
-def _take(views: deque[memoryview], size: int) -> Iterable[memoryview]:
-    """The first `size` bytes of the views, removed from them."""
-    while size and views:
-        view = views.popleft()
-        if len(view) > size:
-            views.appendleft(view[size:])
-            view = view[:size]
-        size -= len(view)
-        yield view
+class _Views:
+    """Bytes one after the other, taken as they are asked for."""
+
+    def __init__(self, views: Iterator[memoryview]) -> None:
+        self._views, self._left = views, memoryview(b"")
+
+    def take(self, size: int) -> Iterator[memoryview]:
+        """The next `size` bytes, or fewer at the end."""
+        while size and (view := self._left or next(self._views, None)) is not None:
+            taken, self._left = view[:size], view[size:]
+            size -= len(taken)
+            yield taken
 
 
 class Fields:

@@ -41,6 +41,7 @@ from wire.answers import (
     ResultColumn,
     ResultSet,
     StatementError,
+    Streamed,
 )
 from wire.guesses import Guesses
 from wire.packets import Buffer, Channel, CutByFault, Fields, ProtocolError, length_prefix, prefixed
@@ -614,13 +615,13 @@ def _column_definition(column: ResultColumn) -> bytes:
     return prefixed(b"def") + b"\0\0\0" + prefixed(name) + prefixed(name) + b"\x0c" + tail
 
 
-def _row(cells: Sequence[Cell]) -> list[Buffer]:
-    parts: list[Buffer] = []
+def _row(cells: Sequence[Cell]) -> list[Buffer | Streamed]:
+    parts: list[Buffer | Streamed] = []
     for cell in cells:
         if cell is None:
             parts.append(b"\xfb")
             continue
-        value = cell if isinstance(cell, bytes | memoryview) else _encoded(str(cell))
+        value = cell if isinstance(cell, bytes | memoryview | Streamed) else _encoded(str(cell))
         parts.append(length_prefix(len(value)))
         parts.append(value)
     return parts

@@ -89,13 +89,13 @@ class ObjectFile:
 
     @classmethod
     def open(cls, path: str | Path, *, subject: str | None = None) -> "ObjectFile":
-        """Memory-map a file (logical content, or a file of the DISK backend). Raises OSError if it cannot be opened."""
+        """Read a file (logical content, or a file of the DISK backend). Raises OSError if it cannot be read."""
         path = Path(path)
         subject = subject or f"object {path.name}"
-        if path.stat().st_size == 0:
+        content = path.read_bytes()
+        if not content:
             raise ObjectDamaged("an empty file", subject=subject)
-        with pa.memory_map(str(path)) as source:
-            return cls(source.read_buffer(), subject=subject)
+        return cls(content, subject=subject)
 
     def column(self, block: int, column: Column, rows: np.ndarray | None = None) -> pa.Array:
         """The values of a column in a block, of type `arrow_type(column)`; of all rows, or of some, given by number.

@@ -106,7 +106,7 @@ def _data_objects(rows: pa.Table) -> list[ObjectStats]:
 def _found_in(mirror: Mirror, stats: ObjectStats, found: Mapping[str, str | None], *, inflate: bool) -> Findings:
     if stats.name in found:
         return Findings.from_text(found[stats.name])
-    return Findings.of(mirror.store.read(object_path(stats.name)), stats, inflate=inflate)
+    return Findings.of(mirror.store.open(object_path(stats.name)), stats, inflate=inflate)
 
 
 def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:

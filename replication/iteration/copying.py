@@ -6,7 +6,6 @@ the right size is complete, and a re-run fetches the rest. Source: decision spar
 "What bad input gets"; docs/upstream.md 5.8.
 """
 
-import hashlib
 import threading
 import time
 from collections import deque
@@ -420,7 +419,7 @@ def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.Record
 def _is_sound(store: Store, stats: ObjectStats, found: _Found) -> bool:
     """Whether what an earlier, interrupted run or another table brought is the object. What is not is fetched again."""
     try:
-        _check(stats, found, store.read(object_path(stats.name)))
+        _check(stats, found, store.open(object_path(stats.name)))
     except Terminal:
         return False
     return True
@@ -428,7 +427,7 @@ def _is_sound(store: Store, stats: ObjectStats, found: _Found) -> bool:
 
 def _hash(store: Store, stats: ObjectStats) -> StoredFile:
     """The ledger's checksum is of what is there, so it is read again."""
-    return StoredFile(stats.size, hashlib.sha256(store.read(object_path(stats.name))).digest())
+    return StoredFile(stats.size, store.stored(object_path(stats.name)).sha256)
 
 
 def _check(stats: ObjectStats, found: _Found, content: Content) -> None:

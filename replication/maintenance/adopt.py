@@ -6,7 +6,6 @@ knows (settings, login, targets) stays. The mirror gets a new epoch, so that who
 database is refused. Source: docs/reliability.md; decision the-mirror-says-whose-it-is.
 """
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -209,7 +208,7 @@ class _Shown:
         return self._objects[name][1] is not None or self._mirror.store.size(object_path(name)) is not None
 
     def _hash(self, name: str) -> bytes:
-        return hashlib.sha256(self._mirror.store.read(object_path(name))).digest()
+        return self._mirror.store.stored(object_path(name)).sha256
 
 
 def _snapshot(point: Point) -> SnapshotRef:

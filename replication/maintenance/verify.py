@@ -15,7 +15,6 @@ import pyarrow as pa
 from matrixone.errors import CcprError
 from matrixone.objects.content import Content
 from matrixone.objects.errors import ObjectUnsupported
-from matrixone.objects.reader import ObjectFile
 from matrixone.upstream.objects import get_object
 from matrixone.upstream.publications import Publication
 from matrixone.upstream.session import Session
@@ -78,13 +77,13 @@ class Verified:
 def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> str | None:
     """What is wrong with an object's file; None if nothing is. `deep` also decodes every column."""
     try:
-        content = mirror.store.read(object_path(stored.name))
-        if content.size != stored.size:
-            return f"{content.size} bytes instead of {stored.size}"
-        if hashlib.sha256(content).digest() != stored.sha256:
+        there = mirror.store.stored(object_path(stored.name))
+        if there.size != stored.size:
+            return f"{there.size} bytes instead of {stored.size}"
+        if there.sha256 != stored.sha256:
             return "its checksum differs"
         if deep:
-            ObjectFile(content, subject=f"object {stored.name}").check(deep=True)
+            mirror.open_object(stored.name).check(deep=True)
     except MirrorDamaged:
         return "it is missing"
     except ObjectUnsupported:  # that it is what was written is all that can be said

@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
 from replication.file_modes import make_folder, opener
-from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
+from replication.mirror.store import Chunk, StoredFile, check_name, check_same, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
@@ -131,14 +132,35 @@ class LocalStore:
 
     def read(self, name: str) -> pa.Buffer:
         try:
-            return map_file(self._path(name))
-        except FileNotFoundError as error:
-            raise MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}") from error
+            with FileIO(self._path(name)) as file:
+                return pa.py_buffer(file.readall())
         except OSError as error:
-            raise self._failed("read", name, error) from error
+            raise self._unread(name, error) from error
 
     def open(self, name: str) -> Content:
-        return self.read(name)
+        """Not mapped: where a disk fails under a map the process dies by SIGBUS, and a read is an error of this file
+        (decision read-not-mapped)."""
+        try:
+            return _Opened(self, name, os.stat(self._path(name)).st_size)
+        except OSError as error:
+            raise self._unread(name, error) from error
+
+    def stored(self, name: str) -> StoredFile:
+        return summed(self.open(name))
+
+    def read_part(self, name: str, offset: int, length: int) -> pa.Buffer:
+        """So many bytes, exactly. Raises as `read`, and MirrorDamaged for a file that has become shorter."""
+        try:
+            with FileIO(self._path(name)) as file:
+                parts = list[bytes]()
+                while length and (part := os.pread(file.fileno(), length, offset)):
+                    parts.append(part)
+                    offset, length = offset + len(part), length - len(part)
+        except OSError as error:
+            raise self._unread(name, error) from error
+        if length:
+            raise MirrorDamaged("a file of the mirror has become shorter", subject=f"{self.url}/{name}")
+        return pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def size(self, name: str) -> int | None:
         try:
@@ -212,8 +234,25 @@ class LocalStore:
             make_folder(Path(path).parent, shared=self.shared)
             os.rename(temporary, path)
 
+    def _unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
+        if isinstance(error, FileNotFoundError):
+            return MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}")
+        return self._failed("read", name, error)
+
     def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
         return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A file of which parts are read. It keeps no descriptor, as a delta has thousands of files open."""
+
+    store: LocalStore
+    name: str
+    size: int
+
+    def slice(self, offset: int = 0, length: int | None = None) -> pa.Buffer:
+        return self.store.read_part(self.name, offset, self.size - offset if length is None else length)
 
 
 def _write_all(descriptor: int, data: Chunk) -> None:

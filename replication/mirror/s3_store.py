@@ -11,7 +11,6 @@ killed cannot be seen here. They use storage until the bucket's rule `AbortIncom
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
@@ -20,7 +19,7 @@ from matrixone.objects.content import Content, FileContent
 from replication.errors import MirrorDamaged, StoreFailed
 from replication.mirror.buckets import CLIENT_ERRORS, open_bucket
 from replication.mirror.ranged import BlockCache, ranged
-from replication.mirror.store import Chunk, StoredFile, check_name, check_same, map_file
+from replication.mirror.store import Chunk, StoredFile, check_name, check_same, summed
 
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
@@ -64,7 +63,7 @@ class ObjectStore:
                     check(FileContent(spool.fileno()))
                 stored = StoredFile(size, digest.digest())
                 if overwrite or self.size(name) is None:
-                    self._upload(path, map_file(Path(spool.name)))
+                    self._upload(path, _mapped(spool.name, stored.size))
                 else:
                     check_same(self, name, stored)
         except CLIENT_ERRORS as error:
@@ -91,6 +90,10 @@ class ObjectStore:
         except CLIENT_ERRORS as error:
             raise self._unread(name, error) from error
         return content
+
+    def stored(self, name: str) -> StoredFile:
+        """By one request, as `read`: what `open` keeps of a file may be older than its damage."""
+        return summed(self.read(name))
 
     def open(self, name: str) -> Content:
         """Reads the whole of a small file, and of a large one what is asked for."""
@@ -167,6 +170,14 @@ class ObjectStore:
 
     def _failed(self, verb: str, name: str, error: Exception) -> StoreFailed:
         return StoreFailed(f"could not {verb}: {error}", subject=self._subject(name), remedy=_REFUSED_REMEDY)
+
+
+def _mapped(path: str, size: int) -> pa.Buffer:
+    """A file that this process has just written, of which an object need not be in memory for its upload."""
+    if size == 0:  # an empty file cannot be mapped
+        return pa.py_buffer(b"")
+    with pa.memory_map(path) as source:
+        return source.read_buffer()
 
 
 def open_s3(url: str) -> ObjectStore:

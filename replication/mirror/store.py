@@ -7,11 +7,9 @@ results of steps), and `sync` makes the files that were put in a folder survive 
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from matrixone.objects.content import Content
 from replication.errors import BadName, MirrorDamaged, StoreConflict
 
 _NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
+SUMMED_BYTES = 8 << 20
 Chunk: TypeAlias = bytes | memoryview
 
 
@@ -68,11 +67,16 @@ class Store(Protocol):
         ...
 
     def read(self, name: str) -> pa.Buffer:
-        """The content, memory-mapped if the store can, else in memory. Raises MirrorDamaged if the file is missing."""
+        """The content, in memory. Raises MirrorDamaged if the file is missing, StoreFailed."""
         ...
 
     def open(self, name: str) -> Content:
-        """The same to be read in parts: the store reads what is asked for, if it can."""
+        """The same to be read in parts: the store reads what is asked for, if it can, and each part when it is asked
+        for."""
+        ...
+
+    def stored(self, name: str) -> StoredFile:
+        """Size and checksum of what is stored now. Raises as `read`."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -107,17 +111,17 @@ def check_name(name: str) -> str:
 def check_same(store: Store, name: str, written: StoredFile) -> None:
     """Raises StoreConflict if a file that exists has not these bytes. One that has just gone is no conflict."""
     try:
-        content = store.read(name)
+        there = store.stored(name)
     except MirrorDamaged:
         return
-    if content.size != written.size or hashlib.sha256(content).digest() != written.sha256:
-        message = f"it exists with other bytes: {content.size} there, {written.size} to be written"
+    if there != written:
+        message = f"it exists with other bytes: {there.size} there, {written.size} to be written"
         raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
 
 
-def map_file(path: str | Path) -> pa.Buffer:
-    """The content of a file of this machine, memory-mapped. Raises OSError."""
-    if os.stat(path).st_size == 0:  # noqa: PTH116 - of a text, too  # an empty file cannot be mapped
-        return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as source:
-        return source.read_buffer()
+def summed(content: Content) -> StoredFile:
+    """Size and checksum of a content, of which a piece at a time is in memory."""
+    digest = hashlib.sha256()
+    for offset in range(0, content.size, SUMMED_BYTES):
+        digest.update(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))
+    return StoredFile(content.size, digest.digest())

@@ -54,10 +54,11 @@ def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
                 lambda follower=follower: open_password(vault, follower),
             )
     users = RelayUsers(engine, vault)
-    for user, _ in users.all():
+    for user in users.all():
+        again = f"`ccpr relay user drop {user.name}`, then `ccpr relay user add {user.name}`"
         yield (
-            Sealed(f"user {user} of the relay", f"`ccpr relay user drop {user}`, then `ccpr relay user add {user}`"),
-            lambda user=user: users.digest(user),
+            Sealed(f"user {user.name} of the relay", again),
+            lambda name=user.name: users.digest(name),
         )
 
 
