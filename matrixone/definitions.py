@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias
 
 from matrixone.schema import text_of
 from matrixone.sql.lexer import scan
+from matrixone.sql.matrixone_scanner import MODES, insides
 from matrixone.sql.quoting import quote_name, quote_names, quote_qualified, quote_string
 
 _INTEGER_TYPE = re.compile(r"(?:tiny|small|big|)int(?: unsigned)?")
@@ -254,14 +255,20 @@ Written: TypeAlias = View | SequenceState | Function | Grant
 
 
 def runnable(statement: str) -> bool:
-    """Whether a text is one statement to every client and server, so that it may stand in a script: no semicolon, no
-    command of the client's (DELIMITER, a backslash outside of strings), nothing without an end."""
+    """Whether a text is one statement to every client and to MatrixOne, so that it may stand in a script: no semicolon,
+    no command of the client's (DELIMITER, a backslash outside of strings), nothing without an end; and MatrixOne's
+    scanner sees strings, names and comments just where clients see them, whatever its sql_mode."""
     for executable in (True, False):  # servers differ in which comments they read
+        inside: list[tuple[int, int]] = []
         for token in scan(statement, executable_comments=executable):
             if token.kind == "broken" or token.is_sign(";", "\\") or token.is_word("DELIMITER"):
                 return False
             if token.kind == "comment" and any(sign in token.value for sign in ";\\"):
                 return False
+            if token.kind in ("name", "text", "comment"):
+                inside.append((token.start, token.end))
+        if any(insides(statement, mode) != inside for mode in MODES):
+            return False
     return "\0" not in statement
 
 
