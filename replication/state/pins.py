@@ -88,7 +88,7 @@ class Pins:
 
     def add(self, pin: Pin) -> None:
         """Raises PointGone if the point or the subscription is not there, RelayPinned for a name that is taken,
-        RelayPins for too many, FollowerMissing if the follower has ended: whoever ended it has dropped its pins, or is
+        RelayPins for too many, FollowerMissing if the follower has ended: what ended it has dropped its pins, or is
         about to.
         """
         point = sa.select(points.c.snapshot_ts).where(points.c.task_id == self.task_id, points.c.lsn == pin.lsn)
