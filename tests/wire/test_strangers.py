@@ -55,22 +55,23 @@ def test_a_login_ends_in_time_however_slowly_it_comes(
     monkeypatch: pytest.MonkeyPatch, connect: Connect, head: bytes
 ) -> None:
     with impatient(monkeypatch) as server, stranger(server) as slow:
-        slow.sendall(head)
-        end = time.monotonic() + GENEROUS
-        while not is_closed(slow, b"x"):
+        end, piece = time.monotonic() + GENEROUS, head
+        while not is_closed(slow, piece):
             assert time.monotonic() < end, "each byte has begun the time anew"
             time.sleep(0.05)
+            piece = b"x"
+        monkeypatch.undo()
         assert connect(server.port).one("length") == b"6"
         eventually(lambda: server.open_connections == 1)
 
 
 def test_a_login_that_was_refused_ends_in_time_whatever_it_goes_on_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
     with impatient(monkeypatch) as server, stranger(server) as slow:
-        slow.sendall(b"\x00\x00\x00\x09")  # a packet out of step
-        end = time.monotonic() + GENEROUS
-        while not is_closed(slow, b"x"):
+        end, piece = time.monotonic() + GENEROUS, b"\x00\x00\x00\x09"  # a packet out of step
+        while not is_closed(slow, piece):
             assert time.monotonic() < end
             time.sleep(0.05)
+            piece = b"x"
         eventually(lambda: server.open_connections == 0)
 
 
