@@ -281,7 +281,8 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
     if isinstance(cause, sqlite3.Error):
         number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest a detail
         passing, remedy, text = number not in _SQLITE_FINAL, _SQLITE_REMEDIES.get(number), str(cause)
-        if number == sqlite3.SQLITE_CANTOPEN and os.access(str(engine.url.database), os.R_OK | os.W_OK):
+        file = Path(str(engine.url.database))
+        if number == sqlite3.SQLITE_CANTOPEN and file.is_file() and os.access(file, os.R_OK | os.W_OK):
             passing = True  # the process has no descriptor left, or the disk has an error
     else:
         parts = cause.args if cause is not None else ()
