@@ -111,10 +111,12 @@ def check_gone(session: Session, subscription: Subscription, catalog: Catalog, b
 
     Parameters
     ----------
-    before : the database of each table of the last point, by its id.
+    before : the database of each table of the last point, by its id. Databases that the subscription no longer chooses
+        are left out.
     """
     there = {table.id for table in catalog.tables} | {part.id for table in catalog.tables for part in table.partitions}
-    gone = before.keys() - there
+    chosen = {name for name in set(before.values()) if not subscription.of_account or subscription.chooses(name)}
+    gone = {number for number in before.keys() - there if before[number] in chosen}
     for database in sorted({before[number] for number in gone}):
         present = table_ids(session, subscription.publication, database)
         wrong = sorted(name for name, number in present.items() if number in gone)

@@ -586,6 +586,9 @@ def test_each_target_gets_one_of_the_databases(source: Source, targets: list[Tar
     source.storage.truncate("crm", "thing", account="acc1")
     command("run", "s")
     two.assert_equal(source, "crm")
+    held = {name for (name,) in one.place.query("SHOW TABLES") if not name.startswith("ccpr_")}
+    assert held == {"item", "order_1"}, "all of its tables at once are not dropped unasked"
+    command("target", "approve", "s", "one")
     assert not [name for (name,) in one.place.query("SHOW TABLES") if not name.startswith("ccpr_")]
 
 

@@ -90,8 +90,10 @@ def test_a_relay_that_takes_no_connections_makes_it_unhealthy(replicator: Replic
 
 
 def test_few_descriptors_make_it_unhealthy(replicator: Replicator, monkeypatch: pytest.MonkeyPatch) -> None:
-    health = Health(replicator, [replicator.loop], {})
+    also = {"relay_leaves_out": lambda: {"secret": "MIRROR_DAMAGED: …"}}
+    health = Health(replicator, [replicator.loop], {}, also)
     status, page, _ = shown(health)
+    assert list(page["relay_leaves_out"]) == ["secret"], "a restart would not help"
     assert (status, 0 < page["descriptors"]["open"] < page["descriptors"]["most"]) == (200, True)
     monkeypatch.setattr(descriptors, "FEW", 10**9)
     assert shown(health)[0] == 503
