@@ -82,6 +82,9 @@ relay-histories: $(INSTALLED) ## random histories through a relay: the mirror of
 disasters: $(INSTALLED) ## random sequences of restores, kills and iterations, each read compared; N=2000 for more
 	DISASTERS=$(or $(N),2000) $(BIN)/python -m pytest -q --timeout 0 tests/histories/test_disasters.py
 
+restarts: $(INSTALLED) ## an upstream restarted, killed, slow and forgetful, under writes, a target and a follower; ROUNDS=200 SEED=1
+	ROUNDS=$(or $(ROUNDS),200) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s tests/restarts
+
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
@@ -116,4 +119,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database test-cluster target-kills relay-kills reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean

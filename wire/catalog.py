@@ -6,11 +6,12 @@ taken, or of the first one if none was taken yet.
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final
 
+from wire import past
 from wire.access import Login
 from wire.answers import (
     BIGINT,
@@ -84,6 +85,44 @@ MO_ROLE_PRIVS: Final = {
     "with_grant_option": TINY,
 }
 _DATABASES: Final = {"mo_database": "datname", "mo_tables": "reldatabase", "mo_columns": "att_database"}
+# What every catalog has, at every time: the database of the catalog, in account sys, and its first tables.
+_SYSTEM_DATABASE: Final[Mapping[str, Cell]] = {
+    "dat_id": 1,
+    "datname": b"mo_catalog",
+    "dat_catalog_name": b"def",
+    "dat_createsql": b"create database mo_catalog",
+    "owner": 0,
+    "creator": 0,
+    "created_time": CREATED.encode(),
+    "account_id": 0,
+    "dat_type": b"",
+}
+_SYSTEM_TABLE: Final[Mapping[str, Cell]] = {
+    "reldatabase": b"mo_catalog",
+    "reldatabase_id": 1,
+    "relpersistence": b"true",
+    "relkind": b"r",
+    "rel_comment": b"",
+    "rel_createsql": b"",
+    "created_time": CREATED.encode(),
+    "creator": 0,
+    "owner": 0,
+    "account_id": 0,
+    "partitioned": 0,
+    "partition_info": b"",
+    "viewdef": b"",
+    "constraint": b"",
+    "rel_version": 0,
+    "catalog_version": 1,
+    "extra_info": b"",
+}
+_SYSTEM: Final[Mapping[str, Sequence[Mapping[str, Cell]]]] = {
+    "mo_database": (_SYSTEM_DATABASE,),
+    "mo_tables": tuple(
+        {**_SYSTEM_TABLE, "rel_id": number, "rel_logical_id": number, "relname": name}
+        for number, name in enumerate((b"mo_database", b"mo_tables", b"mo_columns"), 1)
+    ),
+}
 _OWN: Final = {"mo_user_defined_function": MO_USER_DEFINED_FUNCTION, "mo_role_privs": MO_ROLE_PRIVS}
 TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots", *_OWN)
 
@@ -132,7 +171,7 @@ def _table(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer
         return _mo_snapshots(upstream, login)
     catalog = _catalog(upstream, login, statement)
     if catalog is None:
-        return replace(_named(upstream.backing.catalog(login.account), statement.table), rows=())
+        return replace(_named(upstream.backing.catalog(login.account), statement.table), rows=())  # its columns
     _refuse_missing(catalog, statement)
     return _named(catalog, statement.table)
 
@@ -150,17 +189,27 @@ def _refuse_missing(catalog: ServedCatalog, statement: Select) -> None:
 def _named(catalog: ServedCatalog, table: str) -> CatalogAnswer:
     if table in _OWN:
         return catalog.own.get(table) or CatalogAnswer.of(_OWN[table], ())
-    return {"mo_database": catalog.mo_database, "mo_tables": catalog.mo_tables, "mo_columns": catalog.mo_columns}[table]
+    answer = {"mo_database": catalog.mo_database, "mo_tables": catalog.mo_tables, "mo_columns": catalog.mo_columns}
+    return _with_system(answer[table], _SYSTEM.get(table, ()))
+
+
+def _with_system(answer: CatalogAnswer, own: Sequence[Mapping[str, Cell]]) -> CatalogAnswer:
+    """With the rows that every catalog has, which recordings and engines lack."""
+    rows = tuple(tuple(row.get(column) for column in answer.columns) for row in own)
+    return replace(answer, rows=(*rows, *answer.rows))
 
 
 def _catalog(upstream: Upstream, login: Login, statement: Select) -> ServedCatalog | None:
-    """The rows that a login sees: an account its own, sys all."""
+    """The rows that a login sees: an account its own, sys all. None for a time at which there is nothing."""
     backing = upstream.backing
     if statement.snapshot is None:
+        if past.is_empty(upstream.faults, statement.mo_ts):
+            return None
         return backing.catalog_at(None if login.is_sys else login.account, statement.mo_ts)
     if not backing.owns_data(login.account):
         raise internal(f"find 0 snapshot records by name({statement.snapshot}), expect only 1")
-    return backing.catalog(login.account, backing.find_snapshot(login.account, statement.snapshot.lower()))
+    found = backing.find_snapshot(login.account, statement.snapshot.lower())
+    return None if past.is_empty(upstream.faults, found.ts) else backing.catalog(login.account, found)
 
 
 def _mo_account(upstream: Upstream, login: Login) -> CatalogAnswer:

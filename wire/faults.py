@@ -5,7 +5,7 @@ wire: the class's name in lower case and its fields, e.g. ``'cut_object after_by
 kind=object_list seconds=2 times=0'``, ``'crash kind=get_object'`` (see `parse_fault`); ``'none'`` clears all. A fault
 strikes `times` times (0 = always). A fault that names an object or a kind of statement strikes only there; an empty
 name means any. To remove a snapshot without the client use `RecordedUpstream.drop_snapshot`; to break every connection
-`disconnect_all`.
+`disconnect_all`; to stop, kill and start the server `wire.serving.Served`.
 """
 
 import re
@@ -84,7 +84,8 @@ class FailStatement:
     """A statement of this kind (see `Status.statements`, e.g. `object_list`, `create_snapshot`) is answered with this
     error.
 
-    With `after_effect` the statement is executed first: the client cannot know its outcome.
+    With `after_effect` the statement is executed first, with `later` so many seconds after the answer, unless the
+    server is stopped before: the client cannot know its outcome.
     """
 
     kind: str
@@ -92,16 +93,18 @@ class FailStatement:
     text: str = "internal error: asked for by a test"
     after_effect: bool = False
     times: int = 1
+    later: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CutStatement:
     """The connection breaks instead of the answer to a statement of this kind; with `after_effect` the statement is
-    executed before."""
+    executed before, with `later` so many seconds afterwards, unless the server is stopped before."""
 
     kind: str
     after_effect: bool = False
     times: int = 1
+    later: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,16 @@ class Delay:
     kind: str
     seconds: float
     times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Statements of this kind that arrive within `seconds` from now wait until then, or until the faults are cleared,
+    as for a lock; then they are executed, whether their clients still wait or not."""
+
+    kind: str
+    seconds: float
+    times: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +161,40 @@ class RefuseLogins:
 
 
 @dataclass(frozen=True, slots=True)
+class FailLogin:
+    """A new login is answered with this error."""
+
+    number: int = 1815
+    text: str = "context canceled"
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CutLogin:
+    """The connection breaks in the middle of a login."""
+
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPast:
+    """For `seconds` from now on the server finds nothing at times that are not later than the newest snapshot of now:
+    catalogs there are empty, without an error (docs/reference/emulator.md, "A past that is lost")."""
+
+    seconds: float
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoCheckpoints:
+    """The same, but for the errors: 20101 "No available checkpoints for snapshot read". Snapshots that are taken
+    meanwhile are not found until it is over."""
+
+    seconds: float
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Crash:
     """The server stops and breaks all connections when a statement of this kind arrives (`after_effect`: when it has
     been executed)."""
@@ -159,7 +206,12 @@ class Crash:
 
 ObjectFault: TypeAlias = CutObject | WrongTotalSize | WrongTotalChunks | WrongChunkLength | DamagedByte | MissingObject
 StatementFault: TypeAlias = FailStatement | CutStatement | CutAnswer | Delay | Crash
-Fault: TypeAlias = ObjectFault | StatementFault | CutObjectList | StaleRead | SnapshotCollected | RefuseLogins
+LoginFault: TypeAlias = FailLogin | CutLogin
+LostPast: TypeAlias = EmptyPast | NoCheckpoints
+TimedFault: TypeAlias = RefuseLogins | Hold | LostPast  # from now on, for so many seconds
+Fault: TypeAlias = (
+    ObjectFault | StatementFault | CutObjectList | StaleRead | SnapshotCollected | LoginFault | TimedFault
+)
 KINDS: Final[tuple[type[Any], ...]] = (
     CutObject,
     CutObjectList,
@@ -172,9 +224,14 @@ KINDS: Final[tuple[type[Any], ...]] = (
     CutStatement,
     CutAnswer,
     Delay,
+    Hold,
     StaleRead,
     SnapshotCollected,
     RefuseLogins,
+    FailLogin,
+    CutLogin,
+    EmptyPast,
+    NoCheckpoints,
     Crash,
 )
 _CONVERTERS: Final[dict[Any, Callable[[str], Any]]] = {
@@ -213,25 +270,52 @@ class FaultBox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._left: list[tuple[Fault, int]] = []  # a fault and how many times it will still strike; -1 = always
+        self._timed: list[tuple[TimedFault, float, int]] = []  # when it ends; the time that is past for it
         self._cleared = threading.Event()
-        self._refusing_until = 0.0
 
-    def put(self, *faults: Fault) -> None:
+    def put(self, *faults: Fault, newest: int = 0) -> None:
+        """`newest` is the time of the newest snapshot, up to which a past may be lost."""
         with self._lock:
-            self._left.extend((fault, fault.times or -1) for fault in faults if not isinstance(fault, RefuseLogins))
-            ends = [time.monotonic() + fault.seconds for fault in faults if isinstance(fault, RefuseLogins)]
-            self._refusing_until = max([self._refusing_until, *ends])
+            now = time.monotonic()
+            for fault in faults:
+                if isinstance(fault, TimedFault):
+                    self._timed.append((fault, now + fault.seconds, newest))
+                else:
+                    self._left.append((fault, fault.times or -1))
+
+    @property
+    def left(self) -> bool:
+        """Whether a fault has not struck as often as it will; of those that do not always strike."""
+        with self._lock:
+            return any(left > 0 for _, left in self._left)
 
     @property
     def refuses_logins(self) -> bool:
+        return any(isinstance(fault, RefuseLogins) for fault, _, _ in self._lasting())
+
+    @property
+    def lost_past(self) -> tuple[LostPast, int] | None:
+        """What is lost now, and up to which time in nanoseconds since 1970."""
+        found = ((fault, newest) for fault, _, newest in self._lasting() if isinstance(fault, LostPast))
+        return next(found, None)
+
+    def hold(self, kind: str) -> bool:
+        """Wait until statements of this kind are held no more. Returns whether they were."""
+        ends = [end for fault, end, _ in self._lasting() if isinstance(fault, Hold) and fault.kind == kind]
+        if ends:
+            self.delay(max(ends) - time.monotonic())
+        return bool(ends)
+
+    def _lasting(self) -> list[tuple[TimedFault, float, int]]:
         with self._lock:
-            return time.monotonic() < self._refusing_until
+            now = time.monotonic()
+            return [one for one in self._timed if one[1] > now]
 
     def clear(self) -> None:
         """Remove all faults; delayed statements continue at once."""
         with self._lock:
             self._left.clear()
-            self._refusing_until = 0.0
+            self._timed.clear()
             self._cleared.set()
             self._cleared = threading.Event()
 

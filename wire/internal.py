@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from wire import faults
+from wire import faults, past
 from wire.access import Login, require_publication, require_sys
 from wire.answers import (
     BIGINT,
@@ -90,16 +90,20 @@ def _named(expected: str, words: list[str], name: str) -> str:
     return words[expected.split().index(name)]
 
 
-def _catalog(upstream: Upstream, publisher: str, word: str) -> ServedCatalog:
-    """The catalog at the snapshot of this name; `-` is the present."""
+def _catalog(upstream: Upstream, publisher: str, word: str, wrapper: str, empty: str = past.EMPTY) -> ServedCatalog:
+    """The catalog at the snapshot of this name; `-` is the present. For `wrapper` and `empty` see `past.check`."""
     snapshot = None if word == "-" else _find(upstream, publisher, word)
+    if snapshot is not None:
+        past.check(upstream.faults, snapshot.ts, wrapper, empty)
     return upstream.backing.catalog(publisher, snapshot)
 
 
 def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
     if upstream.faults.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
         raise snapshot_not_found(name)
-    return upstream.backing.find_snapshot(publisher, name)
+    found = upstream.backing.find_snapshot(publisher, name)
+    past.check_found(upstream.faults, name, found.ts)
+    return found
 
 
 def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
@@ -108,7 +112,7 @@ def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> Re
 
 def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot, _, _, level, database, _ = words
-    catalog = _catalog(upstream, publisher, snapshot)
+    catalog = _catalog(upstream, publisher, snapshot, "failed to get database")
     if level in ("database", "table"):
         return ResultSet((ResultColumn("datname", VARCHAR),), (("" if database == "-" else database,),))
     return catalog.databases.result()
@@ -116,11 +120,11 @@ def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> Resu
 
 def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot, _, _, _, database, table = words
-    catalog = _catalog(upstream, publisher, snapshot)
+    catalog = _catalog(upstream, publisher, snapshot, "failed to get database")
     if database != "-" and not catalog.has_database(database):
-        raise internal(f"failed to get database: database {database} does not exist")
+        raise internal(f"failed to get database: {past.EMPTY}")
     if table != "-" and (database == "-" or catalog.table(database, table) is None):
-        raise internal(f"failed to get table: table {database}.{table} does not exist")
+        raise internal(f"failed to get table: no such table {database}.{table}")
     whole = catalog.ddl.result()
     in_database, in_table = catalog.ddl.position("dbname"), catalog.ddl.position("tablename")
     rows = [
@@ -140,13 +144,15 @@ def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> Res
     table_id, _, _, snapshot = words
     if not table_id.isdecimal() or len(table_id) > 20:
         raise internal(f"invalid table id: {table_id}")
-    return _catalog(upstream, publisher, snapshot).indexes_of(int(table_id))
+    catalog = _catalog(upstream, publisher, snapshot, "failed to query mo_indexes", past.NO_INDEXES)
+    return catalog.indexes_of(int(table_id))
 
 
 def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot = _find(upstream, publisher, words[0])
     if snapshot.level == "cluster":
         raise internal(f"invalid snapshot level: {snapshot.level}")
+    past.check(upstream.faults, snapshot.ts, "")
     return ResultSet((ResultColumn("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
 
 
@@ -155,6 +161,9 @@ def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result
     base = None if words[1] == "-" else _resolve(upstream, publisher, words[1], "against snapshot")
     if base is not None and base.ts > target.ts:
         raise internal("invalid timestamp")
+    for snapshot in (target, base):
+        if snapshot is not None:
+            past.check(upstream.faults, snapshot.ts, "failed to get database")
     if base is not None and upstream.faults.strike(lambda fault: isinstance(fault, faults.StaleRead)):
         raise StatementError(22101, f"stale read, min TS is {target.ts}-0, receive {base.ts}-0")
     rows = upstream.backing.object_list(publisher, target, base)

@@ -19,6 +19,7 @@ import os
 import selectors
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -215,19 +216,23 @@ class Server:
         for sock in (self._listener, self._wake, self._alarm):
             sock.close()
 
-    def crash(self) -> None:
+    def crash(self, *, reset: bool = False) -> None:
         """Stop at once without closing cleanly: connections break, new ones are refused. `stop` does the rest."""
         self._stopping.set()
         self._alarm.send(b"x")
         self._listener.shutdown(socket.SHUT_RDWR)
-        self.disconnect_all()
+        self.disconnect_all(reset=reset)
 
-    def disconnect_all(self) -> int:
-        """Break every open connection, as a restart of the upstream would. Returns how many."""
+    def disconnect_all(self, *, reset: bool = False) -> int:
+        """Break every open connection, as a restart of the upstream would. Returns how many. With `reset` the clients
+        see a connection that was reset, and not one that was closed."""
         connections = self._connections()
         for one in connections:
             try:
-                one.sock.shutdown(socket.SHUT_RDWR)
+                if reset:
+                    one.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                # A connection of which only the reading end is shut is reset when its thread closes it.
+                one.sock.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
             except OSError:
                 continue  # it has ended already
         return len(connections)

@@ -2,15 +2,27 @@
 
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from wire.answers import StatementError
 from wire.faults import Fault
+from wire.packets import CutByFault
 from wire.server import Server
 from wire.session import Logins
 from wire.status import Logged, Status
-from wire.upstream import Release, Upstream
+from wire.upstream import Ending, Release, Upstream
+
+
+def canceled(kind: str) -> NoReturn:
+    """What a MatrixOne that is stopped answers mostly (docs/reliability.md, "What servers say")."""
+    raise StatementError(1815 if kind == "login" else 1105, "context canceled")
+
+
+def _killed(kind: str) -> NoReturn:
+    raise CutByFault(f"killed before the answer to {kind}")
 
 
 class Served:
@@ -50,9 +62,27 @@ class Served:
         self._upstream.faults.clear()
         self._server.stop()
 
+    def shut_down(self, seconds: float = 0.3, answer: Ending = canceled) -> None:
+        """An orderly stop. For so many seconds running and new statements and new logins get an `answer`: those that
+        were being executed have had their effect, those that waited have not. Then connections and the port are closed.
+        """
+        self._upstream.ending = answer
+        self._upstream.faults.clear()
+        time.sleep(seconds)
+        self.stop()
+
+    def kill(self) -> None:
+        """As `kill -9`: connections are reset, and what waits or is asked for later is never executed."""
+        self._upstream.ending = _killed
+        self._server.crash(reset=True)
+        self.stop()
+
     def restart(self) -> None:
-        """Serve the same upstream again at the same port, after `stop`. Its snapshots and flushed tables stay."""
+        """Serve the same upstream again at the same port, after `stop`, `shut_down` or `kill`. Its rows, its snapshots
+        and flushed tables stay."""
         self.crashed.clear()
+        self._upstream.starts += 1
+        self._upstream.ending = None
         self._server = self._serve(port=self.port)
         self.start()
 
@@ -71,7 +101,12 @@ class Served:
         return self._upstream.counters.log()
 
     def inject(self, *faults: Fault) -> None:
-        self._upstream.faults.put(*faults)
+        self._upstream.inject(*faults)
+
+    @property
+    def faults_left(self) -> bool:
+        """Whether a fault has not struck as often as it will. Those that always strike, or for a time, do not count."""
+        return self._upstream.faults.left
 
     def clear_faults(self) -> None:
         self._upstream.faults.clear()

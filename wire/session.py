@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from matrixone.sql.lexer import tokens
-from wire import catalog, faults, internal
+from wire import catalog, faults, internal, past
 from wire.access import Login, parse_login, require_admin, require_publication
 from wire.answers import (
     BIGINT,
@@ -122,15 +124,21 @@ class UpstreamSession:
                 known = "select" if text.lstrip("( \t\r\n")[:6].lower() == "select" else "other"
         kind = command[0] if command is not None else known or _kind(statement)
         self._count(kind, text)
-        failures = self._faults_before(kind)
-        if self.upstream.release == "3.0":
-            _refuse_unknown_to_3_0(command, statement)
-        if command is not None:
-            answer: Answer | None = internal.answer(self.upstream, self.login, self.number, *command)
-        elif self.sql is not None and (known or self._is_for(self.sql, statement)):
-            answer = self.sql.run(text, self.database)
-        else:
-            answer = self._answer(statement)
+
+        def execute() -> Answer | None:
+            if self.upstream.release == "3.0":
+                _refuse_unknown_to_3_0(command, statement)
+            if command is not None:
+                return internal.answer(self.upstream, self.login, self.number, *command)
+            if self.sql is not None and (known or self._is_for(self.sql, statement)):
+                past.check_rows(self.upstream.faults, self.upstream.backing, self.login.account, text)
+                return self.sql.run(text, self.database)
+            return self._answer(statement)
+
+        failures = self._faults_before(kind, execute)
+        answer = execute()
+        if self.upstream.ending is not None:
+            self.upstream.ending(kind)
         for fault in failures:
             if isinstance(fault, faults.CutAnswer) and isinstance(answer, ResultSet):
                 return replace(answer, cut=Cut(0, fault.after_bytes))
@@ -158,20 +166,40 @@ class UpstreamSession:
     def _count(self, kind: str, text: str) -> None:
         self.upstream.counters.statement(self.number, f"{self.login.account}:{self.login.user}", kind, text)
 
-    def _faults_before(self, kind: str) -> list[faults.StatementFault]:
+    def _faults_before(self, kind: str, execute: Callable[[], object]) -> list[faults.StatementFault]:
         """Delay the statement and raise the faults that strike before it is executed; returns those that strike
         after."""
         after: list[faults.StatementFault] = []
+        started = self.upstream.starts
+        self.upstream.faults.hold(kind)
         for fault in self.upstream.faults.strike(
             lambda fault: isinstance(fault, faults.StatementFault) and fault.kind in ("", kind)
         ):
             if isinstance(fault, faults.Delay):
                 self.upstream.faults.delay(fault.seconds)
             elif isinstance(fault, faults.FailStatement | faults.CutStatement | faults.CutAnswer | faults.Crash):
+                if isinstance(fault, faults.FailStatement | faults.CutStatement) and fault.later:
+                    self._execute_later(fault.later, execute)
                 if not isinstance(fault, faults.CutAnswer) and not fault.after_effect:
                     self._fail(fault)
                 after.append(fault)
+        if self.upstream.ending is not None:
+            self.upstream.ending(kind)
+        if self.upstream.starts != started:
+            raise CutByFault("the server was started again meanwhile")
         return after
+
+    def _execute_later(self, seconds: float, execute: Callable[[], object]) -> None:
+        """What a client has given up, the server still does; unless it is stopped meanwhile."""
+        started = self.upstream.starts
+
+        def act() -> None:
+            self.upstream.faults.delay(seconds)
+            if self.upstream.ending is None and self.upstream.starts == started:
+                with suppress(StatementError):
+                    execute()
+
+        threading.Thread(target=act, name=f"later-{self.number}", daemon=True).start()
 
     def _fail(self, fault: faults.StatementFault) -> None:
         if isinstance(fault, faults.FailStatement):
@@ -188,7 +216,7 @@ class UpstreamSession:
         if fault is None:
             self.upstream.faults.clear()
         else:
-            self.upstream.faults.put(fault)
+            self.upstream.inject(fault)
 
     def _answer(self, statement: Statement | None) -> ResultSet | None:
         match statement:
@@ -450,6 +478,12 @@ class Logins:
     def open(self, user: str, connection_id: int) -> UpstreamSession:
         if self.upstream.faults.refuses_logins:
             raise StatementError(1040, "too many connections", "08004")
+        if self.upstream.ending is not None:
+            self.upstream.ending("login")
+        for fault in self.upstream.faults.strike(lambda fault: isinstance(fault, faults.LoginFault)):
+            if isinstance(fault, faults.FailLogin):
+                raise StatementError(fault.number, fault.text)
+            raise CutByFault("cut as asked")
         return UpstreamSession(self.upstream, parse_login(user), connection_id)
 
 

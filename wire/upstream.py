@@ -2,18 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NoReturn, Protocol, TypeAlias
 
 from wire.access import Login
 from wire.answers import Answer
 from wire.backing import Backing
-from wire.faults import FaultBox
+from wire.faults import Fault, FaultBox
 from wire.statements import Select
 from wire.status import Counters, Status
 
 CHUNK_BYTES = 104_857_600
 # Of which a release answers like: 3.0 lacks the replication interface, 4.2 knows zero dates (docs/upstream.md).
 Release: TypeAlias = Literal["3.0", "4.1", "4.2"]
+
+
+# Raises what a server that ends answers to a statement of a kind, and to a `login`.
+Ending: TypeAlias = Callable[[str], NoReturn]
 
 
 class UserSql(Protocol):
@@ -51,6 +55,8 @@ class Upstream:
     release : which MatrixOne's statements it answers; may change between two statements, as by an upgrade in place.
     sql : opens what answers a login's statements on user tables; None if user tables are not served.
     on_crash : called when the fault `Crash` strikes.
+    ending : what is answered while the server ends; None while it serves.
+    starts : how often it was started again. What was asked of it before is not executed any more.
     name : what the server calls itself in its messages.
     for_tests : whether faults are set and counters are shown by statements.
     """
@@ -63,6 +69,8 @@ class Upstream:
     faults: FaultBox = field(default_factory=FaultBox)
     counters: Counters = field(default_factory=Counters)
     on_crash: list[Callable[[], object]] = field(default_factory=list)
+    ending: Ending | None = None
+    starts: int = 0
     name: str = "emulator"
     for_tests: bool = True
 
@@ -70,6 +78,10 @@ class Upstream:
         """Stop serving at once: the fault `Crash`."""
         for act in self.on_crash:
             act()
+
+    def inject(self, *faults: Fault) -> None:
+        times = (snapshot.ts for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))
+        self.faults.put(*faults, newest=max(times, default=0))
 
     def status(self) -> Status:
         names = (snapshot.name for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))

@@ -218,7 +218,7 @@ def test_anything_else_is_refused_with_a_reason(relayed: Relayed, connect: Conne
 
 def test_flushing_is_an_empty_ok(relayed: Relayed, connect: Connect) -> None:
     client = log_in(connect, relayed)
-    ((number,), *_) = [row[:1] for row in client.rows("SELECT rel_id FROM mo_catalog.mo_tables")]
+    ((number,), *_) = [row[:1] for row in client.rows("SELECT rel_id FROM mo_catalog.mo_tables WHERE rel_id > 3")]
     answer = json.loads(client.one(f"SELECT mo_ctl('dn','flush','{int(number or 0)}')") or b"")
     assert answer["result"] == [{"ReturnStr": "OK"}]
 

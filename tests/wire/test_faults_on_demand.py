@@ -37,7 +37,7 @@ def test_a_fault_is_read_from_its_name_and_fields() -> None:
     for text in ("", "nonsense", "delay", "delay kind=x seconds=y", "crash speed=1", "crash kind"):
         with pytest.raises(ValueError, match=r".+"):
             parse_fault(text)
-    assert len({kind.__name__ for kind in KINDS}) == 15
+    assert len({kind.__name__ for kind in KINDS}) == 20
 
 
 def test_a_stale_read_and_a_collected_snapshot_have_the_upstreams_numbers(client: Client) -> None:
