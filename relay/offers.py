@@ -18,6 +18,8 @@ from matrixone.errors import CcprError
 from matrixone.upstream.publication import EVERYTHING
 from relay.publication import ACCOUNT, MirrorPublication, error_text
 from replication.service.workspace import Workspace
+from replication.snapshot_ref import SnapshotRef
+from replication.state.context import Context
 from replication.state.database import fetch, repeatable, transaction
 from replication.state.followers import SERVED, Follower, FollowerRecords, all_followers
 from replication.state.ledger import LedgerEntry
@@ -215,6 +217,7 @@ class Offers:
             served_as=database,
             offered_as=None if follower is None else follower.publication,
             approved=None if follower is None else partial(_approved, engine, row.task_id, follower.name),
+            verified=partial(_verified, self._workspace, subscription.name),
         )
         return _Known(made, settings)
 
@@ -226,6 +229,10 @@ def _found(look: _Look, name: str) -> MirrorPublication | None:
 def reason(error: CcprError | StatementError) -> str:
     """As it is said to clients."""
     return error_text(error) if isinstance(error, CcprError) else error.text.removeprefix("internal error: ")
+
+
+def _verified(workspace: Workspace, name: str) -> SnapshotRef | None:
+    return Context.from_text(workspace.log.row(name).context).current
 
 
 def _approved(engine: sa.Engine, task_id: str, follower: str) -> int:

@@ -30,6 +30,7 @@ from relay.pins import PinStore
 from relay.states import Newest, State, States, bearable
 from replication.errors import PointGone, PointNotReached, RelayPinned
 from replication.mirror.mirror import Mirror
+from replication.snapshot_ref import SnapshotRef
 from replication.state.ledger import LedgerEntry
 from replication.state.pins import Pin
 from wire.answers import Bytes, Cell
@@ -74,6 +75,7 @@ class MirrorPublication(FlushedByNature):
     served_as : the database's name here; None = its own.
     writable : texts without the mark of a replica.
     approved : of a follower's: the lsn up to which it may drop however many tables; None: no brake (`relay.brake`).
+    verified : the snapshot that the source was last seen at, of an iteration that made a point or was idle.
     only : whether a table of a database is served, with its index tables; None = all are.
     clock : seconds since 1970.
     """
@@ -95,6 +97,7 @@ class MirrorPublication(FlushedByNature):
         only: Callable[[str, str], bool] | None = None,
         offered_as: str | None = None,
         approved: Callable[[], int] | None = None,
+        verified: Callable[[], SnapshotRef | None] = lambda: None,
     ) -> None:
         self._name, self.mirror, self.database, self.table, self.pins = name, mirror, database, table, pins
         self.served_as, self._offered_as = served_as or database, offered_as or name
@@ -104,7 +107,7 @@ class MirrorPublication(FlushedByNature):
         self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)
         self._created = Counter[str]()
-        self._approved = approved
+        self._approved, self._verified = approved, verified
 
     @property
     def name(self) -> str:
@@ -245,6 +248,15 @@ class MirrorPublication(FlushedByNature):
             self.pins.seen(name, datetime.fromtimestamp(now, UTC))
             self._seen.put(name, now)
         return self._shown(pin)
+
+    def snapshot_age(self, snapshot: Snapshot) -> int:
+        """Since the iteration that last verified the newest point; of an older one since its own time."""
+        last, head = self._verified(), self.mirror.published_head()
+        if last is None or last.physical is None or last.taken_at is None:
+            return max(0, round(self._clock() * 1e9) - snapshot.ts)
+        is_newest = head is not None and head.newest_point == snapshot.index
+        older = 0 if is_newest else last.physical - snapshot.ts
+        return max(0, round((self._clock() - last.taken_at + (last.age or 0.0)) * 1e9) + older)
 
     def _is_there(self, pin: Pin) -> bool:
         """Whether its point is the one that it was: mirror or state may have been restored from an older copy."""

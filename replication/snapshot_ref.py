@@ -21,6 +21,7 @@ class SnapshotRef:
     physical : its time on the upstream's clock in nanoseconds, None until it was read.
     taken_at : when it was created, in seconds since 1970 on our clock. `taken_at - physical` is the offset of the two
         clocks (decision two-clocks).
+    age : how old its data was then, in seconds, of a relay's, which may have had nothing new for long; else None.
     """
 
     name: str
@@ -28,6 +29,7 @@ class SnapshotRef:
     attempt: int
     physical: int | None = None
     taken_at: float | None = None
+    age: float | None = None
 
     @property
     def at(self) -> Timestamp:
@@ -52,8 +54,9 @@ class SnapshotRef:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "SnapshotRef":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
-        physical, taken_at = value.get("physical"), value.get("taken_at")
-        if taken_at is not None and (not isinstance(taken_at, int | float) or isinstance(taken_at, bool)):
-            raise TypeError("taken_at is not a number")
+        physical, taken_at, age = value.get("physical"), value.get("taken_at"), value.get("age")
+        for number in (taken_at, age):
+            if isinstance(number, bool) or not isinstance(number, int | float | None):
+                raise TypeError("a time is not a number")
         at = None if physical is None else integer_of(physical)
-        return cls(text_of(value["name"]), integer_of(value["lsn"]), integer_of(value["attempt"]), at, taken_at)
+        return cls(text_of(value["name"]), integer_of(value["lsn"]), integer_of(value["attempt"]), at, taken_at, age)

@@ -6,7 +6,7 @@ upstream. `emulator.replay.state` implements it with a recording, `emulator.simu
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from matrixone.schema import SYSTEM_DATABASES as SYSTEM_DATABASES
 from wire.answers import Bytes, Cell, ResultColumn, ResultSet, StatementError
@@ -156,6 +156,15 @@ class Snapshot:
     object_id: int | None = None
 
 
+@runtime_checkable
+class Aged(Protocol):
+    """What is served is a copy, which may be older than it is asked for: of a relay only."""
+
+    def snapshot_age(self, snapshot: Snapshot) -> int:
+        """How old the snapshot's data is, in nanoseconds: since it was last known to be the source's."""
+        ...
+
+
 class Backing(Protocol):
     """The state of an upstream. Thread-safe. Accounts are given by name; names of snapshots, publications and accounts
     are in lower case."""
@@ -224,7 +233,6 @@ class Backing(Protocol):
         ...
 
     def is_flushed(self, account: str, snapshot: Snapshot) -> bool: ...
-
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
         """Rows of the object list in the target's scope. Raises the upstream's error if it cannot list the objects."""
         ...

@@ -22,7 +22,7 @@ from wire.answers import (
     ResultSet,
     StatementError,
 )
-from wire.backing import ServedCatalog, Snapshot, internal, snapshot_not_found
+from wire.backing import Aged, ServedCatalog, Snapshot, internal, snapshot_not_found
 from wire.statements import is_utf8
 from wire.upstream import Upstream
 
@@ -30,6 +30,7 @@ PREFIX: Final = "__++__internal_"
 # The command and the words that must follow it, as its error text shows them.
 COMMANDS: Final = {
     "get_snapshot_ts": "<snapshot> <publisher> <publication>",
+    "get_snapshot_age": "<snapshot> <publisher> <publication>",
     "get_databases": "<snapshot> <publisher> <publication> <level> <database> <table>",
     "get_ddl": "<snapshot> <publisher> <publication> <level> <database> <table>",
     "get_mo_indexes": "<tableid> <publisher> <publication> <snapshot>",
@@ -62,6 +63,11 @@ def command_of(text: str) -> tuple[str, list[str]] | None:
     return (word.lower(), rest) if word.lower() in COMMANDS else None
 
 
+def is_known(upstream: Upstream, command: str) -> bool:
+    """Whether this upstream has the command of `COMMANDS`: only a relay says how old its data is."""
+    return command != "get_snapshot_age" or upstream.name == "relay"
+
+
 def answer(upstream: Upstream, login: Login, session: int, command: str, words: list[str]) -> ResultSet:
     """The answer to a command of `COMMANDS`; `session` is the number of this login in the counters."""
     expected = COMMANDS[command]
@@ -77,6 +83,7 @@ def answer(upstream: Upstream, login: Login, session: int, command: str, words: 
         return _get_object(upstream, session, words[2], words[3])
     handlers: dict[str, Callable[[Upstream, str, list[str]], ResultSet]] = {
         "get_snapshot_ts": _get_snapshot_ts,
+        "get_snapshot_age": _get_snapshot_age,
         "get_databases": _get_databases,
         "get_ddl": _get_ddl,
         "get_mo_indexes": _get_mo_indexes,
@@ -108,6 +115,12 @@ def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
 
 def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     return ResultSet((ResultColumn("snapshotts", BIGINT),), ((_find(upstream, publisher, words[0]).ts,),))
+
+
+def _get_snapshot_age(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
+    assert isinstance(upstream.backing, Aged)
+    age = upstream.backing.snapshot_age(_find(upstream, publisher, words[0]))
+    return ResultSet((ResultColumn("age", BIGINT),), ((age,),))
 
 
 def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:

@@ -111,6 +111,7 @@ class UpstreamSession:
 
     def _query(self, text: str) -> Answer | None:
         command = internal.command_of(text)
+        command = command if command is None or internal.is_known(self.upstream, command[0]) else None
         known = self.sql.knows(text) if self.sql is not None and command is None else None
         statement = None
         if command is None and known is None:

@@ -31,6 +31,7 @@ _ANSWERED = (SnapshotGone, PublicationMissing, NotPermitted, AccountMissing, Sta
 _REFUSED = (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, BadAnswer)
 _LONGEST_VERSION = 200  # characters that are kept of the version's text
 _ZERO_DATE = b"0000-00-00"
+_RELAY = b"relay of MatrixOne"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Capabilities:
     flush : the login may use mo_ctl, so that a snapshot can be flushed on demand.
     early_creates : an appendable object is created before the commit times of its rows, as since 4.2.0.
     abort_column : its objects say which rows are of aborted transactions, as after 4.2.0.
+    relay : it is a mirror that is served: it says how old the data of a snapshot is.
     """
 
     version: str | None = None
@@ -51,6 +53,7 @@ class Capabilities:
     flush: bool | None = None
     early_creates: bool | None = None
     abort_column: bool | None = None
+    relay: bool | None = None
 
     @property
     def alters_see_snapshots(self) -> bool:
@@ -96,6 +99,7 @@ _FACTS = {
     "flush": "flush on demand",
     "early_creates": "objects created before their commits",
     "abort_column": "rows of aborted transactions marked",
+    "relay": "a relay",
 }
 
 
@@ -121,15 +125,16 @@ def check_interface(session: "Session") -> None:
 def probe(session: "Session", known: Capabilities | None = None) -> Capabilities:
     """What can be found out by statements, which change nothing, with what objects said before (`known`).
 
-    Two statements; a third one, whether the login may flush, if that is not known or the others have other answers.
-    Raises Transient errors only.
+    Two statements; two more, whether the login may flush and whether it is a relay, if that is not known or the others
+    have other answers. Raises Transient errors only.
     """
     known = known or Capabilities()
     version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
     zero_dates = _cell(session, statements.probe_zero_date()) == _ZERO_DATE
-    if known.flush is not None and (version, zero_dates) == (known.version, known.zero_dates):
+    if None not in (known.flush, known.relay) and (version, zero_dates) == (known.version, known.zero_dates):
         return known
-    return replace(known, version=version, zero_dates=zero_dates, flush=_may_flush(session))
+    is_relay = _cell(session, statements.server_kind()) == _RELAY
+    return replace(known, version=version, zero_dates=zero_dates, flush=_may_flush(session), relay=is_relay)
 
 
 def _too_old(session: "Session", missing: str, error: UpstreamError) -> UpstreamTooOld:

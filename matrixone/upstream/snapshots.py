@@ -105,6 +105,14 @@ def snapshot_timestamp(session: Session, name: str, publication: Publication) ->
     return at
 
 
+def snapshot_age(session: Session, name: str, publication: Publication) -> float:
+    """How old the data of a relay's snapshot is, in seconds: since it was last known to be the source's. Raises
+    SnapshotGone, BadAnswer; StatementUnknown if it is no relay."""
+    what = f"age of snapshot {name}"
+    answer = session.read(statements.snapshot_age(name, publication.publisher, publication.name))
+    return max(0, integer(_single(answer.rows, what), what)) / 1e9
+
+
 def account_snapshot_timestamp(session: Session, name: str) -> Timestamp:
     """The time of an account's snapshot. Raises SnapshotGone."""
     rows = session.read(statements.own_snapshot_timestamp(name)).rows

@@ -135,6 +135,11 @@ def own_snapshot_timestamp(snapshot: str) -> str:
     return f"SELECT ts FROM mo_catalog.mo_snapshots WHERE sname = {string(stored_word(snapshot, 'snapshot'))}"
 
 
+def snapshot_age(snapshot: str, publisher: str, publication: str) -> str:
+    """Only a relay answers it (decision relays-say-how-old)."""
+    return f"__++__internal_get_snapshot_age {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
 def snapshot_flushed(snapshot: str, publisher: str, publication: str) -> str:
     return f"__++__internal_check_snapshot_flushed {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
 
@@ -293,6 +298,10 @@ def show_coverage(publication: str) -> str:
 
 def server_version() -> str:
     return "SELECT version()"
+
+
+def server_kind() -> str:
+    return "SELECT @@version_comment"
 
 
 def server_time() -> str:

@@ -149,7 +149,11 @@ class Iteration:
                 f"snapshot {found.name} is of {found.at}, before the replica's watermark {self.watermark}",
                 subject=self._subject,
             )
-        self._context = replace(self._context, open=found, capabilities=self._probed())
+        capabilities = self._probed()
+        if capabilities.relay:
+            age = snapshots.snapshot_age(self._session, found.name, self.subscription.publication)
+            found = replace(found, taken_at=self._clock(), age=age)
+        self._context = replace(self._context, open=found, capabilities=capabilities)
         self._lag.since(self.subscription.task_id, found)
         self._log.remember(self._lease.claim, self._context)
         self._sweep(found)
@@ -163,7 +167,7 @@ class Iteration:
         """What the upstream can do, asked in every iteration: it may have been upgraded in place since the last one."""
         known = self._context.capabilities
         found = probe(self._session, known)
-        if known is not None and found != known:
+        if known is not None and found != replace(known, relay=found.relay):
             _logger.warning("subscription %s: the upstream has changed: %s", self.subscription.name, found.describe())
         return found
 

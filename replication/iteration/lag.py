@@ -2,7 +2,8 @@
 (docs/requirements.md B8, decision two-clocks).
 
 The lag is the age of the last verified point: the time since the last iteration's snapshot was taken, by our clock; an
-idle one counts. So it grows while the upstream is silent, and needs no answer of the upstream. Within one process it
+idle one counts. So it grows while the upstream is silent, and needs no answer of the upstream; a relay adds how old
+what it serves is. Within one process it
 grows by a clock that nobody can set; between processes the wall clock is all there is.
 """
 
@@ -74,12 +75,13 @@ class LagMeter:
         if name != ref.name:
             age, then = self._clock() - ref.taken_at, self._steady()
             self._seen[task_id] = ref.name, age, then
-        return Lag(max(0.0, age) + self._steady() - then, clock_skew(ref), age < 0)
+        return Lag(max(0.0, age) + (ref.age or 0.0) + self._steady() - then, clock_skew(ref), age < 0)
 
 
 def clock_skew(ref: SnapshotRef | None) -> float | None:
-    """Our clock less the upstream's, in seconds, as that snapshot showed it."""
-    if ref is None or ref.physical is None or ref.taken_at is None:
+    """Our clock less the upstream's, in seconds, as that snapshot showed it. One of a relay shows nothing: its data is
+    older than it."""
+    if ref is None or ref.physical is None or ref.taken_at is None or ref.age is not None:
         return None
     return ref.taken_at - ref.physical / 1e9
 

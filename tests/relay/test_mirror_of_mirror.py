@@ -1,13 +1,17 @@
 """Our own client subscribes to the relay: the mirror of a mirror is that mirror, for each recording; and so is the
 mirror at the end of three relays."""
 
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from emulator.recorded_upstream import RecordedUpstream
+from replication.iteration.due import due_at
+from replication.iteration.lag import LagMeter
 from replication.service.workspace import Workspace
+from replication.state.context import Context
 from replication.state.settings import Settings
 from replication.state.subscription import Subscription
 from tests.end_to_end.replica import About
@@ -50,6 +54,29 @@ def test_the_mirror_after_three_relays_is_the_first(recordings: Path, tmp_path: 
             for workspace, name in mirrors:
                 iterate(workspace, name)
             assert_same_point(mirrors[0][0].mirror(NAME), mirrors[-1][0].mirror("m3"))
+
+
+def test_the_lag_of_a_second_site_is_the_age_of_its_data(recordings: Path, tmp_path: Path) -> None:
+    """However long the first site has had nothing new, or has stood still; through two relays, too."""
+    about, meter = About.read(recordings / "dml"), LagMeter()
+    with ExitStack() as held:
+        source = held.enter_context(RecordedUpstream(recordings / "dml"))
+        first = held.enter_context(closing(_subscribed(about, source, tmp_path / "first")))
+        relay = held.enter_context(relaying(first))
+        second = held.enter_context(closing(subscribe_through(relay.port, tmp_path / "second", _of(first, NAME))))
+        again = held.enter_context(relaying(second))
+        third = held.enter_context(closing(subscribe_through(again.port, tmp_path / "third", _of(second, "again"))))
+        iterate(first, NAME)
+        began = time.time()
+        first.clock = lambda: time.time() + 134  # it is 134 s later there: only durations count between sites
+        for workspace in (second, third):
+            iterate(workspace, "again")
+            row = workspace.log.row("again")
+            lag = meter.read(row.task_id, Context.from_text(row.context))
+            assert lag.seconds is not None
+            assert 134 <= lag.seconds <= 134 + time.time() - began + 1
+            assert lag.warnings() == [], "no clock differs"
+            assert due_at(row, time.time()) > time.time() - 60, "the next iteration is due by when this one was"
 
 
 def _subscribed(about: About, source: RecordedUpstream, folder: Path) -> Workspace:
