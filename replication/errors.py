@@ -338,7 +338,8 @@ class MirrorMissing(MirrorDisagrees):
 
     code = "MIRROR_MISSING"
     default_remedy = (
-        "Mount the disk, or restore the mirror to this place. If it was moved: `ccpr alter NAME --mirror URL`. "
+        "Mount the disk, or restore the mirror to this place: then it goes on by itself. "
+        "If it was moved: `ccpr alter NAME --mirror URL`. "
         "If it is lost: `ccpr drop NAME`, and subscribe again."
     )
 

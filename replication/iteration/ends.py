@@ -27,7 +27,7 @@ from matrixone.upstream.errors import (
 )
 from matrixone.upstream.publications import check_admission
 from matrixone.upstream.session import Session
-from replication.errors import BaseSnapshotLost
+from replication.errors import BaseSnapshotLost, MirrorMissing
 from replication.state.context import Context, Doubt
 from replication.state.subscription import Subscription
 
@@ -54,7 +54,8 @@ def judge(
     clock : seconds since 1970.
     """
     if not isinstance(error, Refused):
-        return isinstance(error, Terminal), replace(context, doubt=None)
+        may_pass = isinstance(error, MirrorMissing)  # when its disk is mounted
+        return isinstance(error, Terminal) and not may_pass, replace(context, doubt=None)
     if context.current is None:
         return True, context
     sleep(CONFIRM_SECONDS)

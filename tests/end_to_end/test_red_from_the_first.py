@@ -141,7 +141,7 @@ def test_dagster_shows_it(service: Service) -> None:
     assert (health.state, health.current, health.grave) == ("failing", False, True)
     assert "Tried again at 20" in health.says
     assert health.shown[metadata.FAILED_ATTEMPTS] == 1
-    assert quick_verdict(workspace, row) == health.verdict == "failing, grave"
+    assert quick_verdict(workspace, row, has_target_trouble=False) == health.verdict == "failing, grave"
     assert [one.subscription for one in read_all_health(workspace).failing] == [NAME]
     for key in (health.key, dg.AssetKey("applied_tables")):
         (record,) = instance.event_log_storage.get_asset_check_execution_history(

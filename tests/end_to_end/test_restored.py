@@ -91,6 +91,7 @@ def test_a_mirror_that_is_not_mounted_is_missing_also_for_an_idle_run(replica: R
         assert error["code"] == "MIRROR_MISSING"
         assert str(replica.mirror) in error["message"], "where it was"
     assert not replica.mirror.exists(), "nothing was made in its place"
+    assert replica.command("subscriptions")[0]["state"] == "failing", "it is tried again until it is there"
     away.rename(replica.mirror)
     replica.run()
     replica.assert_equal_to_source(2)
