@@ -108,6 +108,8 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
     try:
         return action()  # tenacity takes longer than a short statement, and to import it longer still
     except kinds as error:
+        if rule_for(type(error), policy).attempts == 1:
+            raise
         failed = error
     from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
 

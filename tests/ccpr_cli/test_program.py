@@ -95,7 +95,7 @@ def test_commands_about_an_idle_subscription_import_only_what_they_use(
         modules = imported(tmp_path / "home", "run", NAME)
         assert not modules & (HEAVY - {"replication.iteration.iteration"})
         assert not modules & {"replication.targets.sync", "replication.targets.plan", "replication.iteration.plan"}
-        assert not modules & {"tenacity", "sqlalchemy.dialects.mysql", "numpy.ma", "rich.progress", "rich.table"}
+        assert modules & {"tenacity", "sqlalchemy.dialects.mysql", "numpy.ma", "rich.progress", "rich.table"} == set()
         assert not imported(tmp_path / "home", "plan", NAME) & (HEAVY - {"replication.iteration.iteration"})
         assert replica.command("status", NAME)["newest_point"] == states - 1
 

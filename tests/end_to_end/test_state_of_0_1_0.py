@@ -315,16 +315,20 @@ KEYS = {
 SINCE_0_1_0 = {
     "table: columns": {_COLUMN, f"{_COLUMN} digits unread default_text"},
     "head.json": {"format oldest_point newest_point iteration_lsn watermark point snapshots digest"},
-    "head.json: snapshots": {"name lsn attempt physical taken_at"},
+    "head.json: snapshots": {"name lsn attempt physical taken_at age"},
+    "context: snapshots": {"name lsn attempt physical taken_at age"},
     "mirror.json": {"format task_id subscription epoch digest"},
     "points": {f"{(_POINT_2 := _POINT.replace('base', 'complete earlier'))}", f"{_POINT_2} behind"},
     "manifests": {"stats create_physical create_logical is_tombstone sha256"},
     "table": {"id logical_id database name kind columns ddl comment indexes"},
-    "context": {"open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations"},
-    "context: capabilities": {"version zero_dates flush early_creates abort_column"},
+    "context": {
+        "open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations doubt late"
+    },
+    "context: capabilities": {"version zero_dates flush early_creates abort_column relay"},
     "sync_config": {
         "sync_interval retain retain_for retain_files with_indexes flush max_sessions max_mb_s mirror consistency "
-        "resync_limit shared invalid_text zero_dates max_lag objects_from databases tables exclude_tables"
+        "resync_limit shared invalid_text zero_dates max_lag objects_from databases tables exclude_tables "
+        "allow_overlap"
     },
     "work/copied.arrow": {"name size sha256 fetched failure found direct"},
     "ccpr_targets: behind": {"table failure statements again"},

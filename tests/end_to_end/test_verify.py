@@ -102,7 +102,8 @@ def test_a_damaged_manifest_is_reported_with_its_point(replica: Replica) -> None
 
 
 def test_snapshots_left_over_upstream_are_shown_and_dropped_on_request(replica: Replica) -> None:
-    replica.emulator.inject(FailStatement("drop_snapshot", times=1))
+    text = "internal error: do not have privilege to execute the statement"
+    replica.emulator.inject(FailStatement("drop_snapshot", text=text, times=1))
     replica.run()
     held = {entry["name"]: entry for entry in replica.command("snapshots", "replica")}
     orphans = [name for name, entry in held.items() if entry["role"] == "orphan"]
