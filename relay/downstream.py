@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from matrixone.errors import Transient
 from matrixone.sql.quoting import in_backquotes, quote_string
-from matrixone.upstream.errors import BadAnswer, NotPermitted, StatementUnknown, TableMissing
+from matrixone.upstream.errors import (
+    BadAnswer,
+    NotPermitted,
+    StatementFailed,
+    StatementUnknown,
+    TableMissing,
+    UpstreamError,
+)
 from matrixone.upstream.session import Answer, Session, integer, text
 from relay.errors import DownstreamUnfit
 
@@ -17,6 +25,12 @@ _TASK_ID = re.compile(r"[0-9a-f-]{36}")
 _LONGEST_ANSWER = 16 << 20  # bytes of the list of subscriptions
 _LONGEST_ERROR = 5000  # characters that are kept of its error, as of our own
 _GREATEST_STATE = 127  # for which there is room in our table; there are four
+
+
+def is_refusal(error: UpstreamError) -> bool:
+    """Whether the cluster itself answered with the error, in words that we know or not: what is asked for once, by a
+    command, is not tried again by itself."""
+    return isinstance(error, StatementFailed) or not isinstance(error, Transient)
 
 
 class TaskState(IntEnum):

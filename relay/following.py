@@ -17,7 +17,7 @@ from matrixone.upstream.endpoint import SYS_ACCOUNT, Endpoint, Tls, format_uri, 
 from matrixone.upstream.errors import AccessDenied, TlsFailed, UpstreamError, UpstreamUnreachable
 from matrixone.upstream.retry import NO_RETRY
 from matrixone.upstream.session import Session, text
-from relay.downstream import Downstream, Task, TaskState
+from relay.downstream import Downstream, Task, TaskState, is_refusal
 from relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
 from relay.server import DEFAULT_ADDRESS, Listen
 from replication.errors import FollowerExists, FollowerLoginLost, SeveralDatabases
@@ -336,7 +336,7 @@ def _create(workspace: Workspace, downstream: Downstream, follower: Follower) ->
     try:
         downstream.subscribe(follower.database, publication, password, follower.relay_address, publication)
     except UpstreamError as error:
-        if isinstance(error, Transient):
+        if not is_refusal(error):
             raise
         refusal = error
     task = find_task(downstream, publication)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from matrixone.errors import Transient
 from matrixone.upstream.errors import UpstreamError
 from relay.comparison import Check, compare
-from relay.downstream import Downstream
+from relay.downstream import Downstream, is_refusal
 from relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
 from relay.following import find_task, open_downstream
 from relay.loading import Loaded, Progress, Source, load, publication_name
@@ -199,7 +199,7 @@ def _clone(downstream: Downstream, database: str, copy: str, name: str, follower
     try:
         downstream.clone_database(database, copy)
     except UpstreamError as error:
-        if isinstance(error, Transient):
+        if not is_refusal(error):
             raise
         raise DownstreamRefused(
             f"CREATE DATABASE … CLONE: {error.text or error.message}",

@@ -8,7 +8,7 @@ from emulator.simulated_upstream import SimulatedUpstream
 from matrixone.objects.timestamp import Timestamp
 from matrixone.schema import Kind
 from matrixone.sql.quoting import quote_name
-from replication.schema.choices import DdlPolicy
+from replication.schema.choices import DdlPolicy, MaxDrop
 from replication.schema.dialects import Dialect
 from replication.service.target_sync import TargetOutcome, sync_targets
 from replication.service.targets import add
@@ -33,7 +33,7 @@ def sync_target(seed: int, folder: Path, server: TargetServer) -> None:
             new_database(server) as place,
             subscribed(emulator.port, folder, DATABASE, publisher=publisher) as workspace,
         ):
-            add(workspace, NAME, "db", place.address, server.password, DdlPolicy.FULL)
+            add(workspace, NAME, "db", place.address, server.password, DdlPolicy.FULL, max_drop=MaxDrop(1_000))
             for _ in range(ITERATIONS):
                 for _ in range(history.rng.randint(0, STEPS)):
                     history.step()

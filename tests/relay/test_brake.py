@@ -15,6 +15,7 @@ from emulator.engine.storage import Storage
 from emulator.simulated_upstream import SimulatedUpstream
 from relay.backing import StateFolder
 from relay.brake import held_back
+from relay.offers import Offers
 from replication.service.workspace import Workspace
 from replication.state.followers import Follower, FollowerRecords, Stage, TaskSeen
 from replication.state.settings import Settings
@@ -37,7 +38,7 @@ class Scene:
     def snapshot(self, number: int) -> int:
         """As the follower's cluster takes it. Returns the lsn of the point that it shows."""
         name = f"ccpr_{TASK}_{number}"
-        publication = StateFolder(self.workspace).published("sys", self.follower.publication)
+        publication = StateFolder(Offers(self.workspace)).published("sys", self.follower.publication)
         publication.create_snapshot("sys", name, "database", "d", "", caller="", if_not_exists=False)
         found = publication.pins.find(name)
         assert found is not None

@@ -66,15 +66,18 @@ ABOUT_IT = [
 ]
 
 
+OF_EVERY_CATALOG = {"mo_database", "mo_tables", "mo_columns"}
+
+
 def test_the_catalog_answers_for_the_others(folder: Folder, home: Path, caplog: pytest.LogCaptureFixture) -> None:
     client = folder.user("mo")
     with damaged(home, "secret"):
         assert names(client, "SHOW DATABASES") >= {"shop", "secret"}, "that it is there is known"
-        assert names(client, "SELECT datname FROM mo_catalog.mo_database") == {"shop", "secret"}
+        assert names(client, "SELECT datname FROM mo_catalog.mo_database WHERE dat_id > 1") == {"shop", "secret"}
         assert names(client, "SELECT pub_name FROM mo_catalog.mo_pubs") == {"shop", "secret"}
         assert names(client, "SHOW PUBLICATIONS") == {"shop", "secret"}
         for statement in WITHOUT_IT:
-            assert names(client, statement) == {"t_shop"}, statement
+            assert names(client, statement) - OF_EVERY_CATALOG == {"t_shop"}, statement
         assert names(client, "SELECT att_relname FROM mo_catalog.mo_columns") == {"t_shop"}
         client.rows("USE shop")
         client.rows("CREATE SNAPSHOT s FOR DATABASE shop FROM sys PUBLICATION shop")
@@ -110,7 +113,7 @@ def test_it_is_seen_until_it_can_be_read_again(
         try:
             client = connect(int(service.address.rpartition(":")[2]), user="mo", password=password)
             with damaged(home, "secret"):
-                assert names(client, "SELECT relname FROM mo_catalog.mo_tables") == {"t_shop"}
+                assert names(client, "SELECT relname FROM mo_catalog.mo_tables WHERE reldatabase_id > 1") == {"t_shop"}
                 assert list(service.left_out_now()) == ["secret"]
                 assert figure(workspace, service) == 1
                 eventually(lambda: warned("secret"))
